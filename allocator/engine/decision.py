@@ -358,12 +358,12 @@ def _decide_with_reservations(
 ) -> Decision | None:
     """Decide again with the reservations that a plan calls for.
 
-    None stands for no reservation, and for one that gives way: no plan keeps it, or its job does
-    not start although it is time.
+    None stands for no reservation, for no time left, and for one that gives way: no plan keeps it,
+    or its job does not start although it is time.
     """
     places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
     found = find_reservations(task.round, proposal.choice, places)
-    if not found:
+    if not found or time.monotonic() >= until:
         return None
     memory = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
     left = dataclasses.replace(task.limits, time_s=until - time.monotonic())
