@@ -401,8 +401,9 @@ def usable_gpus(
     pinned : (J,)
         Running jobs that may not be moved.
     pool, gpus : (J,)
-        What running jobs hold.
+        What running jobs hold themselves: GPUs of two jobs count once.
     """
+    pinned = pinned & (gpus > 0)
     up = nodes.state == 0
     every = np.bincount(nodes.pool, nodes.gpus, minlength=pools)
     total = np.bincount(nodes.pool[up], nodes.gpus[up], minlength=pools)

@@ -219,7 +219,7 @@ def _sound_nodes(problem: Problem) -> Any:
     nodes = problem.nodes
     pools = problem.pools
     pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
-    usable = usable_gpus(nodes, problem.placements, pinned, jobs.pool, jobs.gpus, len(pools))
+    usable = usable_gpus(nodes, problem.placements, pinned, jobs.pool, jobs.held, len(pools))
     return (usable == pools.gpus)[nodes.pool]
 
 

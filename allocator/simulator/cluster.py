@@ -144,7 +144,7 @@ class TraceDrivenCluster:
                 {i: w.places[j] for i, j in enumerate(a.tolist()) if j in w.places}
             )
             pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
-            usable = usable_gpus(nodes, placed, pinned, jobs.pool, jobs.gpus, len(gpus))
+            usable = usable_gpus(nodes, placed, pinned, jobs.pool, jobs.held, len(gpus))
             gpus = np.where(w.has_nodes, usable, gpus)
         pools = dataclasses.replace(p.pools, gpus=gpus, price_per_gpu_hour=w.price.copy())
         problem = dataclasses.replace(

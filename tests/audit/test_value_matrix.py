@@ -356,13 +356,17 @@ def test_a_share_of_a_gpu_is_in_no_pair() -> None:
 
 def test_a_pair_that_may_not_be_stopped_needs_its_gpus_once() -> None:
     """Two jobs on the same two GPUs of a node of three, and the nodes of one are not known: they
-    stay. In this round the plan was withheld, as if they needed four."""
+    stay. In this round the plan was withheld, as if they needed four. Where two nodes do not serve,
+    the pool has the two GPUs of the third, and not two more for the second job."""
     tables = made("passed_over", 50195)
     for name in ("places", "hopeless_spot", "paused", "running_pairs"):
         tables = onto(name, 50195, tables)
-    case = Case.of(tables)
-    _, best = judged(case, "flow")
-    decided(case, "flow", best)
+    drained = onto("drained_nodes", 51080, made("passed_over", 51080))
+    for each in (tables, onto("pairs_in_passes", 51080, drained)):
+        case = Case.of(each)
+        _, best = judged(case, "flow")
+        decided(case, "flow", best)
+    assert case.problem.pools.gpus[0] == 2
 
 
 @pytest.mark.parametrize("seed", seeds(1, 3))
