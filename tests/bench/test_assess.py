@@ -18,6 +18,7 @@ from allocator.bench.assess import outcomes
 from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question, assess
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.bench.assess.words import sentences
+from allocator.cli.output import SCHEMA_VERSION
 from allocator.domain.workload import RecordedTimes, Workload
 from allocator.errors import UsageError
 from allocator.io.workloads import write_workload
@@ -221,6 +222,8 @@ def test_every_figure_of_the_page_has_its_assumptions(
     elastic = found["cases"][3]["assuming"]
     assert any("0.5 to 2 times" in words for words in elastic)
     assert any("c 0.005 and 0.15" in words for words in elastic)
+    code, out, err = call(capsys, "assess", history, "--elastic-share", "0.5", "--json", "--quiet")
+    assert code == 0 and json.loads(out) == {"schema_version": SCHEMA_VERSION, **found}
 
 
 def test_bad_input(tmp_path: Path, capsys: Output) -> None:
