@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.domain.problem import Changes, Floats, Ints, Problem, Rows
 
-__all__ = ["Changes", "NodeEvents", "Workload"]
+__all__ = ["Changes", "NodeEvents", "RecordedTimes", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,17 @@ class NodeEvents(Rows):
 
 _NONE = np.zeros(0, dtype=np.int64)
 NO_NODE_EVENTS = NodeEvents(np.zeros(0), _NONE, _NONE)
+
+
+@dataclass(frozen=True)
+class RecordedTimes(Rows):
+    """What became of each job at its site, in the order of the jobs; arrays (J,), nan = unknown."""
+
+    start_s: Floats
+    end_s: Floats
+
+
+NOT_RECORDED = RecordedTimes(np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,6 +50,9 @@ class Workload:
         States of nodes after that.
     assumed : str
         What is assumed of the jobs because their log does not say it; also in `problem.warnings`.
+    recorded : RecordedTimes
+        When each job started and ended at its site, on the clock of the workload; without rows
+        where that is recorded of no job.
 
     Examples
     --------
@@ -51,6 +65,7 @@ class Workload:
     changes: Changes
     node_events: NodeEvents = NO_NODE_EVENTS
     assumed: str = ""
+    recorded: RecordedTimes = NOT_RECORDED
 
     def __repr__(self) -> str:
         """Summarise the workload on one line."""

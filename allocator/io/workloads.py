@@ -17,6 +17,7 @@ from allocator.domain.schema.workload_columns import (
     CAPACITY,
     CELLS,
     NODE_EVENTS,
+    RECORDED,
     WORKLOAD,
     WORKLOAD_TABLES,
 )
@@ -143,7 +144,9 @@ def _raw(workload: Workload) -> Snapshot:
     problem = workload.problem
     changes = workload.changes
     columns = jobs(problem)
-    own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in CELLS}
+    own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED)}
+    if len(workload.recorded):
+        own |= {c.name: getattr(workload.recorded, c.name[9:]) for c in RECORDED}
     tables = {
         WORKLOAD.file: build_table(WORKLOAD, own),
         **cluster_tables(problem),

@@ -17,7 +17,13 @@ import allocator
 from allocator.cli import main
 from allocator.domain.problem import State
 from allocator.domain.schema.columns import JOBS
-from allocator.domain.schema.workload_columns import CELLS, UNDER_WAY, WORKLOAD, WORKLOAD_TABLES
+from allocator.domain.schema.workload_columns import (
+    CELLS,
+    RECORDED,
+    UNDER_WAY,
+    WORKLOAD,
+    WORKLOAD_TABLES,
+)
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.folders import parse_folder
@@ -174,6 +180,29 @@ workload.csv:3: after "job-aa" is no job of the workload and counts as done; did
     )
 
 
+def test_recorded_times() -> None:
+    """They follow the order of the jobs; without any there are no rows; one that is before another
+    is a fault, as is one of a row that stands for several jobs.
+    """
+    head = "job_id,submitted_s,model,total_work,max_gpus,recorded_start_s,recorded_end_s"
+    recorded = made(workload=f"{head}\nb,6,m,10,1,7,\na,5,m,10,1,,9\n").recorded
+    assert np.array_equal(recorded.start_s, [np.nan, 7], equal_nan=True)
+    assert np.array_equal(recorded.end_s, [9, np.nan], equal_nan=True)
+    assert len(made(workload=f"{head}\nb,6,m,10,1,,\n").recorded) == 0
+    said = faults(
+        workload=f"{head},every_s,times\na,5,m,10,1,4,3,,\nb,5,m,10,1,,4,,\nc,5,m,10,1,,9,7,2\n"
+    )
+    assert (
+        "\n".join(said)
+        == """\
+workload.csv:2: recorded_start_s 4 is before submitted_s 5 (job "a")
+workload.csv:2: recorded_end_s 3 is before recorded_start_s 4 (job "a")
+workload.csv:2: recorded_end_s 3 is before submitted_s 5 (job "a")
+workload.csv:3: recorded_end_s 4 is before submitted_s 5 (job "b")
+workload.csv:4: recorded_end_s is of one job, and this row has several (job "c")"""
+    )
+
+
 @pytest.mark.parametrize(("config", "start"), [("", 0), ("now_s = 7", 7)])
 def test_empty_workload(config: str, start: float) -> None:
     """No jobs: a warning; the start is now_s, or 0."""
@@ -218,7 +247,7 @@ def test_columns_are_those_of_a_job_that_has_not_started() -> None:
     """Every column of jobs.csv is in workload.csv or only for jobs under way; those of sessions
     are in workload.csv only.
     """
-    names = [c.name for c in WORKLOAD.columns if c not in CELLS]
+    names = [c.name for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED)]
     assert sorted([*names, *UNDER_WAY]) == sorted(c.name for c in JOBS.columns)
     assert all("jobs.csv" not in c.doc for t in WORKLOAD_TABLES.values() for c in t.columns)
 

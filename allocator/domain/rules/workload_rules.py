@@ -37,7 +37,7 @@ from allocator.domain.schema.workload_columns import (
 )
 from allocator.domain.settings import FILE as CONFIG_FILE, settings
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.workload import NodeEvents, Workload
+from allocator.domain.workload import NOT_RECORDED, NodeEvents, RecordedTimes, Workload
 from allocator.errors import InvalidInput
 
 # tables of a snapshot that a workload leaves empty
@@ -63,6 +63,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
     tables = grids(_drop_columns_of_started_jobs(raw, found), found, config.levels, WORKLOAD_TABLES)
+    _check_recorded(tables[WORKLOAD.file], found)
     tables |= {
         "jobs.csv": _as_jobs(expand_rows(tables[WORKLOAD.file], found)),
         **grids(replace(raw, tables={}), found, (), NOT_STARTED),
@@ -88,8 +89,37 @@ def validate_workload(raw: Snapshot) -> Workload:
     problem = build_problem(raw, config, tables, known, start, found)
     later = events.select(~is_early)
     return Workload(
-        replace(problem, announced=NO_CHANGES), problem.announced, later, config["assumed"]
+        replace(problem, announced=NO_CHANGES),
+        problem.announced,
+        later,
+        config["assumed"],
+        _recorded_times(tables["jobs.csv"]),
     )
+
+
+def _check_recorded(table: ParsedTable, found: Findings) -> None:
+    """Check the recorded times of a job against its submission, and each other."""
+    for early, late in (
+        ("submitted_s", "recorded_start_s"),
+        ("recorded_start_s", "recorded_end_s"),
+        ("submitted_s", "recorded_end_s"),
+    ):
+        given = table.given(early) & table.given(late) & table.ok(early, late)
+        with np.errstate(invalid="ignore"):
+            wrong = given & (table[late] < table[early])
+        table.faults(found, wrong, f"{late} {{{late}}} is before {early} {{{early}}}")
+    for name in ("recorded_start_s", "recorded_end_s"):
+        several = table.given("every_s") | table.given("cells")
+        table.faults(
+            found, several & table.given(name), f"{name} is of one job, and this row has several"
+        )
+
+
+def _recorded_times(jobs: ParsedTable) -> RecordedTimes:
+    """Return the recorded times of the jobs, without rows where there are none."""
+    start, end = jobs["recorded_start_s"], jobs["recorded_end_s"]
+    known = not (np.isnan(start).all() and np.isnan(end).all())
+    return RecordedTimes(start, end) if known else NOT_RECORDED
 
 
 def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:

@@ -29,6 +29,7 @@ from allocator.domain.schema.columns import (
     Column,
     TableSchema,
     amount,
+    number,
     positive,
     text,
 )
@@ -74,6 +75,12 @@ CELLS = (
     positive("state_gb_s", "GB/s at which it is loaded and saved"),
 )
 """Columns of sessions, which only a workload has (rules/cells.py)."""
+RECORDED = (
+    number("recorded_start_s", "when it first started, as its site recorded"),
+    number("recorded_end_s", "when it ended for good, as its site recorded"),
+)
+"""Columns of what became of a job at its site, which a simulation does not read; `allocator assess`
+compares with them."""
 
 WORKLOAD = TableSchema(
     "workload.csv",
@@ -82,6 +89,7 @@ WORKLOAD = TableSchema(
         *map(_column, FIRST),
         *(_column(c.name) for c in JOBS.columns if c.name not in (*FIRST, *UNDER_WAY)),
         *CELLS,
+        *RECORDED,
     ),
     key=("job_id",),
     required=True,
