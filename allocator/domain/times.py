@@ -13,6 +13,11 @@ UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds by unit."""
 PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)\s*({'|'.join(UNITS)})")
 DATE = re.compile(r"\d{4}-\d\d")
+SLURM = re.compile(
+    r"(?:(?P<d>\d{1,9})-(?P<dh>\d{1,9})(?::(?P<dmin>\d\d?)(?::(?P<ds>\d\d?))?)?"
+    r"|(?:(?P<h>\d{1,9}):)?(?P<min>\d{1,9}):(?P<s>\d\d?)|(?P<alone>\d{1,9}))(?:\.\d+)?",
+    re.ASCII,
+)
 
 
 def parse_duration(text: str, plain_s: float = 1.0) -> float:
@@ -56,6 +61,33 @@ def parse_duration(text: str, plain_s: float = 1.0) -> float:
             f'"{text}" is no duration: write 90min, 2h, 1.5d, or a number of {_unit_name(plain_s)}'
         )
     return value
+
+
+def parse_slurm_duration(text: str) -> float:
+    """Return the seconds of a time as Slurm writes and reads it.
+
+    Parameters
+    ----------
+    text : str
+        Minutes, min:s, h:min:s, days-h, days-h:min or days-h:min:s.
+
+    Raises
+    ------
+    ValueError
+        If the text is no such time.
+
+    Examples
+    --------
+    >>> parse_slurm_duration("90"), parse_slurm_duration("1-12"), parse_slurm_duration("02:00:05")
+    (5400.0, 129600.0, 7205.0)
+    """
+    found = SLURM.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f'"{text}" is no time of Slurm: write minutes, h:min:s or days-h:min:s')
+    part = {name: int(value) for name, value in found.groupdict("0").items()}
+    hours = 24 * part["d"] + part["dh"] + part["h"]
+    minutes = part["dmin"] + part["min"] + part["alone"]
+    return 3600.0 * hours + 60.0 * minutes + part["ds"] + part["s"]
 
 
 def parse_time(text: str, now_s: float) -> float:

@@ -101,8 +101,11 @@ class PlannedRound:
     witness: Audit
 
 
-def forecast(plan: PlannedRound) -> Forecast:
-    """Return what is expected of each job after a decision."""
+def forecast(plan: PlannedRound, trusts_assumed: bool = False) -> Forecast:
+    """Return what is expected of each job after a decision.
+
+    Nothing is said of a job whose speed is assumed, unless `trusts_assumed`.
+    """
     round_ = plan.round
     m = plan.round.option_table
     jobs = round_.problem.jobs
@@ -122,7 +125,7 @@ def forecast(plan: PlannedRound) -> Forecast:
     taken = taken[able]
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
-    note = _explain_silence(plan, option, run)
+    note = _explain_silence(plan, option, run, trusts_assumed)
     silent = np.array([text != "" for text in note], dtype=bool)
     start[silent], run[silent] = np.nan, np.nan
     return _with_ranges(plan, position, option, start, run, note)
@@ -257,14 +260,16 @@ def seconds_as_requested(round_: CompiledRound) -> Floats:
     return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
 
 
-def _explain_silence(plan: PlannedRound, option: Ints, run: Floats) -> list[str]:
+def _explain_silence(
+    plan: PlannedRound, option: Ints, run: Floats, trusts_assumed: bool
+) -> list[str]:
     """Return why nothing can be said of each job, (J,), "" where something can."""
     problem = plan.round.problem
     m = plan.round.option_table
     blocked: Bools = find_blocked_jobs(problem) & (plan.allocation.pool < 0)
     has_option = np.bincount(m.job, m.value > 0, len(problem.jobs)) > 0
     is_assumed = np.zeros(len(problem.jobs), dtype=bool)
-    with_option = np.flatnonzero(option >= 0)
+    with_option = np.flatnonzero((option >= 0) & (not trusts_assumed))
     o = option[with_option]
     is_assumed[with_option] = RateTable.of(problem).is_assumed(
         problem.jobs.model[m.job[o]], problem.pools.gpu_type[m.pool[o]], m.gpus[o]

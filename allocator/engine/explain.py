@@ -230,6 +230,28 @@ def explain(
     command = SolveCommand(policy, objective, budget, horizon, solver, limits or SolveLimits())
     problem = command.problem(snapshot, {})
     decision = command.decide(problem)
+    return explain_decided(
+        snapshot, problem, job_id, command, decision, tries=tries, seconds=seconds
+    )
+
+
+def explain_decided(
+    snapshot: Snapshot,
+    problem: Problem,
+    job_id: str,
+    command: SolveCommand,
+    decision: Decision,
+    *,
+    tries: int | None = None,
+    seconds: float = math.inf,
+    trusts_assumed: bool = False,
+) -> Explanation:
+    """Explain one job after the problem of its snapshot was decided by a command.
+
+    The other parameters are those of `explain`. With `trusts_assumed` the start of a job whose
+    speed is assumed is estimated, too, without a range.
+    """
+    policy, solver = command.policy, command.solver
     round_ = decision.round
     jobs = round_.problem.jobs
     if job_id not in jobs.job_id:
@@ -251,6 +273,9 @@ def explain(
         witness = decision.witness
         plan = PlannedRound(round_, decision.task.dual.prices, choice, decision.allocation, witness)
         start = describe_start(problem, round_.option_table, forecast(plan), j)
+        if start is None and trusts_assumed:
+            start = describe_start(problem, round_.option_table, forecast(plan, True), j)
+            start = start and dataclasses.replace(start, range_s=(math.nan, math.nan))
     dollars = problem.budget_per_hour
     about = Explanation(
         job_id,

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
 
 from cases.markets import SAMPLES as MARKETS  # noqa: E402
+from cases.submissions import CASES as SUBMISSIONS  # noqa: E402
 from cases.traces import SAMPLES as TRACES  # noqa: E402
 
 from allocator import SimulationOptions, simulate  # noqa: E402
@@ -71,6 +72,7 @@ watched for a day.
 - `starts.csv`: 20 starts: 40 s to boot, 25 s for the image, 10 s for the job, 3 % noise.
 - `speeds.csv`: 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise.
 - `traces/`, `markets/`: the smallest file of every format of job traces and spot markets.
+- `submit/`: files with which jobs would be submitted: scripts of sbatch, manifests, a row of jobs.csv.
 - `kubernetes/`: two nodes and three jobs, as `kubectl get nodes,pods,jobs -A -o json` writes them.
 """
 
@@ -309,6 +311,7 @@ def files() -> dict[str, str]:
         **{f"team/{name}": text for name, text in team().items()},
         **{f"markets/{name}": text for name, text in MARKETS.values()},
         **traces(),
+        **{f"submit/{name}": text for name, (text, _) in SUBMISSIONS.items()},
         "kubernetes/core.json": json.dumps(kubernetes(), indent=1) + "\n",
     }
 

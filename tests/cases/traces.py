@@ -81,6 +81,22 @@ VALIDATION = {
     10: "progress,iteration,metric\n50,50,0.5\n100,100,0.9\n",
     40: "progress,iteration,metric\n50,20,0.5\n101,40,0.9\n",
 }
+SACCT = """JobID|Submit|Start|End|State|Elapsed|Account|User|Partition|Priority|AllocTRES|ReqTRES
+1|2026-11-28T13:00:00|2026-11-28T13:00:10|2026-11-28T14:00:10|COMPLETED|01:00:00|vision|ann|a100|40\
+|billing=1,cpu=1,gres/gpu:a100=2,gres/gpu=2,node=1|cpu=1,gres/gpu=2,node=1
+2_1|2026-11-28T13:30:00|2026-11-28T13:30:00|2026-11-28T13:40:00|FAILED|00:10:00|vision|bob|a100|10\
+|cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
+2_2|2026-11-28T13:30:00|2026-11-28T13:40:00|2026-11-28T13:45:00|REQUEUED|00:05:00|vision|bob|a100|10\
+|cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
+2_2|2026-11-28T13:45:00|2026-11-28T23:45:00|2026-11-29T01:45:00|TIMEOUT|02:00:00|vision|bob|a100|10\
+|cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
+3|2026-11-28T13:50:00|None|2026-11-28T13:55:00|CANCELLED by 0|00:00:00|nlp|eve|v100|0||gres/gpu=4
+4|2026-11-28T13:55:00|Unknown|Unknown|PENDING|00:00:00|nlp|eve|v100|0||gres/gpu=4
+5|2026-11-28T14:00:00|2026-11-28T14:00:00|Unknown|RUNNING|1-02:00:00|nlp|eve|v100|0\
+|cpu=1,gres/gpu:v100=4,gres/gpu=4,node=1|gres/gpu=4
+6|2026-11-28T14:00:00|2026-11-28T14:00:00|2026-11-28T15:00:00|COMPLETED|01:00:00|nlp|eve|v100|0\
+|cpu=1,node=1|cpu=1
+"""
 
 
 def philly(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
@@ -109,6 +125,10 @@ def gavel(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
     return _write(folder / "seed0.trace", GAVEL), {}
 
 
+def sacct(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
+    return _write(folder / "history.txt", SACCT), {}
+
+
 def sia(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
     for batch, text in VALIDATION.items():
         _write(folder / "profiles" / "tiny" / f"validation-{batch}.csv", text)
@@ -123,6 +143,7 @@ SAMPLES: Mapping[str, Callable[[Path], tuple[Path, Mapping[str, tuple[str, ...]]
     "sia": sia,
     "alibaba-openb": openb,
     "gavel": gavel,
+    "slurm": sacct,
     "csv": table,
 }
 

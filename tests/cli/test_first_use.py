@@ -4,13 +4,14 @@ words.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cases.traces import SACCT
 from commands import Output, call
 from places import ROOT
 
@@ -53,34 +54,28 @@ def test_a_report_without_pictures_says_why(
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
 
 
-def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) -> None:
-    """The awk of docs/howto.md keeps the jobs with GPUs and their number, with or without a
-    type; import reads them.
+def test_own_log_from_slurm(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns that docs/howto.md asks sacct for are enough, in their order, and its command
+    simulates the jobs that ran.
     """
     page = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
-    program = re.search(r"awk -F'\|' -v OFS=, '(.*?)' > jobs.csv", page, re.DOTALL)
-    assert program is not None
-    rows = [
-        "7|ann|2026-01-01T10:00:00|3600|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G",
-        "8|bob|2026-01-01T10:05:00|60|billing=1,cpu=1,mem=4G",
-        "9|ann|2026-01-01T11:00:00|7200|gres/gpu=16,node=2",
-    ]
-    said = subprocess.run(
-        ["awk", "-F|", "-v", "OFS=,", program[1]],
-        input="\n".join(rows) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    (tmp_path / "jobs.csv").write_text(said)
-    assert (
-        call(capsys, f"import csv {tmp_path / 'jobs.csv'} --gpus 64 --out {tmp_path / 'mine'}")[0]
-        == 0
-    )
-    jobs = read_workload(tmp_path / "mine").problem.jobs
-    assert jobs.requested_gpus.tolist() == [4, 16] and (
-        jobs.submitted_s - jobs.submitted_s[0]
-    ).tolist() == [0, 3600]
+    asked = re.search(r"sacct .* -o (\S+) > history.txt\n(allocator .*)", page)
+    assert asked is not None
+    rows = list(csv.DictReader(SACCT.splitlines(), delimiter="|"))
+    rows = [row | {"Timelimit": "1-00:00:00"} for row in rows]
+    names = asked[1].split(",")
+    lines = ["|".join(row[name] for name in names) for row in rows]
+    monkeypatch.chdir(tmp_path)
+    Path("history.txt").write_text("\n".join(["|".join(names), *lines]), encoding="utf-8")
+    for line in asked[2].split(" && "):
+        code, out, _ = call(capsys, line.removeprefix("allocator "))
+        assert code == 0
+    assert "greedy" in out
+    workload = read_workload("mine")
+    assert workload.problem.jobs.job_id == ("1", "2_1", "2_2", "2_2-2", "5")
+    assert workload.recorded.limit_s.tolist() == [86400.0] * 5
 
 
 @pytest.mark.parametrize(

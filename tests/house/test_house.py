@@ -61,6 +61,7 @@ LAZY = {
     "prometheus_client",
     "tomli_w",
     "kubernetes",
+    "yaml",
 }
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
     "highspy": ("highs",),

@@ -169,7 +169,7 @@ def test_every_cell_may_be_wrong(name: str, tmp_path: Path) -> None:
     """
     source, extra = SAMPLES[name](tmp_path)
     text = source.read_text(encoding="utf-8")
-    sep = "\t" if "\t" in text else ","
+    sep = next(sign for sign in "\t|," if sign in text)
     lines = text.splitlines()
     for row in range(0 if sep == "\t" else 1, len(lines)):
         for i in range(len(lines[row].split(sep))):

@@ -13,6 +13,7 @@ from allocator.io.traces.registry import FORMATS, TraceFormatEntry
 EXAMPLES = """
 allocator import philly philly.csv.gz --gpus 1000 --from 2017-10-09 --hours 24 --load 1.0 --out day
 allocator import sia workloads/philly/workload-1.csv --out sia-1
+allocator import slurm history.txt --gpus a100=128,v100=64 --out mine
 allocator import csv jobs.csv --map submitted_s=submit_time --map gpus=gpu_num --gpus 64 --out mine
 """
 ABOUT = """\
@@ -99,9 +100,9 @@ def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
     group = parser.add_argument_group("cluster and sizes")
     group.add_argument(
         "--gpus",
-        type=parse_integer(1, 10_000_000),
+        type=_gpus,
         metavar="N",
-        help="GPUs of the cluster (default: the format's own)",
+        help="GPUs of the cluster (default: the format's own); slurm: also a100=128,v100=64",
     )
     group.add_argument(
         "--gpus-per-node",
@@ -144,6 +145,14 @@ def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
     )
 
 
+def _gpus(text: str) -> int | dict[str, int]:
+    whole = parse_integer(1, 10_000_000)
+    if "=" not in text:
+        return whole(text)
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    return {name.strip(): whole(n) for name, _, n in pairs}
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     return tuple(number()(part) for part in text.split(","))
 
@@ -153,13 +162,15 @@ def call(args: argparse.Namespace) -> int:
     from allocator.io.traces.run import import_trace, write_tables
 
     given = {name: getattr(args, f"extra_{name}") for name in args.extras}
+    by_type = args.gpus if isinstance(args.gpus, dict) else {}
     options = TraceOptions(
         start=args.start,
         hours=args.hours,
         max_hours=args.max_hours,
         jobs=args.jobs,
         load=args.load,
-        gpus=args.gpus,
+        gpus=None if by_type else args.gpus,
+        gpus_by_type=by_type,
         gpus_per_node=args.gpus_per_node,
         max_factor=args.max_factor,
         most_gpus=args.max_gpus,

@@ -18,13 +18,15 @@ allocator whatif data/snapshots/demo --set pools.a100.gpus=12                   
 allocator whatif data/snapshots/demo --set budget_per_hour=24 --set jobs.rank.weight=2
 allocator whatif data/snapshots/demo --set pools.spot.gpu_type=A100 --set pools.spot.gpus=8 --out \
 bigger
+allocator whatif data/snapshots/demo --submit data/examples/submit/train.sbatch     a new job
 """
 ABOUT = """\
 Decide the round as it is and once more with other values; show the jobs that differ, what both
 plans are valued in one scale, the hours of work and the dollars; and where nothing changes, which
 limits bind. WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or
 FILE.NAME.COLUMN: pools.a100.gpus, jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is
-the default. A new pool needs its gpu_type and gpus."""
+the default. A new pool needs its gpu_type and gpus. With --submit: when a job would start that is
+not there yet, whom it would push away, and what would make it start sooner."""
 
 
 def add(commands: Any) -> None:
@@ -35,13 +37,19 @@ def add(commands: Any) -> None:
         help="the round with other values, against the round as it is",
     )
     add_folder_or_queue(parser, "SNAPSHOT", "snapshot folder, which stays as it is")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
         "--set",
         dest="values",
         action="append",
-        required=True,
         metavar="WHERE=VALUE",
         help="what is changed; may be given several times",
+    )
+    what.add_argument(
+        "--submit",
+        metavar="FILE",
+        help="a new job: sbatch script, manifest of a Kubernetes Job, JobSet, PyTorchJob or RayJob,"
+        " or CSV file with one row of jobs.csv",
     )
     parser.add_argument(
         "--policy", default="mip", metavar="NAME", help="who decides both (default: mip)"
@@ -57,6 +65,7 @@ def add(commands: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from allocator.cli.models.sources import read_source
+    from allocator.cli.plan.submission import call_submit
     from allocator.domain.changes import changed
     from allocator.engine.advice.trials import SolveCommand
     from allocator.engine.decision import explain_decision
@@ -65,12 +74,6 @@ def call(args: argparse.Namespace) -> int:
     from allocator.io.snapshots import write_snapshot
     from allocator.solvers.base import SolveLimits
 
-    values: dict[str, str] = {}
-    for text in args.values:
-        place, sign, value = text.partition("=")
-        if not sign or not place.strip():
-            raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
-        values[place.strip()] = value.strip()
     snapshot = read_source(args.folder_or_queue)
     command = SolveCommand(
         args.policy,
@@ -78,6 +81,14 @@ def call(args: argparse.Namespace) -> int:
         solver=args.solver,
         limits=SolveLimits(args.time_limit, args.gap, args.threads, args.seed),
     )
+    if args.submit is not None:
+        return call_submit(args, snapshot, command)
+    values: dict[str, str] = {}
+    for text in args.values:
+        place, sign, value = text.partition("=")
+        if not sign or not place.strip():
+            raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
+        values[place.strip()] = value.strip()
     other = changed(snapshot, values)
     problem = command.problem(other, {})
     after = command.decide(problem)
@@ -123,7 +134,7 @@ def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) ->
         )
         return
     totals = _totals(comparison)
-    tables.show([totals, _differences(comparison, after)] if comparison.jobs else [totals], head)
+    tables.show([totals, differences(comparison, after)] if comparison.jobs else [totals], head)
     print("", *comparison.lines(), sep="\n")
 
 
@@ -146,7 +157,8 @@ def _totals(c: Comparison) -> Table:
     return Table(f"plans, both valued {c.scale}", columns, rows, frozenset(columns[1:]))
 
 
-def _differences(comparison: Comparison, after: Plan) -> Table:
+def differences(comparison: Comparison, after: Plan) -> Table:
+    """Return the jobs that get something else."""
     from allocator.cli.tables import Table, text
 
     reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))

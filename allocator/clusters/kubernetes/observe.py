@@ -224,7 +224,6 @@ def _job_row(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the row of a job, and notes about it."""
     said, notes = read_annotations(job)
-    sizes = sizes_of(job, said)
     allowed = pools.admitted[job.job_id]
     if "gpu-types" in said:
         allowed = allowed & set(said["gpu-types"])
@@ -235,30 +234,39 @@ def _job_row(
     elif state == "held":
         notes.append(f"{job.job_id}: {_why_held(job, kueue)}, so it is held")
     queue = kueue.cluster_queue(job)
-    with_gpus = [one for one in job.pod_sets if one.gpus]
-    needs = [(one.gpus, *_requests(one.pod)) for one in with_gpus]
     created = unix_seconds(field(job.source, "metadata", "creationTimestamp"))
+    return {
+        **stated_columns(job, said, now_s, done),
+        "submitted_s": now_s if created is None else min(created, now_s),
+        "tenant": queue.name if queue is not None else job.namespace,
+        "state": state,
+        "gpu_types": sorted(allowed) if allowed and allowed != set(pools.types.values()) else None,
+    }, notes
+
+
+def stated_columns(
+    job: FoundJob, said: Mapping[str, Any], now_s: float, done: Progress = (0.0, 0.0)
+) -> dict[str, Any]:
+    """Return the columns of jobs.csv that a job and its owner state, whatever cluster it is in."""
+    sizes = sizes_of(job, said)
+    needs = [(one.gpus, *_requests(one.pod)) for one in job.pod_sets if one.gpus]
     total, left = _work(job, said, now_s, done)
     return {
         "job_id": job.job_id,
         "model": said.get("model", job.name),
-        "submitted_s": now_s if created is None else min(created, now_s),
         "remaining_work": left,
         "total_work": total,
-        "tenant": queue.name if queue is not None else job.namespace,
-        "state": state,
         "min_gpus": sizes[0],
         "max_gpus": sizes[-1],
         "requested_gpus": job.gpus,
         "sizes": sizes,
-        "gpu_types": sorted(allowed) if allowed and allowed != set(pools.types.values()) else None,
         "weight": said.get("weight"),
         "deadline_s": said.get("deadline"),
         "preemptible": said.get("preemptible", job.queue is not None),
         "restart_s": said.get("restart-seconds"),
         "cpus_per_gpu": max(math.floor(cpu / n * 1e6) / 1e6 for n, cpu, _ in needs),
         "host_memory_gb_per_gpu": max(math.floor(gb / n * 1e6) / 1e6 for n, _, gb in needs),
-    }, notes
+    }
 
 
 def _why_held(job: FoundJob, kueue: Kueue) -> str:

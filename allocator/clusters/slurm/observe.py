@@ -330,30 +330,11 @@ class _Look:
 
     def _sizes(self, job: _Job, said: dict[str, Any]) -> Row:
         """Return the sizes of a job: elastic only where it says so and Slurm can change it."""
-        low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
-        gpus = job.slurm.gpus
-        request = job.slurm.request
-        if (low, high, sizes) == (None, None, None) or request is None or request.per != "node":
-            if (low, high, sizes) != (None, None, None):
-                self._leave(
-                    job.slurm,
-                    "it asks for its GPUs in a way that scontrol cannot change (not by --gres or"
-                    " --gpus-per-node); it keeps its size",
-                )
-            return {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": [gpus]}
-        low = low or (min(sizes) if sizes else min(request.gpus, high or request.gpus))
-        high = high or max([*(sizes or ()), request.gpus, low])
-        most = max((pool.gpus_per_node for pool in job.pools), default=high)
-        listed = None
-        if sizes:
-            listed = [k for k in sizes if low <= k <= high and (k <= most or k % most == 0)]
-            listed = listed or [gpus]
-        return {
-            "min_gpus": min(low, gpus),
-            "max_gpus": max(high, gpus),
-            "requested_gpus": min(max(request.gpus, min(low, gpus)), max(high, gpus)),
-            "sizes": listed,
-        }
+        most = max((pool.gpus_per_node for pool in job.pools), default=0)
+        row, note = split_sizes(said, job.slurm.request, job.slurm.gpus, most)
+        if note:
+            self._leave(job.slurm, note)
+        return row
 
     def _node_rows(self, placements: Sequence[Row]) -> list[Row]:
         """Return nodes.csv: the GPUs of a node are those that jobs left out do not hold."""
@@ -450,6 +431,46 @@ class _Look:
             "left_to_slurm": job.held_because is not None,
             "progress": dict(job.progress),
         }
+
+
+def split_sizes(
+    said: dict[str, Any], request: GpuRequest | None, gpus: int, most: int
+) -> tuple[Row, str]:
+    """Take the sizes of a job out of what it says; return them as columns, and a note or "".
+
+    Parameters
+    ----------
+    said : dict of str to object
+        Columns that the job states; those of its sizes are removed.
+    request : GpuRequest, optional
+        What it asks for.
+    gpus : int
+        GPUs that it holds, or asks for.
+    most : int
+        Most GPUs of a node that it may use; 0: not known.
+    """
+    low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
+    is_rigid = (low, high, sizes) == (None, None, None)
+    if is_rigid or request is None or request.per != "node":
+        note = (
+            "it asks for its GPUs in a way that scontrol cannot change (not by --gres or"
+            " --gpus-per-node); it keeps its size"
+        )
+        row = {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": [gpus]}
+        return row, "" if is_rigid else note
+    low = low or (min(sizes) if sizes else min(request.gpus, high or request.gpus))
+    high = high or max([*(sizes or ()), request.gpus, low])
+    most = most or high
+    listed = None
+    if sizes:
+        listed = [k for k in sizes if low <= k <= high and (k <= most or k % most == 0)]
+        listed = listed or [gpus]
+    return {
+        "min_gpus": min(low, gpus),
+        "max_gpus": max(high, gpus),
+        "requested_gpus": min(max(request.gpus, min(low, gpus)), max(high, gpus)),
+        "sizes": listed,
+    }, ""
 
 
 def _count_free_tasks(jobs: Sequence[SlurmJob]) -> Counter[int]:

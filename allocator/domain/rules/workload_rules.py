@@ -30,6 +30,7 @@ from allocator.domain.schema.names import Names, names
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
     NODE_EVENTS,
+    RECORDED,
     UNDER_WAY,
     WORKLOAD,
     WORKLOAD_CONFIG,
@@ -108,7 +109,7 @@ def _check_recorded(table: ParsedTable, found: Findings) -> None:
         with np.errstate(invalid="ignore"):
             wrong = given & (table[late] < table[early])
         table.faults(found, wrong, f"{late} {{{late}}} is before {early} {{{early}}}")
-    for name in ("recorded_start_s", "recorded_end_s"):
+    for name in (column.name for column in RECORDED):
         several = table.given("every_s") | table.given("cells")
         table.faults(
             found, several & table.given(name), f"{name} is of one job, and this row has several"
@@ -117,9 +118,9 @@ def _check_recorded(table: ParsedTable, found: Findings) -> None:
 
 def _recorded_times(jobs: ParsedTable) -> RecordedTimes:
     """Return the recorded times of the jobs, without rows where there are none."""
-    start, end = jobs["recorded_start_s"], jobs["recorded_end_s"]
-    known = not (np.isnan(start).all() and np.isnan(end).all())
-    return RecordedTimes(start, end) if known else NOT_RECORDED
+    recorded = [jobs[column.name] for column in RECORDED]
+    known = any(not np.isnan(values).all() for values in recorded)
+    return RecordedTimes(*recorded) if known else NOT_RECORDED
 
 
 def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:

@@ -78,6 +78,7 @@ CELLS = (
 RECORDED = (
     number("recorded_start_s", "when it first started, as its site recorded"),
     number("recorded_end_s", "when it ended for good, as its site recorded"),
+    positive("recorded_limit_s", "longest run time that its user allowed, as its site recorded"),
 )
 """Columns of what became of a job at its site, which a simulation does not read; `allocator assess`
 compares with them."""

@@ -19,7 +19,7 @@ class StartEstimate:
     """An expected start: in `in_s` seconds, with a number of GPUs of a pool.
 
     `after` has the jobs that end by then and leave what the job needs, in the order of their ends.
-    The start is within `range_s` in 90 % of cases.
+    The start is within `range_s` in 90 % of cases; nan: it rests on speeds that are assumed.
     """
 
     in_s: float

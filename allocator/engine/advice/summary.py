@@ -6,6 +6,7 @@ with 2.90 $/h more. Expected start: in about 35 min (when vgg-2 and bert-1 end).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,8 +146,10 @@ def _describe_start(start: StartEstimate | None) -> str:
         return "not known"
     names = list(start.after)
     who = " and ".join(names) if len(names) <= 2 else f"{names[-1]} and {len(names) - 1} others"
-    low, high = map(format_duration, start.range_s)
-    return (
+    begin = (
         f"in about {format_duration(start.in_s)} (when {who} end{'s' if len(names) == 1 else ''}),"
-        f" {low} to {high} in 90 % of cases"
     )
+    if math.isnan(start.range_s[0]):
+        return f"{begin} if jobs take as long as is assumed of them"
+    low, high = map(format_duration, start.range_s)
+    return f"{begin} {low} to {high} in 90 % of cases"

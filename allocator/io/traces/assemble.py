@@ -61,7 +61,7 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
     if not np.isnan(trace.interval_s):
         config["interval_s"] = trace.interval_s
     if trace.speeds is None:
-        config["assumed"] = _assumptions(trace.pools, options)
+        config["assumed"] = _assumptions(trace, options)
     return WorkloadText(files, config)
 
 
@@ -155,7 +155,7 @@ def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
     return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
 
 
-def _assumptions(pools: Sequence[TracePool], options: TraceOptions) -> str:
+def _assumptions(trace: Trace, options: TraceOptions) -> str:
     """Describe what the workload of a trace without speeds has that the trace does not say."""
     sizes = (
         "each job runs at the GPUs it asked for, or not at all"
@@ -164,9 +164,11 @@ def _assumptions(pools: Sequence[TracePool], options: TraceOptions) -> str:
         f" (--max-factor, --max-gpus {options.most_gpus}), at k / (1 + c (k - 1)) times the speed"
         f" of one GPU, where c is drawn from {', '.join(f'{c:g}' for c in options.curves)}"
     )
-    types = {p.gpu_type: f"{p.gpu_type} {p.speed:g}" for p in pools}
-    of_types = f"; speeds of GPU types are {', '.join(types.values())}" if len(types) > 1 else ""
-    return f"{sizes}; every job may be paused{of_types}"
+    said = [sizes, "every job may be paused", *trace.assumed]
+    types = {p.gpu_type: f"{p.gpu_type} {p.speed:g}" for p in trace.pools}
+    if len(types) > 1 and any(name not in types for name in trace.jobs.gpu_types):
+        said.append(f"speeds of GPU types are {', '.join(types.values())}")
+    return "; ".join(said)
 
 
 def _largest_sizes(trace: Trace, jobs: TraceJobs, options: TraceOptions) -> Ints:
@@ -221,13 +223,20 @@ def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> C
     optional = {
         "tenant": jobs.tenant,
         "gpu_types": jobs.gpu_types,
-        "restart_s": ["" if t == "nan" else t for t in format_numbers(jobs.restart_s)],
+        "restart_s": _known_numbers(jobs.restart_s),
         "weight": ["" if t == "1" else t for t in format_numbers(jobs.weight)],
+        "recorded_start_s": _known_numbers(jobs.recorded_start_s),
+        "recorded_end_s": _known_numbers(jobs.recorded_end_s),
+        "recorded_limit_s": _known_numbers(jobs.recorded_limit_s),
     }
     return {
         **{k: v for k, v in cells.items() if any(v)},
         **{k: v for k, v in optional.items() if any(v)},
     }
+
+
+def _known_numbers(values: Floats) -> list[str]:
+    return ["" if text == "nan" else text for text in format_numbers(values)]
 
 
 def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOptions) -> list[str]:

@@ -34,6 +34,7 @@ class TraceOptions:
     jobs : how many jobs to keep; the first ones are kept.
     load : offered load, GPU-seconds asked for / GPU-seconds available.
     gpus, gpus_per_node : size of the cluster.
+    gpus_by_type : the same for formats that know GPU types; it replaces `gpus`.
     max_factor : `max_gpus` of a job is this factor times `requested_gpus`, at most `most_gpus`.
     rigid : every job runs at its requested size or not at all. So does every job of a trace
     without speeds, unless `max_factor` is given.
@@ -49,6 +50,7 @@ class TraceOptions:
     load: float | None = None
     gpus: int | None = None
     gpus_per_node: int | None = None
+    gpus_by_type: Mapping[str, int] = field(default_factory=dict)
     max_factor: float | None = None
     most_gpus: int = 64
     rigid: bool = False
@@ -82,6 +84,7 @@ class TraceJobs:
     work : in the unit of the model; nan for duration times speed.
     restart_s : seconds; nan for the default of the workload.
     weight : factor of the job in the objective.
+    recorded_start_s, recorded_end_s, recorded_limit_s : seconds; nan if the trace does not say.
     """
 
     job_id: tuple[str, ...]
@@ -94,6 +97,9 @@ class TraceJobs:
     work: Floats
     restart_s: Floats
     weight: Floats
+    recorded_start_s: Floats
+    recorded_end_s: Floats
+    recorded_limit_s: Floats
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -123,10 +129,17 @@ def trace_jobs(
     work: Floats | None = None,
     restart_s: Floats | None = None,
     weight: Floats | None = None,
+    recorded: tuple[Floats, Floats] | None = None,
+    limit_s: Floats | None = None,
 ) -> TraceJobs:
-    """Return TraceJobs with the defaults filled in."""
+    """Return TraceJobs with the defaults filled in.
+
+    `recorded` has the start and the end of each job, which count where they are in order.
+    """
     n = len(job_id)
     unknown = np.full(n, np.nan)
+    start, end = recorded or (unknown, unknown)
+    start = np.where((submitted_s <= start) & ~(end < start), start, np.nan)
     return TraceJobs(
         tuple(job_id),
         submitted_s.astype(np.float64),
@@ -138,6 +151,9 @@ def trace_jobs(
         unknown if work is None else work,
         unknown if restart_s is None else restart_s,
         np.ones(n) if weight is None else weight,
+        start,
+        np.where(np.isnan(start), np.nan, end),
+        unknown if limit_s is None else limit_s,
     )
 
 
@@ -187,6 +203,7 @@ class Trace:
     max_hours : longer jobs are cut to this, unless the options say otherwise.
     interval_s : length of a round for config.toml; nan for the default.
     max_factor : `max_gpus` over `requested_gpus`, unless the options say otherwise.
+    assumed : what its reader assumed, for the assumptions of the workload.
     """
 
     jobs: TraceJobs
@@ -199,6 +216,7 @@ class Trace:
     max_hours: float = np.inf
     interval_s: float = np.nan
     max_factor: float = 4.0
+    assumed: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:

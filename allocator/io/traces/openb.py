@@ -82,6 +82,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
     kept = np.flatnonzero(ran)
     index = kept.tolist()
     types = {spec: _types(spec) for spec in set(rows["gpu_spec"])}
+    is_cut = np.array([phase == "Running" for phase in rows["pod_phase"]], dtype=bool)
+    cut = is_cut[kept].sum()
     jobs = trace_jobs(
         [rows["name"][i] for i in index],
         rows["creation_time"][kept],
@@ -89,13 +91,13 @@ def read(source: Path, options: TraceOptions) -> Trace:
         gpus[kept],
         curves.draw_curves(len(index), options),
         gpu_types=[types[rows["gpu_spec"][i]] for i in index],
+        recorded=(begin[kept], np.where(is_cut, np.nan, rows["deletion_time"])[kept]),
     )
     there = {p.gpu_type for p in pools}
     allowed = {
         spec: "|".join(t for t in spec.split("|") if t in there) or spec
         for spec in set(jobs.gpu_types)
     }
-    cut = sum(rows["pod_phase"][i] == "Running" for i in index)
     notes = (
         f"{int(parts.sum())} pods ask for a part of a GPU and get a whole one",
         f"{cut} pods were still running at the end of the trace; their run time is cut there",

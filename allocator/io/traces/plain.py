@@ -109,12 +109,12 @@ def _trace(
 ) -> Trace:
     unit = _unit(options)
     submitted, dated = _clock(rows, names["submitted_s"], unit)
+    start = end = np.full(len(rows), np.nan)
     if "duration_s" in names:
         duration = rows[names["duration_s"]] * unit
     else:
-        duration = (
-            _clock(rows, names["ended_s"], unit)[0] - _clock(rows, names["started_s"], unit)[0]
-        )
+        start, end = (_clock(rows, names[field], unit)[0] for field in ("started_s", "ended_s"))
+        duration = end - start
     gpus = rows[names["gpus"]]
     wanted = np.ones(len(rows), dtype=bool)
     for column, values in where:
@@ -139,6 +139,7 @@ def _trace(
             else curves.draw_curves(len(index), options)
         ),
         tenant=some("tenant"),
+        recorded=(start[keep] - origin, end[keep] - origin),
     )
     dropped = {
         "excluded by --where": int((~wanted).sum()),

@@ -35,12 +35,14 @@ class TraceFormatEntry:
     source : what the user names.
     help : one line.
     extras : options that only this format has.
+    has_types : whether `--gpus TYPE=N` makes sense.
     """
 
     module: str
     source: str
     help: str
     extras: tuple[ExtraOption, ...] = ()
+    has_types: bool = False
 
 
 _HERE = "allocator.io.traces"
@@ -93,6 +95,17 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
                 "JSON of steps per second (default: simulation_throughputs.json next to it)",
             ),
         ),
+    ),
+    "slurm": TraceFormatEntry(
+        f"{_HERE}.slurm",
+        "FILE",
+        "what sacct --parsable2 prints, - for standard input",
+        (
+            ExtraOption("tenant", "WHAT", "account (default), user, qos or partition"),
+            ExtraOption("pools", "WHAT", "a pool for each GPU type (default), or each partition"),
+            ExtraOption("weight", "WHAT", "of jobs: equal (default), or priority"),
+        ),
+        has_types=True,
     ),
     "csv": TraceFormatEntry(
         f"{_HERE}.plain",

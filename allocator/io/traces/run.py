@@ -40,6 +40,8 @@ def import_trace(
         raise UsageError(
             f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}'
         )
+    if options.gpus_by_type and not registry.FORMATS[chosen].has_types:
+        raise UsageError(f"--gpus TYPE=N: {chosen} does not name the GPU types; write --gpus N")
     form = registry.load(chosen)
     trace, summary = select_jobs(form.read(path, options), options, chosen)
     tables = form.workload(trace, options)

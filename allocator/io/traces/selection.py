@@ -76,7 +76,12 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
     if options.hours is not None:
         inside &= trace.jobs.submitted_s < begin + options.hours * 3600
     jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window")
-    jobs = replace(jobs, submitted_s=jobs.submitted_s - begin)
+    jobs = replace(
+        jobs,
+        submitted_s=jobs.submitted_s - begin,
+        recorded_start_s=jobs.recorded_start_s - begin,
+        recorded_end_s=jobs.recorded_end_s - begin,
+    )
     jobs = _keep_jobs(
         jobs,
         jobs.gpus <= largest_pool(trace, jobs),
@@ -207,8 +212,13 @@ def scale_to_load(
     parts = [jobs.take(rows) for rows in copies]
     for i, part_ in enumerate(parts[1:], start=1):
         moved = (part_.submitted_s + rng.uniform(0, span)) % span
+        unknown = np.full(len(part_), np.nan)
         parts[i] = replace(
-            part_, submitted_s=moved, job_id=tuple(f"{name}~{i}" for name in part_.job_id)
+            part_,
+            submitted_s=moved,
+            job_id=tuple(f"{name}~{i}" for name in part_.job_id),
+            recorded_start_s=unknown,
+            recorded_end_s=unknown,
         )
     merged = _merge_jobs(parts)
     clones = sum(map(len, parts[1:]))

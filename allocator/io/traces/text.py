@@ -6,10 +6,12 @@ Every fault has its file and line.
 from __future__ import annotations
 
 import gzip
-import os
+import io
 import re
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ MOST_RATIO = 200
 FREE_BYTES = 1 << 24  # unpacked, whatever the ratio
 SHOWN = 20  # faults of one file that are listed
 GZIP = b"\x1f\x8b"
+STANDARD_INPUT = Path("-")
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 
 
@@ -73,14 +76,16 @@ def input_error(path: Path, message: str, line: int | None = None) -> InvalidInp
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if they are gzip under any name. Raises InvalidInput."""
+    """Return the bytes of a file, unpacked if they are gzip under any name, or of standard input.
+
+    Raises InvalidInput.
+    """
     try:
-        with open(path, "rb") as file:
+        with nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open(path, "rb") as file:
             raw = file.read(MOST_BYTES + 1)
             if raw.startswith(GZIP):
-                most = max(FREE_BYTES, MOST_RATIO * os.fstat(file.fileno()).st_size)
-                file.seek(0)
-                with gzip.open(file) as packed:
+                most = max(FREE_BYTES, MOST_RATIO * len(raw))
+                with gzip.open(io.BytesIO(raw)) as packed:
                     raw = packed.read(min(MOST_BYTES, most) + 1)
                 if len(raw) > most:
                     raise input_error(path, f"unpacks to more than {MOST_RATIO} times its size")

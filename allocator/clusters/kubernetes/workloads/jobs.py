@@ -93,7 +93,8 @@ class FoundJob:
         return (annotation(self.source, PINNED) or "").split()
 
 
-def _pod_set(name: str, pods: object, template: object, is_elastic: bool = False) -> PodSet:
+def pod_set(name: str, pods: object, template: object, is_elastic: bool = False) -> PodSet:
+    """Return equal pods of a template; without a number there is one."""
     spec = field(template, "spec") or {}
     gpus = gpus_of_pod(spec)
     resource = next(iter(gpus), "") if len(gpus) < 2 else "+".join(gpus)
@@ -106,14 +107,14 @@ def _sets_of_job(job: Object) -> Iterator[PodSet]:
     completions = spec.get("completions")
     parallelism = spec.get("parallelism")
     fewest = parallelism if completions is None else min(parallelism or 1, completions)
-    yield _pod_set("main", fewest, spec.get("template"), is_elastic=True)
+    yield pod_set("main", fewest, spec.get("template"), is_elastic=True)
 
 
 def _sets_of_job_set(job: Object) -> Iterator[PodSet]:
     for one in job["spec"].get("replicatedJobs") or ():
         inner = field(one, "template", "spec") or {}
         pods = int(one.get("replicas", 1)) * int(inner.get("parallelism") or 1)
-        found = _pod_set(str(one["name"]), pods, inner.get("template"))
+        found = pod_set(str(one["name"]), pods, inner.get("template"))
         yield replace(found, pod=_without_label(found.pod, annotation(job, PINNED_LABEL)))
 
 
@@ -129,7 +130,7 @@ def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:
     for name in sorted(replicas):
         one = replicas[name]
         is_elastic = name == "Worker"
-        yield _pod_set(name.lower(), one.get("replicas", 1), one.get("template"), is_elastic)
+        yield pod_set(name.lower(), one.get("replicas", 1), one.get("template"), is_elastic)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""A manifest of Kubernetes: a Job, JobSet or PyTorchJob, or a RayJob of KubeRay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from allocator.clusters.kubernetes.nodes import PRODUCT_LABELS
+from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, field
+from allocator.clusters.kubernetes.observe import stated_columns
+from allocator.clusters.kubernetes.workloads.jobs import (
+    KINDS,
+    FoundJob,
+    PodSet,
+    find_jobs,
+    pod_set,
+)
+from allocator.clusters.kubernetes.workloads.owners import read_annotations
+from allocator.clusters.submission.new_job import NewJob, Site, refuse
+from allocator.errors import AllocatorError, UsageError
+
+RAY_JOB = "RayJob"
+CLUSTER = ("spec", "rayClusterSpec")
+
+
+def read_manifest(file: str, text: str, site: Site, now_s: float) -> NewJob:
+    """Return the one job with GPUs of a manifest as it would be observed. Raises InvalidInput."""
+    documents = list(_read_documents(file, text))
+    found: list[tuple[int, FoundJob]] = []
+    for line, document in documents:
+        try:
+            one = dict(document)
+            jobs = find_jobs(Objects([one])) if one.get("kind") in KINDS else _ray_jobs(one)
+            found += [(line, job) for job in jobs]
+        except UsageError as error:
+            raise refuse(file, line, str(error)) from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise refuse(
+                file, line, f"{one.get('kind')} is not of its form: {type(error).__name__} {error}"
+            ) from None
+    if len(found) != 1:
+        kinds = ", ".join(str(one.get("kind")) for _, one in documents) or "nothing"
+        raise refuse(
+            file,
+            None,
+            f"has {len(found)} jobs that ask for GPUs ({kinds}); one {', '.join(KINDS)} or"
+            f" {RAY_JOB} can be submitted at a time",
+        )
+    return _row(file, *found[0], site, now_s)
+
+
+def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJob:
+    said, faults = read_annotations(job)
+    if faults:
+        raise refuse(file, line, faults[0])
+    try:
+        row = stated_columns(job, said, now_s)
+        named = said.get("gpu-types") or _products(job)
+        types = sorted({one for name in named for one in site.find_types(name)})
+    except (UsageError, ValueError) as error:
+        raise refuse(file, line, str(error)) from None
+    notes = []
+    if job.queue is not None and job.queue not in site.tenants:
+        notes.append(
+            f"the snapshot has no tenant {job.queue}, its queue; namespace {job.namespace} counts"
+        )
+    selected = {name for one in job.pod_sets for name in field(one.pod, "nodeSelector") or ()}
+    others = sorted(selected - set(PRODUCT_LABELS))
+    if others:
+        notes.append(f"its node selector {', '.join(others)} does not count here")
+    if not {"total-work", "remaining-work", "expected-seconds"} & set(said):
+        notes.append("it says nothing of its work (total-work, expected-seconds); an hour is taken")
+    row |= {
+        "job_id": site.free_name(job.job_id),
+        "submitted_s": now_s,
+        "tenant": job.queue if job.queue in site.tenants else job.namespace,
+        "gpu_types": types or None,
+    }
+    return NewJob(row, file, line, notes=tuple(notes))
+
+
+def _products(job: FoundJob) -> list[str]:
+    """Return the GPU products that node selectors of the job name."""
+    selectors = [field(one.pod, "nodeSelector") or {} for one in job.pod_sets if one.gpus]
+    return [str(one[label]) for one in selectors for label in PRODUCT_LABELS if label in one]
+
+
+def _ray_jobs(source: Object) -> Iterator[FoundJob]:
+    """Yield a RayJob with GPUs: its head, and the workers of each group."""
+    if source.get("kind") != RAY_JOB:
+        return
+    cluster = field(source, *CLUSTER) or {}
+    head = field(cluster, "headGroupSpec", "template")
+    sets: list[PodSet] = [pod_set("head", 1, head)] if head else []
+    for group in cluster.get("workerGroupSpecs") or ():
+        hosts = int(group.get("numOfHosts") or 1)
+        pods = hosts * int(group.get("replicas", group.get("minReplicas") or 0))
+        sets.append(pod_set(str(group["groupName"]), pods, group.get("template")))
+    name, namespace = str(source["metadata"]["name"]), field(source, "metadata", "namespace")
+    place = str(namespace or "default")
+    ident = f"{place}/{RAY_JOB.lower()}/{name}"
+    with_gpus = tuple(one for one in sets if one.gpus and one.pods)
+    job = FoundJob(ident, RAY_JOB, place, name, "", source, with_gpus, False)
+    if job.gpus:
+        yield job
+
+
+def _read_documents(file: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file of JSON or YAML, with their first lines."""
+    for line, document in _parse(file, text):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise refuse(file, line, "is no object of Kubernetes")
+        for one in expand_lists(document):
+            if not isinstance(one, dict):
+                raise refuse(file, line, "is no object of Kubernetes")
+            yield line, one
+
+
+def _parse(file: str, text: str) -> Iterator[tuple[int, Any]]:
+    if text.lstrip().startswith("{"):
+        try:
+            yield 1, json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise refuse(file, getattr(error, "lineno", 1), f"is no JSON: {error}") from None
+        return
+    try:
+        import yaml
+    except ImportError:
+        raise AllocatorError(
+            "a manifest in YAML needs a package: pip install 'elastic-gpu-allocator[kubernetes]',"
+            " or give it as JSON"
+        ) from None
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            yield node.start_mark.line + 1, loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise refuse(file, line, f"is no YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise refuse(file, None, f"is no YAML: {first}") from None
+    finally:
+        loader.dispose()

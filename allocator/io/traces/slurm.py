@@ -1,0 +1,233 @@
+"""slurm: what `sacct --parsable2` prints, a record for each run of a job, its columns in any order.
+
+    JobID, Submit, Start, End           required
+    AllocTRES, ReqTRES                  GPUs held, else asked for; one of the two is required
+    Elapsed                             run time so far of jobs that still run
+    Timelimit                           the limit that the user gave
+    Account, User, QOS, Partition       one of them is the tenant (--tenant)
+    Priority                            the weight, with --weight priority
+
+A record with GPUs that ran is a job that runs on as many GPUs of the same type, or not at all. So
+is each task of an array, each part of a heterogeneous job, and each run of a requeued job, from the
+time at which it was queued again. Steps, records without GPUs and those that never started are
+dropped and counted.
+
+There is a pool for each GPU type, or for each partition and type (`--pools partition`), of the size
+that `--gpus a100=128,v100=16` gives. Without it, its size is the most that ran at once, and that of
+its nodes the most that a job held on one; the workload says that this is assumed.
+
+A time is a date, in UTC if it names no zone, or unix seconds (SLURM_TIME_FORMAT=%s).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.schema.cells import parse
+from allocator.errors import Fault, UsageError
+from allocator.io.traces import assemble, curves
+from allocator.io.traces.base import Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.slurm_records import (
+    find_missing,
+    names_of,
+    read_gpus,
+    read_limits,
+    read_records,
+    read_times,
+)
+from allocator.io.traces.text import (
+    CsvRows,
+    input_error,
+    number,
+    raise_if,
+    read_first_lines,
+)
+
+TENANTS = {"account": "Account", "user": "User", "qos": "QOS", "partition": "Partition"}
+LEAST_WEIGHT = 0.01
+
+workload = assemble.workload
+
+
+def recognise(source: Path) -> str:
+    """Return "" if the first line has the columns of sacct that are required, else why not."""
+    first = read_first_lines(source)[:1]
+    return find_missing(names_of(first[0])) if first else "has no first line that could be read"
+
+
+def read(source: Path, options: TraceOptions) -> Trace:
+    """Read the records that ran on GPUs, and the pools that they ran in.
+
+    Raises InvalidInput, and UsageError for options that do not fit the records.
+    """
+    rows = read_records(source)
+    submitted, start, end, seconds = read_times(rows)
+    held, nodes = read_gpus(rows)
+    gpus = np.array([sum(types.values()) for types in held], dtype=np.int64)
+    dropped, keep = _sort_out(
+        {
+            "are steps of jobs": np.array(["." in name for name in rows["JobID"]], dtype=bool),
+            "never started, or ran for no time": np.isnan(start) | (seconds == 0),
+            "have no GPU (gres/gpu in AllocTRES or ReqTRES)": gpus == 0,
+            "have GPUs of several types": np.array([len(types) > 1 for types in held], dtype=bool),
+            "still run, and no Elapsed says for how long": np.isnan(seconds),
+            "have times that go back": (start < submitted) | (seconds < 0),
+        }
+    )
+    index = keep.tolist()
+    types = [next(iter(held[i])) for i in index]
+    if _choose(options, "pools", ("type", "partition")) == "partition":
+        types = _by_partition(types, _cells(rows, "Partition", index, "--pools partition"))
+    kept = (types, gpus[keep])
+    most = _most_at_once(*kept, start[keep], start[keep] + seconds[keep])
+    pools, assumed = _form_pools(most, _most_on_a_node(*kept, nodes[keep]), options)
+    origin = float(submitted[keep].min()) if index else 0.0
+    names = [rows["JobID"][i] for i in index]
+    jobs = trace_jobs(
+        _unique(names),
+        submitted[keep] - origin,
+        seconds[keep],
+        gpus[keep],
+        curves.draw_curves(len(index), options),
+        tenant=_tenants(rows, index, options),
+        gpu_types=types,
+        weight=_weights(rows, index, options),
+        recorded=(start[keep] - origin, end[keep] - origin),
+        limit_s=read_limits(rows)[keep],
+    )
+    again, cut = len(index) - len(set(names)), int(np.isnan(end[keep]).sum())
+    assumed = [
+        "each job runs on the GPU type that it had",
+        *assumed,
+        *([f"{again} further runs of requeued jobs are jobs of their own"] if again else []),
+        *([f"{cut} jobs that still ran were done when sacct was called"] if cut else []),
+    ]
+    notes = tuple(_notes(rows, index, most, pools))
+    return Trace(jobs, pools, len(rows), dropped, notes, origin_s=origin, assumed=tuple(assumed))
+
+
+def _sort_out(reasons: Mapping[str, Bools]) -> tuple[dict[str, int], Ints]:
+    """Return how many rows are left out for each reason, the first that holds, and the others."""
+    left = np.zeros(len(next(iter(reasons.values()))), dtype=bool)
+    dropped = {}
+    for reason, holds in reasons.items():
+        dropped[reason] = int((holds & ~left).sum())
+        left |= holds
+    return dropped, np.flatnonzero(~left)
+
+
+def _cells(rows: CsvRows, column: str, index: Sequence[int], option: str) -> list[str]:
+    """Return cells of a column that an option needs."""
+    if column not in rows.values:
+        raise input_error(Path(rows.file), f"has no column {column}, which {option} needs", 1)
+    return [rows[column][i] for i in index]
+
+
+def _by_partition(types: Sequence[str], partitions: Sequence[str]) -> list[str]:
+    """Return names of types that tell partitions apart: "a100@train"."""
+    pairs = list(zip(types, partitions, strict=True))
+    places = Counter(name for name, _ in set(pairs))
+    return [f"{name}@{place}" if places[name] > 1 else name for name, place in pairs]
+
+
+def _most_at_once(types: Sequence[str], gpus: Ints, start: Floats, end: Floats) -> dict[str, int]:
+    """Return the most GPUs of each type that were held at one moment."""
+    names = np.array(types, dtype=object)
+    found = {}
+    for name in sorted(set(types)):
+        of = names == name
+        change = np.concatenate([gpus[of], -gpus[of]])
+        order = np.lexsort((change, np.concatenate([start[of], end[of]])))
+        found[name] = int(np.cumsum(change[order]).max())
+    return found
+
+
+def _most_on_a_node(types: Sequence[str], gpus: Ints, nodes: Ints) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, each in zip(types, (-(-gpus // nodes)).tolist(), strict=True):
+        found[name] = max(each, found.get(name, 1))
+    return found
+
+
+def _form_pools(
+    most: Mapping[str, int], on_node: Mapping[str, int], options: TraceOptions
+) -> tuple[tuple[TracePool, ...], list[str]]:
+    """Return a pool for each type, and what is assumed of them."""
+    given = options.gpus_by_type
+    for name in given:
+        if name not in most:
+            raise UsageError(
+                f"--gpus {name}={given[name]}: no job had GPUs of a type {quote(name)}"
+                f"{did_you_mean(name, most)} (types: {', '.join(most)})"
+            )
+    sizes = dict(given or most)
+    nodes = {name: min(options.gpus_per_node or on_node[name], n) for name, n in sizes.items()}
+    assumed = []
+    if not given and options.gpus is None and most:
+        said = ", ".join(f"{name} {n}" for name, n in sizes.items())
+        assumed.append(f"there are as many GPUs as ran at once ({said})")
+    if not options.gpus_per_node and most:
+        said = ", ".join(f"{name} {n}" for name, n in nodes.items())
+        assumed.append(f"nodes have as many as a job had on one ({said})")
+    pools = [TracePool(name, name, n, nodes[name]) for name, n in sizes.items()]
+    return assemble.scale_pools(pools, options.gpus), assumed
+
+
+def _tenants(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> list[str] | None:
+    kind = _choose(options, "tenant", tuple(TENANTS))
+    if "tenant" not in options.extra and TENANTS[kind] not in rows.values:
+        return None
+    return _cells(rows, TENANTS[kind], index, f"--tenant {kind}")
+
+
+def _weights(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> Floats | None:
+    """Return weights in proportion to priorities, if that is asked for; priority 0 counts as 1."""
+    if _choose(options, "weight", ("equal", "priority")) == "equal":
+        return None
+    cells = _cells(rows, "Priority", index, "--weight priority")
+    parsed, wrong = parse(number("Priority", required=False), cells)
+    faults = [Fault(rows.file, rows.lines[index[i]], message) for i, message in wrong]
+    raise_if(Path(rows.file), faults)
+    priority = parsed.value
+    some = priority > 0
+    mean = priority[some].mean() if some.any() else 1.0
+    return np.where(some, np.maximum(LEAST_WEIGHT, priority / mean), 1.0)
+
+
+def _choose(options: TraceOptions, name: str, known: Sequence[str]) -> str:
+    """Return what an option of this format says, by default the first that it may say."""
+    value = options.extra_value(name, known[0])
+    if value not in known:
+        raise UsageError(f"--{name} {value}: one of {', '.join(known)}")
+    return value
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return the names of jobs; the second run of job 12 is 12-2."""
+    runs: Counter[str] = Counter()
+    out = []
+    for name in names:
+        runs[name] += 1
+        out.append(name if runs[name] == 1 else f"{name}-{runs[name]}")
+    return out
+
+
+def _notes(
+    rows: CsvRows, index: Sequence[int], most: Mapping[str, int], pools: Sequence[TracePool]
+) -> Iterator[str]:
+    """Say how the jobs ended, and where more ran at once than the pools hold."""
+    if "State" in rows.values:
+        ends = Counter(rows["State"][i].partition(" ")[0] for i in index)
+        yield "ends: " + ", ".join(f"{n} {state}" for state, n in ends.most_common())
+    for pool in pools:
+        if most[pool.gpu_type] > pool.gpus:
+            yield (
+                f"pool {pool.pool}: {most[pool.gpu_type]} GPUs were held at once, more than the"
+                f" {pool.gpus} that it has here"
+            )
