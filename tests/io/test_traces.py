@@ -95,11 +95,13 @@ def test_nothing_is_invented_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_is_assumed_is_said_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the import, in the folder, when it is read and written again, with the results, and in
     their report.
     """
+    # no pictures: they take seconds
+    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     source, out, results = (str(tmp_path / name) for name in ("log.csv", "out", "results"))
     Path(source).write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
 
