@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Output, call
+from examples import examples
 from hypothesis import given, strategies as st
 from models import INF, dense
 from places import ROOT
@@ -107,6 +108,7 @@ def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path) -> None:
         assert model.feasible(np.round(seen["x"]))
 
 
+@examples(30, 300)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=20))
 def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     """Whatever jobs are called: short, ASCII, not like a number or a keyword, and never the same
