@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, strategies as st
+from text_tables import tables
 
-from allocator.domain.problem import Problem
 from allocator.engine.explain import explain
 from allocator.performance.pipelines import due, due_s, least_seconds_left
 from allocator.solvers.base import SolveLimits
@@ -92,37 +92,23 @@ def test_windows_are_wide_enough_exactly_when_the_pipeline_is(
             assert np.isnan(latest) or got[j] <= latest + 1e-9
 
 
-STAGES = (
-    {"job_id": "prepare", "remaining_work": 800},
-    {"job_id": "train", "remaining_work": 1600, "after": ["prepare"], "deadline_s": 900},
-    {"job_id": "other", "remaining_work": 800, "deadline_s": 5000, "after": ["gone"]},
-)
-
-
-def pipeline(**config: object) -> Problem:
-    """Two stages of 800 and 1600 units on at most 8 GPUs, rate 1 each: 100 and 200 s at best,
-    the end due at 900.
-    """
-    return problem(STAGES, config=config)
+# two stages of 800 and 1600 units on at most 8 GPUs, rate 1 each: 100 and 200 s at best
+STAGES = tables("""jobs:
+    job_id=prepare remaining_work=800;
+    job_id=train remaining_work=1600 after=prepare deadline_s=900;
+    job_id=other remaining_work=800 after=gone deadline_s=5000""")["jobs"]
 
 
 def test_shortest_times_come_from_the_speeds_a_job_may_have() -> None:
     """8 GPUs, 5 (largest size), 2 (list), 1 (of a slow type it must use), none; a pool of 4
     holds only 4.
     """
-    jobs = [
-        {},
-        {"max_gpus": 5},
-        {"sizes": [1, 2]},
-        {"gpu_types": ["B"], "min_gpus": 1, "max_gpus": 1},
-        {"model": "x"},
-    ]
-    rates = [
-        *({"gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2, 4, 8)),
-        {"gpu_type": "B", "gpus": 1, "work_per_s": 0.5},
-        {"gpu_type": "C", "gpus": 1, "work_per_s": 1, "model": "x"},
-    ]
-    p = problem(jobs, [{}, {"gpu_type": "B", "gpus": 4}], rates)
+    case = tables("""
+        jobs: ; max_gpus=5; sizes=1|2; gpu_types=B min_gpus=1 max_gpus=1; model=x /
+        rates: gpus=1 work_per_s=1; gpus=2 work_per_s=2; gpus=4 work_per_s=4; gpus=8 work_per_s=8;
+            gpu_type=B gpus=1 work_per_s=0.5; gpu_type=C gpus=1 work_per_s=1 model=x""")
+    rates = [{"gpu_type": "A", **row} for row in case["rates"]]
+    p = problem(case["jobs"], [{}, {"gpu_type": "B", "gpus": 4}], rates)
     assert least_seconds_left(p, np.arange(5)).tolist() == [125, 200, 500, 2000, 0]
     assert least_seconds_left(problem([{}], [{"gpus": 4}]), np.arange(1)).tolist() == [250]
 
@@ -131,16 +117,12 @@ def test_a_stage_is_due_before_the_end() -> None:
     """900 s for 300 s of work: the first stage is due at 300, whoever asks; jobs in no pipeline
     keep their deadline.
     """
-    p = pipeline()
+    p = problem(STAGES)
     assert due_s(p).tolist() == [300, 900, 5000]
     assert due(p)[1].tolist() == [1, 1, 2]
-    e = explain(snapshot(STAGES), "prepare", limits=SolveLimits(gap=0.0))
+    e, other = (
+        explain(snapshot(STAGES), job, limits=SolveLimits(gap=0.0)) for job in ("prepare", "other")
+    )
     assert (e.due_s, e.due_for) == (300, "train")
-    assert any(
-        'due at 300 s, its share of the time until the deadline of "train"' in line
-        for line in e.lines()
-    )
-    assert (
-        explain(snapshot(STAGES), "other", limits=SolveLimits(gap=0.0)).lines()[2]
-        == "due at 5000 s"
-    )
+    words = 'due at 300 s, its share of the time until the deadline of "train"'
+    assert any(words in line for line in e.lines()) and other.lines()[2] == "due at 5000 s"

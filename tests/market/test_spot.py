@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 from commands import Output, call
-from examples import examples
-from hypothesis import assume, given, strategies as st
 from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
@@ -76,45 +74,6 @@ def test_asynchronous_losses_by_hand(tmp_path: Path) -> None:
     )
     assert seen.seconds == pytest.approx(3600 / 0.9) and seen.useful == pytest.approx(0.9)
     assert seen.revocations == pytest.approx(2 * 0.9 * 4000 / 3600) and math.isinf(seen.every_s)
-
-
-@examples(8, 25)
-@given(
-    same=st.fixed_dictionaries(
-        {
-            "workers": st.integers(1, 300),
-            "cap_per_s": st.floats(0.1, 1e3),
-            "synchronous": st.sampled_from(["true", "false"]),
-        }
-    ),
-    work=st.floats(1, 1e7),
-    hazard=st.floats(0.001, 20),
-    every=st.floats(1e-3, 0.06),
-    pause=st.floats(0, 0.06),
-    life=st.integers(300, 10**6),
-)
-def test_losses_never_help(
-    tmp_path: Path,
-    same: dict[str, Any],
-    work: float,
-    hazard: float,
-    every: float,
-    pause: float,
-    life: int,
-) -> None:
-    """Without losses a job is at least as quick and cheap; more hazard is no better (up to 2 %),
-    where a stretch between checkpoints and a replacement are short compared with the lifetime
-    (every, pause: as shares of it), and a tenth of the time is useful. A job that waits for
-    servers nearly all the time is one that nobody would run, and its estimate may be a fixed point
-    far from that of its neighbour."""
-    same |= {"market": "spot", "checkpoint_s": 3, "checkpoint_every_s": every * life}
-    same |= {"replace_s": round(pause * life)}
-    lost = ({"revocations_per_hour": k * hazard, "lifetime_s": life} for k in (1, 2))
-    calm, risky, worse = (forecast_run(one(tmp_path, **same, **more), work) for more in ({}, *lost))
-    assume(min(risky.useful, worse.useful) > 0.1)
-    for better, poorer in ((calm, risky), (risky, worse)):
-        assert better.seconds <= poorer.seconds * 1.02 and better.dollars <= poorer.dollars * 1.02
-        assert 0 <= poorer.useful <= better.useful * 1.02 and better.useful <= 1
 
 
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:

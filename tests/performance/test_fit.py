@@ -16,6 +16,7 @@ import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
 from scipy.optimize import nnls
+from text_tables import columns
 
 import allocator
 from allocator.domain.rules.cluster_rules import curve_parameters
@@ -226,12 +227,11 @@ def test_configure_by_hand(tmp_path: Path, capsys: Output) -> None:
     """3600 units of work: 2 GPUs at 2/s 0.5 h and 1 $; 4 GPUs at 2.5/s 0.4 h and 1.6 $; the row of
     4 that needs 40 GB on GPUs of 16 GB is no way. Limits that nothing meets: exit 4, and what would
     do."""
-    columns = ("gpus", "work_per_s", "batch_size", "memory_gb")
-    rates = [(2, 2, 8, 10), (4, 2.5, 8, 10), (4, 9, 64, 40)]
+    names = "gpu_type gpus work_per_s batch_size memory_gb"
     snap = on_a(
         {"min_gpus": 2, "max_gpus": 4, "remaining_work": 3600, "deadline_s": 1620},
         {"memory_gb": 16},
-        rates=[{"gpu_type": "A"} | dict(zip(columns, row, strict=True)) for row in rates],
+        rates=columns(f"{names}: A 2 2 8 10; A 4 2.5 8 10; A 4 9 64 40"),
     )
     ways = configure(validate(snap), "j")
     assert ways.gpus.tolist() == [2, 4] and ways.hours == pytest.approx([0.5, 0.4])

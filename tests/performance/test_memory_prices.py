@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from builders import problem
 from examples import seeds
+from text_tables import columns
 
-from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.options.configure import configure
 from allocator.options.option_table import option_table
@@ -51,20 +51,12 @@ def test_reserved_memory_adds_nothing_to_the_bill() -> None:
 MARKETS = ("reserved", "on_demand")
 
 
-def two_jobs() -> Problem:
-    """One GPU does as much as two, which need less memory each; 35 $/h at most."""
-    rates = [
-        {"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0, "memory_gb": gb}
-        for k, gb in ((1, 30.0), (2, 5.0))
-    ]
-    pool = POOL | {"price_per_gb_hour": 1.0}
-    return problem([{"max_gpus": 2}] * 2, [pool], rates, config={"budget_per_hour": 35})
-
-
 def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
     """One GPU with 30 GB costs 30 $/h and does as much as two with 5 GB each for 10 $/h. Of 35 $/h
     both jobs run on two GPUs, though neither gains by its second GPU."""
-    found = decide(two_jobs())
+    rates = columns("gpu_type gpus work_per_s memory_gb: A 1 1 30; A 2 1 5")
+    pool, config = POOL | {"price_per_gb_hour": 1.0}, {"budget_per_hour": 35}
+    found = decide(problem([{"max_gpus": 2}] * 2, [pool], rates, config=config))
     assert found.jobs["gpus"] == [2, 2] and found.status == "optimal"
     assert found.budget.spent_per_hour == pytest.approx(20.0)
 

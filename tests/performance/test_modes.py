@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import second_modes
 from builders import problem, snapshot
+from text_tables import columns
 from worlds import workload
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -109,10 +110,7 @@ def test_jobs_with_modes_do_not_share() -> None:
         p = problem(
             jobs=[{"max_gpus": 1, "memory_gb": 4}, {"max_gpus": 1, "memory_gb": 4, **job}],
             pools=[{"gpus": 1, "memory_gb": 40, "sharing": "any", "straggler_cv": cv}],
-            sharing=[
-                {"model_a": "m", "model_b": "m", "gpu_type": "A", "gpus": 1, "slowdown_a": 1.1}
-                | {"slowdown_b": 1.1}
-            ],
+            sharing=columns("model_a model_b gpu_type gpus slowdown_a slowdown_b: m m A 1 1.1 1.1"),
         )
         return any(decide(p).jobs["shared_with"])
 

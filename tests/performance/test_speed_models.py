@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from builders import snapshot
 from hypothesis import given, strategies as st
+from text_tables import columns
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -73,15 +74,11 @@ def problem() -> Problem:
         "B": ("goodput", GOODPUT | {"noise_scale": 24}),
         "C": ("power", {"rate_1": 1, "exponent": 0.5, "error": 0.2}),
     }
-    rows = [(1, 1, 8), (4, 3, 8), (4, 2, 32)]
     return validate(
         snapshot(
             [{}],
             [{"pool": t, "gpu_type": t} for t in "ABC"],
-            [
-                {"gpu_type": "A", "gpus": k, "work_per_s": rate, "batch_size": batch}
-                for k, rate, batch in rows
-            ],
+            columns("gpu_type gpus work_per_s batch_size: A 1 1 8; A 4 3 8; A 4 2 32"),
             models=[
                 {"model": "m", "gpu_type": t, "kind": kind, "parameters": json.dumps(q)}
                 for t, (kind, q) in curves_.items()
