@@ -120,7 +120,6 @@ def colocated_speeds(
     pool: Ints,
     gpus: Ints,
     slowdowns: Slowdowns | None = None,
-    headroom_gb: float = 0.0,
     gpus_secondary: Ints | None = None,
 ) -> ColocatedSpeeds:
     """Return the speeds of pairs of jobs on the same GPUs.
@@ -133,8 +132,6 @@ def colocated_speeds(
         Where they run.
     slowdowns : Slowdowns, optional
         Default: the rows of sharing.csv.
-    headroom_gb : float
-        Memory of every GPU that has to stay free, GB.
     gpus_secondary : (n,), optional
         GPUs of the secondary job, if it has more than its primary job. Slowdowns are those at the
         GPUs that the two share.
@@ -161,7 +158,7 @@ def colocated_speeds(
     pair = at[pair]
     i, j = w.start[pair] + k // count[n + pair], w.start[n + pair] + k % count[n + pair]
     memory = w.memory_gb[i] + w.memory_gb[j]
-    fits = memory + headroom_gb <= pools.memory_gb[pool[pair]] * (1 + MEMORY_TOLERANCE)
+    fits = memory <= pools.memory_gb[pool[pair]] * (1 + MEMORY_TOLERANCE)
     pair, i, j, memory = pair[fits], i[fits], j[fits], memory[fits]
     slow_primary = xi_primary[pair] * usual[pair] / w.rate[i]
     slow_secondary = xi_secondary[pair] * usual[n + pair] / w.rate[j]

@@ -51,11 +51,6 @@ def capped(q: Parameters, k: Floats) -> Floats:
     return np.minimum(k * q["rate_1"], q["cap"])
 
 
-def bottleneck(q: Parameters) -> Floats:
-    """Return the number of GPUs beyond which a capped model becomes no faster."""
-    return np.asarray(q["cap"] / q["rate_1"])
-
-
 def iteration(q: Parameters, k: Floats) -> Floats:
     """Return the rate on k GPUs at the best batch, of kind `iteration` of batched.py."""
     return batched.best("iteration", q, k).rate

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
+import pandas as pd
 
 from allocator.bench.workloads.parts.tables import GeneratedWorkload
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats
 from allocator.performance.curves import rate
 
 MARKETS = ("reserved", "on_demand", "spot")
@@ -23,13 +23,17 @@ def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
     jobs, curves = tables.tables["workload.csv"], tables.tables.get("models.csv")
     rows = curves or tables.tables["rates.csv"]
     default = "V100" if curves and "V100" in rows["gpu_type"] else rows["gpu_type"][0]
-    model, asked = np.array(jobs["model"]), np.asarray(jobs["requested_gpus"], np.int64)
-    speed = np.zeros(len(model))
+    asked = np.asarray(jobs["requested_gpus"], np.int64)
+    jobs_of, speed = pd.Series(asked).groupby(np.array(jobs["model"])).indices, np.zeros(len(asked))
     for row in (dict(zip(rows, r, strict=True)) for r in zip(*rows.values(), strict=True)):
-        if row["gpu_type"] == (gpu_type or default):
-            mine = (model == row["model"]) & (bool(curves) | (asked == row.get("gpus")))
-            found = rate(row["kind"], row["parameters"], asked) if curves else row["work_per_s"]
-            speed = np.where(mine, found if curves else np.maximum(speed, found), speed)
+        mine = jobs_of.get(row["model"], np.zeros(0, np.int64))
+        if row["gpu_type"] != (gpu_type or default):
+            continue
+        if curves:
+            speed[mine] = rate(row["kind"], row["parameters"], asked[mine])
+        else:
+            mine = mine[asked[mine] == row["gpus"]]
+            speed[mine] = np.maximum(speed[mine], row["work_per_s"])
     return np.asarray(np.asarray(jobs["total_work"], float) / speed)
 
 
@@ -74,66 +78,3 @@ def mean_gpus(tables: GeneratedWorkload, window_s: float) -> list[float]:
         at, gpus = np.array(mine).T
         out[i] = float(np.diff(at, append=window_s) @ gpus) / window_s
     return out
-
-
-def arrivals(submitted_s: Floats) -> Mapping[str, float]:
-    """Return hourly counts (mean, median, p95, p99, variance / mean) and gaps.
-
-    Gaps have median_s, cv, and the share within 2 s.
-    """
-    counts = np.bincount((np.asarray(submitted_s) // 3_600).astype(np.int64))
-    gaps = np.diff(np.sort(np.asarray(submitted_s, float)))
-    return {
-        "mean": float(counts.mean()),
-        "median": float(np.median(counts)),
-        "p95": float(np.quantile(counts, 0.95)),
-        "p99": float(np.quantile(counts, 0.99)),
-        "variance / mean": float(counts.var() / counts.mean()),
-        "median_s": float(np.median(gaps)),
-        "cv": float(gaps.std() / gaps.mean()),
-        "within_2_s": float((gaps <= 2).mean()),
-    }
-
-
-def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tuple[float, float]]:
-    """Return shares of the jobs and of the GPU time by number of GPUs.
-
-    Sizes that are not listed count for the largest listed size below.
-    """
-    return dict(zip(sizes, _classes(gpus, gpus * seconds, sizes)[1:], strict=True))
-
-
-def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
-    """Return shares of the jobs and of the GPU time by classes of GPU-hours that end at `ends`.
-
-    The last class has no end.
-    """
-    return _classes(gpu_hours, gpu_hours, ends)
-
-
-def _classes(value: Any, time: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
-    """Return shares of the jobs and of the time by classes of a value that end before `ends`."""
-    place = np.searchsorted(np.array(ends), value, side="right")
-    count, sums = np.bincount(place), np.bincount(place, time)
-    count, sums = (np.append(x, np.zeros(len(ends) + 1 - len(x))) for x in (count, sums))
-    return list(zip((count / count.sum()).tolist(), (sums / sums.sum()).tolist(), strict=True))
-
-
-def by_hour(submitted_s: Floats) -> Floats:
-    """Return mean submissions per hour by hour of the day, shape (24,), over all whole days."""
-    counts = _whole_cycles(submitted_s, 3_600, 24)
-    return np.asarray(counts.mean(axis=0))
-
-
-def by_weekday(submitted_s: Floats) -> Floats:
-    """Return the share of submissions by day of the week from Monday, shape (7,), over all whole
-    weeks."""
-    count = _whole_cycles(submitted_s, 86_400, 7).sum(axis=0)
-    return np.asarray(count / count.sum())
-
-
-def _whole_cycles(submitted_s: Floats, unit_s: int, length: int) -> Ints:
-    """Return submissions by cycle and unit of it, without the last cycle if it is not whole."""
-    count = np.bincount((np.asarray(submitted_s) // unit_s).astype(np.int64))
-    cycles = max(1, len(count) // length)
-    return np.resize(np.append(count, np.zeros(length, np.int64)), (cycles, length))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from choice_models import best_choice, random_model, view
-from examples import examples
+from examples import count, examples
 from hypothesis import given, strategies as st
 from rounds import random_instance
 
@@ -72,7 +72,7 @@ def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():
     assert c.feasible(plan) and c.use_of(plan).tolist() == [10_502]
 
 
-@examples(50, 100)
+@examples(20, 100)
 @given(seed=st.integers(0, 10**9))
 def test_rounded_plans_keep_all_rows(seed):
     """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where
@@ -89,9 +89,9 @@ def test_rounded_plans_keep_all_rows(seed):
 
 
 def test_rounds_with_every_rule():
-    """60 random rounds: a plan wherever one exists, within 2 % on average."""
+    """Random rounds: a plan wherever one exists, within 2 % on average."""
     lost, missed = [], 0
-    for seed in range(2000, 2060):
+    for seed in range(2000, 2000 + count(20, 60)):
         c = choices(
             build_model(random_instance(np.random.default_rng(seed), jobs=5, pools=2, tenants=3))
         )
@@ -102,6 +102,6 @@ def test_rounds_with_every_rule():
         missed += plan is None
         if plan is not None:
             lost.append((best - c.value_of(plan)) / max(best, 1e-9))
-    assert len(lost) > 20
+    assert len(lost) > count(6, 20)
     assert missed == 0
     assert np.mean(lost) < 0.02

@@ -91,13 +91,6 @@ def test_no_interval_is_better(rate: float, delta: float) -> None:
     )
 
 
-def test_young_s_interval() -> None:
-    """sqrt(2 delta / lambda), to which the exact one is near where losses are rare."""
-    rate = 8 * 0.0182 / HOUR_S
-    assert math.sqrt(2 * 4.0 / rate) == pytest.approx(444.8, abs=0.1)
-    assert float(best_interval_s(rate, 4.0)) == pytest.approx(444.8, rel=0.01)
-
-
 def test_phi_is_the_share_of_a_long_job() -> None:
     """Over many stretches work / time tends to phi; to first order phi = 1 - delta/tau - lambda
     (R + tau/2).

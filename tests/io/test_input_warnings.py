@@ -18,6 +18,7 @@ from fakes.simulated_executor import (
     SimulatedMachines,
 )
 from queues import NOW, cluster
+from text_tables import columns
 
 from allocator.controller.options import ControllerOptions
 from allocator.controller.queue_cluster import QueueCluster
@@ -192,11 +193,7 @@ def test_running_jobs_without_a_rate_are_told() -> None:
 
     def told(gpus: int, **more: Any) -> tuple[str, ...]:
         job = {"state": "running", "pool": "p1", "gpus": gpus}
-        rates = [
-            {"gpu_type": "A", "gpus": 1, "work_per_s": 1},
-            {"gpu_type": "B", "gpus": 1, "work_per_s": 1},
-            {"gpu_type": "B", "gpus": 4, "work_per_s": 2},
-        ]
+        rates = columns("gpu_type gpus work_per_s: A 1 1; B 1 1; B 4 2")
         found = problem(
             [job], [{}, {"gpu_type": more.get("kind", "B")}], rates, models=more.get("models", [])
         ).warnings
@@ -205,14 +202,7 @@ def test_running_jobs_without_a_rate_are_told() -> None:
     words = 'where model "m" has no rate: it cannot stay there (job "j0")'
     assert told(3) == () and told(8) == (f'jobs.csv:2: runs on 8 GPUs of type "B", {words}',)
     assert told(1, kind="C") == (f'jobs.csv:2: runs on 1 GPUs of type "C", {words}',)
-    curve = [
-        {
-            "model": "m",
-            "gpu_type": "B",
-            "kind": "power",
-            "parameters": '{"rate_1": 1, "exponent": 1}',
-        }
-    ]
+    curve = columns('model gpu_type kind parameters: m B power {"rate_1":1,"exponent":1}')
     assert told(8, models=curve) == ()
 
 

@@ -195,24 +195,8 @@ def test_onto_a_workload_and_through_a_simulation(tmp_path: Path) -> None:
     """
     generate("spot", seed=1, jobs=12).write(tmp_path / "w")
     source = sample("spot-events", tmp_path)
-    assert (
-        run(
-            [
-                "import",
-                "spot-events",
-                str(source),
-                "--gpus",
-                "4",
-                "--onto",
-                str(tmp_path / "w"),
-                "--pool",
-                "p9=a100-spot",
-                "--out",
-                str(tmp_path / "new"),
-            ]
-        )
-        == 0
-    )
+    words = f"import spot-events {source} --gpus 4 --onto {tmp_path / 'w'} --pool p9=a100-spot"
+    assert run([*words.split(), "--out", str(tmp_path / "new")]) == 0
     new, old = read_workload(tmp_path / "new"), read_workload(tmp_path / "w")
     p = new.problem.pools.pool.index("a100-spot")
     assert new.problem.pools.market[p] == Kind.SPOT and new.problem.pools.gpus[p] == 8

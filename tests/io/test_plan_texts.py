@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import example, given, strategies as st
 
 from allocator.io import plans
@@ -21,6 +22,7 @@ SPECIAL = ["a,b", '"', "x\ny", "\r", ""]
 ANY_NAME = st.none() | st.text(st.characters(), max_size=3) | st.sampled_from(SPECIAL)
 
 
+@examples(30, 300)
 @given(st.lists(ANY_FLOAT))
 @example([-0.0, 0.0, 1e16, 1e-7, None])
 @example([float("inf"), 1.0])
@@ -35,6 +37,7 @@ def test_a_column_of_numbers(values: list[float | None]) -> None:
     assert list(plans._cells(values)) == [_cell(value) for value in values]
 
 
+@examples(30, 300)
 @given(st.lists(ANY_NAME) | st.lists(st.integers() | st.text() | st.booleans()))
 @example(["a", *[None] * 9])
 @example([True, *[1] * 9])

@@ -95,11 +95,13 @@ def test_nothing_is_invented_unless_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_is_assumed_is_said_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the import, in the folder, when it is read and written again, with the results, and in
     their report.
     """
+    # no pictures: they take seconds
+    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     source, out, results = (str(tmp_path / name) for name in ("log.csv", "out", "results"))
     Path(source).write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
 
@@ -293,20 +295,12 @@ def test_sia_workload(tmp_path: Path) -> None:
     told otherwise.
     """
     source, _ = SAMPLES["sia"](tmp_path)
-    for calibrate, slow in (("yes", 1.2), ("no", 1.0)):
+    speeds = []
+    for calibrate in ("yes", "no"):
         trace = sia.read(source, TraceOptions(extra={"calibrate": (calibrate,)}))
         assert trace.speeds is not None
-        rate = (trace.speeds.work_per_s * trace.speeds.efficiency).tolist()
-        useful = dict(
-            zip(
-                zip(trace.speeds.gpu_type, trace.speeds.gpus.tolist(), strict=True),
-                rate,
-                strict=True,
-            )
-        )
-        assert useful["T4", 1] == pytest.approx(0.5 / slow) and useful["A100", 2] == pytest.approx(
-            1 / 1.5 / slow
-        )
+        speeds.append(trace.speeds.work_per_s * trace.speeds.efficiency)
+    assert speeds[1] == pytest.approx(1.2 * speeds[0])
     assert trace.jobs.work.tolist() == [100, 100, 100] and set(trace.jobs.restart_s) == {30.0}
     assert [(r["requested_gpus"], r["max_gpus"]) for r in rows("sia", tmp_path)] == [
         ("1", "8"),

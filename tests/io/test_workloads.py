@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from everything_workload import EVERY_WORKLOAD, WORKLOAD_TEXTS, workload_content
-from examples import examples
-from hypothesis import given, strategies as st
 from text_tables import columns
 
 import allocator
@@ -308,60 +305,6 @@ def test_frames(tmp_path: Path) -> None:
     del frames["capacity"]
     with pytest.raises(UsageError, match=r"holds config\.toml, capacity\.csv"):
         write_workload(tmp_path / "w", frames)
-
-
-LETTERS = st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"), exclude_characters="|")
-NAMES = st.text(LETTERS, min_size=1, max_size=6).map(str.strip).filter(bool)
-TIMES = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-30)
-POSITIVE = st.floats(1e-29, 1e29)
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> dict[str, pd.DataFrame]:
-    """Frames of a workload with two rows in each, with odd names and numbers."""
-    a_size, some = st.integers(1, 9), st.sampled_from
-    models, types, pools, ids = (two(draw, NAMES, unique=True) for _ in range(4))
-    optional = {
-        "requested_gpus": a_size,
-        "sizes": st.lists(a_size, min_size=1, max_size=3),
-        "gpu_types": st.lists(some(types), min_size=1),
-        "tenant": NAMES,
-        "weight": POSITIVE,
-        "deadline_s": TIMES,
-        "preemptible": st.booleans(),
-        "resizes_left": st.integers(0, 10**15),
-    }
-    jobs = {"submitted_s": TIMES, "model": some(models), "total_work": POSITIVE}
-    jobs |= {name: st.none() | values for name, values in optional.items()}
-    prices, moves = {"price_per_gpu_hour": POSITIVE}, {"at_s": two(draw, TIMES), "pool": pools}
-    frames = {
-        "workload": ({"job_id": ids, "max_gpus": 9}, jobs),
-        "pools": ({"pool": pools, "gpus": 7}, {"gpu_type": some(types)} | prices),
-        "rates": ({"model": models, "gpu_type": types, "gpus": 1}, {"work_per_s": POSITIVE}),
-        "capacity": (moves, {"gpus": st.integers(0, 10**7)}),
-        "prices": (moves, prices),
-    }
-    return {
-        name: pd.DataFrame(sure | {column: two(draw, values) for column, values in drawn.items()})
-        for name, (sure, drawn) in frames.items()
-    }
-
-
-def two(draw: st.DrawFn, values: st.SearchStrategy[Any], unique: bool = False) -> list[Any]:
-    """Draw two values."""
-    return draw(st.lists(values, min_size=2, max_size=2, unique=unique))
-
-
-@examples(30, 60)
-@given(workloads())
-def test_read_of_written_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, frames: dict[str, pd.DataFrame]
-) -> None:
-    """All arrays, to the last bit, whatever the names and numbers."""
-    folder = tmp_path_factory.mktemp("round")
-    first = read_workload(write_workload(folder / "a", frames))
-    again = read_workload(write_workload(folder / "b", first))
-    assert workload_content(again) == workload_content(first)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

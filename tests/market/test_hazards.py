@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from places import ROOT
+from test_lifetimes import played
 from worlds import workload
 
 from allocator.cli.main import run
@@ -45,34 +46,6 @@ def draw_lives(random: np.random.Generator, law: tuple[tuple[float, float], ...]
     return lives
 
 
-def train(law: tuple[tuple[float, float], ...], work_s: float, every_s: float, seed: int) -> float:
-    """Return the seconds in which four servers in step do so many useful seconds.
-
-    A lost server stops them; its replacement starts in 60 s, the job 30 s after the last one.
-    """
-    random = np.random.default_rng(seed)
-    lives = iter(draw_lives(random, law, 1000) * HOUR)
-    dies = np.array([next(lives) for _ in range(4)])
-    now = saved = 0.0
-    while True:
-        left = work_s - saved
-        whole = int(np.ceil(left / every_s - 1e-9)) - 1
-        ends = now + left + whole * 20.0
-        first = float(dies.min())
-        if first >= ends:
-            return ends
-        saved += every_s * min(whole, max(0, int((first - now) // (every_s + 20.0))))
-        up = now = first
-        while dies.min() <= up:  # servers that die while the job stands still
-            up = float(dies.min()) + 60.0
-            dies[dies.argmin()] = up + next(lives)
-        now = up + 30.0
-        while dies.min() <= now:
-            up = float(dies.min()) + 60.0
-            dies[dies.argmin()] = up + next(lives)
-            now = up + 30.0
-
-
 @pytest.mark.parametrize("name", HAZARDS)
 @pytest.mark.parametrize("hours", [0.7, 20.0])
 def test_useful_share_is_that_of_servers_drawn_one_by_one(name: str, hours: float) -> None:
@@ -82,7 +55,12 @@ def test_useful_share_is_that_of_servers_drawn_one_by_one(name: str, hours: floa
     job = JOB | {"remaining_work": 4 * HOUR * hours, "checkpoint_every_s": 600.0}
     p = problem([job], [pool], {4: 4.0})
     claimed = useful_share(p, *(np.array([x]) for x in (0, 0, 4, 4.0)))[0]
-    took = np.array([train(HAZARDS[name], HOUR * hours, 600.0, seed) for seed in range(400)])
+    random = np.random.default_rng(0)
+
+    def lives(count: int) -> Floats:
+        return draw_lives(random, HAZARDS[name], count) * HOUR
+
+    took = np.array([played(HOUR * hours, 4, lives, 20.0, 600.0, 90.0)[0] for _ in range(400)])
     share = HOUR * hours / took.mean()
     error = share * took.std() / took.mean() / np.sqrt(len(took))
     assert claimed == pytest.approx(share, rel=0.03, abs=3 * error)

@@ -4,6 +4,7 @@ by loss."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -11,36 +12,35 @@ import numpy as np
 import pytest
 from builders import problem
 from cases.transient import simulate_runs
+from examples import count
 from test_spot import one
 
+from allocator.domain.problem import Floats
 from allocator.market.spot import forecast_run
 from allocator.performance.useful import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
 from formulations.transient.revocations import HOUR_S, Hazard as Law, losses
 
-RUNS = 30
+RUNS = count(10, 30)
+Lives = Callable[[int], Floats]
+
+
+def draw(random: np.random.Generator, per_hour: float, life_s: float) -> Lives:
+    """Lives of servers with a constant hazard and a hard lifetime."""
+
+    def lives(count: int) -> Floats:
+        drawn = random.exponential(HOUR_S / per_hour, count) if per_hour else np.full(count, np.inf)
+        return np.minimum(drawn, life_s)
+
+    return lives
 
 
 def played(
-    work_s: float,
-    n: int,
-    per_hour: float,
-    life_s: float,
-    delta: float,
-    tau: float,
-    pause: float,
-    random: np.random.Generator,
+    work_s: float, n: int, lives: Lives, delta: float, tau: float, pause: float
 ) -> tuple[float, int]:
     """Seconds of one synchronous run and how often it was stopped: every server has a death of its
     own; the job goes on `pause` after the last loss, from its last checkpoint; replacements begin a
     life of their own."""
-
-    def lives(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        drawn = (
-            random.exponential(HOUR_S / per_hour, count) if per_hour > 0 else np.full(count, np.inf)
-        )
-        return np.minimum(drawn, life_s)
-
     dies, ready, left, stops = lives(n), 0.0, work_s, 0
     while True:
         first = float(dies.min())
@@ -78,9 +78,8 @@ def test_time_with_lifetimes() -> None:
     random, seen = np.random.default_rng(1), cases()
     assert len(seen) > 150 and {n for n, *_ in seen} == {1, 2, 8, 64, 512}
     for n, h, life, delta, tau, work in seen:
-        runs = np.array(
-            [played(work, n, h, life, delta, tau, 90.0, random)[0] for _ in range(RUNS if h else 1)]
-        )
+        lives, turns = draw(random, h, life), RUNS if h else 1
+        runs = np.array([played(work, n, lives, delta, tau, 90.0)[0] for _ in range(turns)])
         expected = float(lifetime_seconds(work, n, h, life, delta, tau, 90.0))
         slack = 0.02 * runs.mean() + 4 * runs.std() / math.sqrt(len(runs)) if h else 1e-6
         assert expected == pytest.approx(runs.mean(), abs=slack), (n, h, life, delta, tau, work)
@@ -98,7 +97,7 @@ def test_sixty_hours_everywhere(tmp_path: Path, n: int, hours: int, true: float)
     spot = {"market": "spot", "lifetime_s": life, "startup_s": 84}
     seen = forecast_run(one(tmp_path, workers=n, **spot, **PLACE), work * n)
     assert (seen.seconds - 84) / HOUR_S == pytest.approx(true, abs=1e-3)
-    alone, stops = played(work, n, 0.0, life, 20.0, 300.0, 84.0, np.random.default_rng(0))
+    alone, stops = played(work, n, lambda count: np.full(count, life), 20.0, 300.0, 84.0)
     assert alone == pytest.approx(seen.seconds - 84) and stops == int(60 / hours)
     assert simulate_runs(seen, 2, work=work * n).seconds == pytest.approx(seen.seconds, rel=0.002)
     job = {"remaining_work": work * n, "checkpoint_s": 20, "checkpoint_every_s": 300}
@@ -120,19 +119,12 @@ def test_losses_that_stop_a_job() -> None:
     counted = n * losses(Law.constant(h, life_h), periods * life_h) - float(
         (n * q - 1 + (1 - q) ** n).sum()
     )
-    random = np.random.default_rng(2)
-    stops = [
-        played(periods * life_h * HOUR_S, n, h, life_h * HOUR_S, 0.0, 1.0, 0.0, random)[1]
-        for _ in range(400)
-    ]
+    lives = draw(np.random.default_rng(2), h, life_h * HOUR_S)
+    work = periods * life_h * HOUR_S
+    stops = [played(work, n, lives, 0.0, 1.0, 0.0)[1] for _ in range(400)]
     error = 4 * np.std(stops) / math.sqrt(len(stops))
     assert np.mean(stops) == pytest.approx(counted, abs=error + 0.02 * counted)
-    middle = (
-        float(event_rate(n, h, life_h * HOUR_S, periods * life_h * HOUR_S))
-        * periods
-        * life_h
-        * HOUR_S
-    )
+    middle = float(event_rate(n, h, life_h * HOUR_S, work)) * work
     assert middle == pytest.approx(counted, rel=0.1)
 
 
@@ -166,7 +158,6 @@ def test_sorts_of_one_cluster_end_together(tmp_path: Path, hours: int) -> None:
     both, mixed = (
         forecast_run(c, 8 * 60 * HOUR_S).seconds for c in known("\n".join(rows) + "\n", tmp_path)
     )
-    alone = played(
-        60 * HOUR_S, 8, 0.0, hours * HOUR_S, 20.0, 300.0, 84.0, np.random.default_rng(0)
-    )[0]
+    life = hours * HOUR_S
+    alone = played(60 * HOUR_S, 8, lambda count: np.full(count, life), 20.0, 300.0, 84.0)[0]
     assert both == pytest.approx(alone) and mixed == pytest.approx(alone)

@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 from builders import problem
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from places import ROOT
 
 from allocator.cli.measure.budget_words import budget_lines
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
-from allocator.io.problem_tables import snapshot_folder
 from allocator.io.workloads import read_workload
 from allocator.market import books, longrun
 from allocator.market.books import Books
@@ -170,25 +168,6 @@ def test_the_round_has_price_and_limit_of_the_books() -> None:
     assert q.tenants.budget_per_hour.tolist() == pytest.approx([1 + 0.5 * 24 + 4, math.inf])
 
 
-def test_a_snapshot_with_books_is_the_same_problem() -> None:
-    """Written as tables and settings and read again: the same price, limits and books, so that a
-    round replays.
-    """
-    p = cluster(
-        {"longrun": {"amount": 100, "until_s": 9e5}}, [{"tenant": "x", "amount": 5, "until_s": 9e5}]
-    )
-    q = books.apply_books(p, books.update_books(Books(), p, {}))
-    r = validate(books.snapshot_with_terms(snapshot_folder(p), q))
-    assert (r.dollar_price, r.budget_per_hour, r.settings) == (
-        q.dollar_price,
-        q.budget_per_hour,
-        q.settings,
-    )
-    assert r.tenants.dollar_price.tolist() == q.tenants.dollar_price.tolist()
-    assert r.tenants.budget_per_hour.tolist() == q.tenants.budget_per_hour.tolist()
-    assert decide_round(r).value == decide_round(q).value
-
-
 def test_a_spent_amount_stops_what_may_be_stopped() -> None:
     """Nothing left: only the reserved GPUs work. A job that may not be paused keeps what it
     rents.
@@ -200,21 +179,6 @@ def test_a_spent_amount_stops_what_may_be_stopped() -> None:
     assert set(plan.pool.tolist()) <= {-1, 1}
     stuck = cluster(config, [], state="running", pool="rent", gpus=4, preemptible=False)
     assert decide_round(books.apply_books(stuck, empty)).allocation.gpus[0] == 4
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=20))
-def test_tenants_add_up(spending: list[tuple[float, float]]) -> None:
-    """What is booked for the cluster is the sum of what is booked for its tenants."""
-    p = cluster(
-        {"longrun": {"average_per_hour": 10}},
-        [{"tenant": t, "average_per_hour": 5} for t in ("x", "y")],
-    )
-    kept = books.update_books(Books(), p, {})
-    for i, (x, y) in enumerate(spending, start=1):
-        kept = books.update_books(kept, dataclasses.replace(p, now_s=i * 300.0), {"x": x, "y": y})
-    assert kept.total is not None
-    assert kept.total.spent == pytest.approx(sum(a.spent for a in kept.tenants.values()), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +210,7 @@ def test_the_simulated_books_are_the_bill(tmp_path: Path) -> None:
 
     from allocator.simulator import SimulationOptions, simulate
 
-    w = rental_case.workload(150, interval_s=1800.0)
+    w = rental_case.workload(60, interval_s=1800.0)
     w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, objective="response"))
     s = simulate(
         w,

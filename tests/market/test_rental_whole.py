@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import highspy
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given, strategies as st
-from test_rental import classes, example
+from test_rental import Points, example, small
 
 from formulations.rental import widths as f
-from formulations.rental.speed_curves import AMDAHL, POWER, TABLE, speed_ups
+from formulations.rental.speed_curves import AMDAHL, TABLE
 
-Points = Sequence[tuple[tuple[int, float], ...]]
 Option = tuple[float, float]  # cost and wait of all jobs of a class
 
 
@@ -52,42 +50,7 @@ def by_solver(choices: list[list[Option]], budget: float) -> float:
     return float(highs.getObjectiveValue())
 
 
-@st.composite
-def small(draw: st.DrawFn, most_classes: int = 6) -> tuple[f.JobClasses, Points]:
-    """Classes of few widths, on one or two GPU types; tables may have sizes that are slower than
-    smaller ones.
-    """
-    rows = draw(st.lists(st.integers(1, 2), min_size=1, max_size=most_classes))
-    of = np.repeat(np.arange(len(rows)), rows)
-    kind = [draw(st.sampled_from([AMDAHL, POWER, TABLE])) for _ in of]
-    points = [
-        tuple(
-            (k, draw(st.floats(0.3, 6)))
-            for k in draw(st.sets(st.integers(1, 8), min_size=1, max_size=3))
-        )
-        for _ in of
-    ]
-    speed = speed_ups(
-        kind,
-        [draw(st.floats(0.0, 1.0)) for _ in of],
-        points,
-        [draw(st.floats(0.5, 3)) for _ in of],
-        [draw(st.integers(1, 4)) if k != TABLE else 8 for k in kind],
-    )
-    positive = st.floats(0.1, 4)
-    return (
-        classes(
-            speed,
-            [draw(positive) for _ in rows],
-            [draw(positive) for _ in rows],
-            of,
-            [draw(positive) for _ in of],
-        ),
-        points,
-    )
-
-
-@examples(60, 150)
+@examples(20, 150)
 @given(small(), st.floats(1.001, 4))
 def test_equal_to_an_lp_solver(case: tuple[f.JobClasses, Points], times: float) -> None:
     """At most one class is split, between two options of whole widths."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from commands import Output, call
-from hypothesis import assume, given, settings, strategies as st
 from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
@@ -75,45 +74,6 @@ def test_asynchronous_losses_by_hand(tmp_path: Path) -> None:
     )
     assert seen.seconds == pytest.approx(3600 / 0.9) and seen.useful == pytest.approx(0.9)
     assert seen.revocations == pytest.approx(2 * 0.9 * 4000 / 3600) and math.isinf(seen.every_s)
-
-
-@settings(max_examples=25)
-@given(
-    same=st.fixed_dictionaries(
-        {
-            "workers": st.integers(1, 300),
-            "cap_per_s": st.floats(0.1, 1e3),
-            "synchronous": st.sampled_from(["true", "false"]),
-        }
-    ),
-    work=st.floats(1, 1e7),
-    hazard=st.floats(0.001, 20),
-    every=st.floats(1e-3, 0.06),
-    pause=st.floats(0, 0.06),
-    life=st.integers(300, 10**6),
-)
-def test_losses_never_help(
-    tmp_path: Path,
-    same: dict[str, Any],
-    work: float,
-    hazard: float,
-    every: float,
-    pause: float,
-    life: int,
-) -> None:
-    """Without losses a job is at least as quick and cheap; more hazard is no better (up to 2 %),
-    where a stretch between checkpoints and a replacement are short compared with the lifetime
-    (every, pause: as shares of it), and a tenth of the time is useful. A job that waits for
-    servers nearly all the time is one that nobody would run, and its estimate may be a fixed point
-    far from that of its neighbour."""
-    same |= {"market": "spot", "checkpoint_s": 3, "checkpoint_every_s": every * life}
-    same |= {"replace_s": round(pause * life)}
-    lost = ({"revocations_per_hour": k * hazard, "lifetime_s": life} for k in (1, 2))
-    calm, risky, worse = (forecast_run(one(tmp_path, **same, **more), work) for more in ({}, *lost))
-    assume(min(risky.useful, worse.useful) > 0.1)
-    for better, poorer in ((calm, risky), (risky, worse)):
-        assert better.seconds <= poorer.seconds * 1.02 and better.dollars <= poorer.dollars * 1.02
-        assert 0 <= poorer.useful <= better.useful * 1.02 and better.useful <= 1
 
 
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:
@@ -187,34 +147,6 @@ def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
     assert code == 4 and not out and "cost: 0 would have to be 0.8445" in err
     assert call(capsys, f"spot plan {SHIPPED} --work 0")[0] == 2
     assert call(capsys, f"spot plan {tmp_path / 'none.csv'} --work 1")[0] == 3
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "first"),
-    [
-        ("line", "x,y\n0,1\n1,3\n2,5\n", {"intercept": 1.0, "slope": 2.0, "r2": 1.0, "samples": 3}),
-        (
-            "hazard",
-            "hours,revoked\n1,true\n3,true\n6,false\n",
-            {"from_h": 0.0, "per_hour": 0.2, "revoked": 2},
-        ),
-        (
-            "startup",
-            "Staging,Booting\n30,40\n50,40\n",
-            {"phase": "Staging", "mean_s": 40.0, "starts": 2},
-        ),
-        ("cap", "workers,work_per_s\n1,10\n2,20\n4,39\n8,42\n16,42\n", {"sharpness": 8.0}),
-    ],
-)
-def test_fits(tmp_path: Path, capsys: Output, kind: str, text: str, first: dict[str, Any]) -> None:
-    """Each fit from a file, as JSON and as a table; a file without rows is refused."""
-    (tmp_path / "m.csv").write_text(text, encoding="utf-8")
-    code, out, _ = call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'} --format json")
-    row = json.loads(out)["fit"][0]
-    assert code == 0 and {k: row[k] for k in first} == pytest.approx(first)
-    assert call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'}")[0] == 0
-    (tmp_path / "m.csv").write_text(text.splitlines()[0] + "\n", encoding="utf-8")
-    assert call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'}")[0] == 3
 
 
 def test_a_fit_that_cannot_be_made(tmp_path: Path, capsys: Output) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import problem, snapshot
-from hypothesis import given, settings, strategies as st
+from builders import snapshot
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import decide
 from allocator.engine.explain import explain
 from allocator.errors import InvalidInput
 
@@ -25,45 +23,6 @@ def rows(compute_s: float, volume_gb: float, codecs: list[tuple[float, float, fl
         {**plain, "codec_s": c, "ratio": r, "efficiency": e, "variant": f"codec-{i}"}
         for i, (c, r, e) in enumerate(codecs)
     ]
-
-
-def sent(row: Row, link_gb_s: float | None, steps: int = 40, packets: int = 50) -> float:
-    """Work a second of steps that happen one after the other: computing, compressing, and each
-    packet of the volume by itself."""
-    now = work = 0.0
-    for _ in range(steps):
-        now += row["compute_s"] + row.get("codec_s", 0.0)
-        left = row["volume_gb"] / row.get("ratio", 1.0)
-        packet = left / packets
-        while link_gb_s and left > packet / 2:
-            now, left = now + packet / link_gb_s, left - packet
-        work += row["work_per_s"] * row["compute_s"] * row.get("efficiency", 1.0)
-    return work / now
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.floats(0.01, 5),
-    st.floats(0.01, 5),
-    st.lists(
-        st.tuples(st.floats(0.001, 2), st.floats(1, 100), st.floats(0.3, 1)), min_size=1, max_size=4
-    ),
-    st.sampled_from(tuple(LINKS)),
-)
-def test_the_plan_names_the_fastest_of_all_codecs(
-    compute_s: float, volume_gb: float, codecs: list[tuple[float, float, float]], link: str
-) -> None:
-    """Its speed is that of steps that send packet by packet, and no other codec is faster."""
-    listed = rows(compute_s, volume_gb, codecs)
-    p = problem(
-        [{"sizes": [2], "min_gpus": 2, "remaining_work": 1e6}],
-        [{"gpus": 2, "link_gb_s": LINKS[link]}],
-        listed,
-    )
-    plan, speeds = decide(p), [sent(row, LINKS[link]) for row in listed]
-    assert plan.jobs["work_per_s"][0] == pytest.approx(max(speeds))
-    named = [row.get("variant") for row in listed].index(plan.jobs["variant"][0])
-    assert speeds[named] == pytest.approx(max(speeds))
 
 
 def test_explain_names_the_codec_of_each_option() -> None:

@@ -41,23 +41,24 @@ def test_rows_that_were_left_out_are_predicted_as_refits_do() -> None:
     assert fit.error_s == pytest.approx(np.mean(np.abs(1 / fit.held_out - 1 / speed)))
 
 
-@pytest.mark.parametrize("sure", [0.8, 0.9])
-def test_claims_are_too_high_as_rarely_as_they_say(sure: float) -> None:
+def test_claims_are_too_high_as_rarely_as_they_say() -> None:
     """20 measured models, 20 draws, 50 new ones of each: their measured speed is below the claim in
     no more than 1 - sure of all, up to three points. Predictions are within 5 %, as the held-out
     error says up to 2.5 points; a power law misses by over 12 %."""
-    over, missed, told, straight = [], [], [], []
+    missed, told, straight = [], [], []
+    over: dict[float, list[bool]] = {0.8: [], 0.9: []}
     for seed in range(20):
         random = np.random.default_rng(100 + seed)
         fit = fit_features(*draw(random, 20)[:2])
         x, measured, true = draw(random, 50)
         inside = fit.holds(x)
         said = fit.at(x[inside])
-        over += (said / fit.margin(sure) > measured[inside]).tolist()
+        for sure, claims in over.items():
+            claims.extend((said / fit.margin(sure) > measured[inside]).tolist())
         missed.append(np.mean(np.abs(said / true[inside] - 1)))
         told.append(fit.error)
         straight.append(fit.straight_error)
-    assert np.mean(over) <= 1 - sure + 0.03
+    assert all(np.mean(claims) <= 1 - sure + 0.03 for sure, claims in over.items())
     assert np.mean(missed) < 0.05 and np.mean(straight) > 0.12
     assert np.mean(told) == pytest.approx(np.mean(missed), abs=0.025)
 

@@ -26,12 +26,6 @@ def after(samples: list[float], step_s: float = 60.0) -> Estimate:
     return estimate
 
 
-def test_a_profile_twice_too_fast_is_noticed_after_a_few_samples() -> None:
-    """Five samples at half the believed speed: log 1/2 is learned to a few percent, and counts."""
-    mean, deviation = posterior({4: after([math.log(0.5)] * 5)}, [4], 300.0)[4]
-    assert mean == pytest.approx(math.log(0.5), rel=0.1) and is_significant(mean, deviation)
-
-
 def test_one_outlier_changes_nothing() -> None:
     """A single sample at a tenth of the speed among good ones is not believed."""
     before = after([0.0] * 10)

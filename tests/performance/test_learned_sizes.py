@@ -13,7 +13,6 @@ from allocator.performance.sizes import (
     NARROWEST,
     SIZES,
     estimate_sizes,
-    expected_remaining,
     is_alone_in_model,
     learned_remaining,
 )
@@ -54,19 +53,6 @@ def test_without_another_job_as_much_is_left_as_was_done() -> None:
 def test_another_unfinished_job_that_has_done_more_shows_that_more_is_left() -> None:
     """2 max(a, M) - a + x with M = 800."""
     assert left([0.0, 300.0, 800.0]).tolist() == [1610.0, 1310.0, 810.0]
-
-
-def test_one_finished_job_by_hand() -> None:
-    """Before the start both are sure to be there, the guess of 10 and a log-normal size about 1,000
-    with a deviation of a half, whose mean is 1,000 exp(1/8). At its median half of it is there,
-    and the guess with a probability of (10 / 1,010)^2."""
-    one = finished((0, 1000.0))
-    assert left([0.0], one).item() == pytest.approx((10 + 1000 * np.exp(FIRST**2 / 2)) / 2)
-    chance = (10 / 1010) ** 2
-    rest = expected_remaining(np.array([1000.0]), np.array([1000.0]), FIRST).item()
-    assert left([1000.0], one).item() == pytest.approx(
-        (chance * 1010 + 0.5 * rest) / (chance + 0.5)
-    )
 
 
 @pytest.mark.parametrize("number", range(1, SIZES + 1))

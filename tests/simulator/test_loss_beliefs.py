@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from allocator.bench.workloads import generate
-from allocator.errors import UsageError
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.loss_beliefs import true_loss
@@ -55,9 +54,3 @@ def test_every_curve_falls_to_its_target() -> None:
         loss = true_loss(5, np.full(11, job), share)
         assert (np.diff(loss) < 0).all()
         assert loss[-1] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
-def test_noise_that_makes_no_sense_is_refused(noise: float) -> None:
-    with pytest.raises(UsageError, match="loss_noise"):
-        options(noise)

@@ -142,18 +142,9 @@ def test_lost_machines_hit_both(every: float | None, left: float) -> None:
 @pytest.mark.parametrize(
     ("alike", "primary", "holder", "stays"),
     [
-        ([1, 1], [-1, 0], [0, 0], [1, 1]),  # as before
-        ([1, 1], [1, -1], [0, 0], [1, 1]),  # they exchange their parts
         # split, and both stay in the pool: the secondary job has to move
         ([1, 1], [-1, -1], [0, 0], [1, 0]),
-        (
-            [0, 1],
-            [-1, -1],
-            [0, 0],
-            [0, 1],
-        ),  # the primary leaves, the secondary keeps the GPUs
-        ([1, 0], [-1, 0], [0, 1], [1, 0]),  # a secondary job comes
-        # the same from GPUs of its own elsewhere in the pool
+        # a secondary job comes from GPUs of its own elsewhere in the pool
         ([1, 1], [-1, 0], [0, 1], [1, 0]),
         ([0, 1], [-1, 0], [0, 1], [0, 1]),  # the primary job comes to its secondary job
     ],
@@ -231,7 +222,7 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...
     return jobs, pool, gpus, primary
 
 
-@pytest.mark.parametrize("seed", seeds(4, 10))
+@pytest.mark.parametrize("seed", seeds(2, 10))
 def test_laws_whatever_the_plans_are(seed: int) -> None:
     """Pairs come, part, exchange parts, lose servers and machines, fail and fall back. Never more
     GPUs than there are; colocated jobs are mutual and on the same pool and size; GPU-seconds are

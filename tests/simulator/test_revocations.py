@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import count
 from worlds import workload
 
 from allocator.cli.measure.comparison import comparison
@@ -51,17 +52,11 @@ def test_a_synchronous_job_falls_back_waits_and_restarts() -> None:
     assert s.metrics["dollars"] == pytest.approx(300 * 2 * 0.01)
 
 
-def test_an_asynchronous_job_keeps_its_work() -> None:
-    """200 units by 110, nothing until 120, the last 100 by 170."""
-    s = alone({"total_work": 300, "synchronous": "false"}, spot(startup_s=10, lifetime_s=100))
-    assert finished(s) == 170 and s.metrics["revocations"] == 2
-
-
 def test_an_asynchronous_job_loses_one_share_until_the_replacement_is_there() -> None:
     """However its servers die: work done = (GPUs x time up - 50 s for each server lost) x 1;
     exact, for any seed.
     """
-    for seed in range(20):
+    for seed in range(count(7, 20)):
         s = alone(
             {"total_work": 4 * HOUR, "synchronous": "false"},
             spot(4, startup_s=50, revocations_per_gpu_hour=5.0),
@@ -70,22 +65,6 @@ def test_an_asynchronous_job_loses_one_share_until_the_replacement_is_there() ->
         lost = s.metrics["revocations"]
         up = 4 * (finished(s) - 50)
         assert lost > 0 and up - 50 * lost <= 4 * HOUR + 1e-6 <= up - 50 * (lost - 4) + 1e-6
-
-
-def test_hazard_per_gpu_hour() -> None:
-    """Two jobs of 8 GPUs, 0.5 revocations per GPU-hour: 8 x 0.5 per job-hour, within four
-    standard errors.
-    """
-    count = hours = 0.0
-    for seed in range(40):
-        s = alone(
-            {"total_work": 8 * 10 * HOUR, "synchronous": "false"},
-            spot(8, revocations_per_gpu_hour=0.5),
-            seed=seed,
-            interval_s=24 * HOUR,
-        )
-        count, hours = count + s.metrics["revocations"], hours + s.metrics["gpu_hours"]
-    assert abs(count - 0.5 * hours) < 4 * np.sqrt(0.5 * hours)
 
 
 def test_burst_of_the_first_hour() -> None:
@@ -143,7 +122,7 @@ def test_a_smaller_pool_takes_the_youngest_or_anybody(victims: str, ends: Any) -
     be hit at random.
     """
     seen = set()
-    for seed in range(12):
+    for seed in range(6):
         s = simulate(
             workload(
                 [{"total_work": 600}, {"submitted_s": 300}],
@@ -230,6 +209,7 @@ def test_luck_is_the_same_after_an_interruption_and_differs_by_seed() -> None:
             {"total_work": 40 * HOUR, "checkpoint_every_s": 600},
             spot(4, revocations_per_gpu_hour=0.5),
             seed=seed,
+            interval_s=HOUR,
             spot_batch=2.0,
             spot_burst=3.0,
         )
@@ -239,26 +219,26 @@ def test_luck_is_the_same_after_an_interruption_and_differs_by_seed() -> None:
 
 
 def test_startup_spread() -> None:
-    """Mean and sd of log start-up over 1,500 servers as asked for, within four standard errors;
+    """Mean and sd of log start-up over 500 servers as asked for, within four standard errors;
     none: exact.
     """
     for market, hazard in (("on_demand", 0.0), ("spot", 1e-9)):
-        pool = spot(1500, startup_s=60, revocations_per_gpu_hour=hazard) | {"market": market}
-        jobs = [{"job_id": str(i), "total_work": 100.0} for i in range(1500)]
+        pool = spot(500, startup_s=60, revocations_per_gpu_hour=hazard) | {"market": market}
+        jobs = [{"job_id": str(i), "total_work": 100.0} for i in range(500)]
         for spread in (0.0, 0.2):
             w = workload(jobs, pools=[pool], rates={1: 1.0})
             done = simulate(
                 w, policy="static", options=SimulationOptions(prove_every=0, startup_spread=spread)
             )
             log = np.log((done.jobs["finished_s"].to_numpy() - 100) / 60)
-            assert abs(log.std() - spread) <= 4 * spread / np.sqrt(3000) + 1e-9
-            assert abs(log.mean() + spread**2 / 2) <= 4 * spread / np.sqrt(1500) + 1e-9
+            assert abs(log.std() - spread) <= 4 * spread / np.sqrt(1000) + 1e-9
+            assert abs(log.mean() + spread**2 / 2) <= 4 * spread / np.sqrt(500) + 1e-9
 
 
 def test_synchronous_jobs_wait_for_the_last_server_asynchronous_ones_begin_with_the_first() -> None:
     """The same four servers: synchronous at 4 from the last on, asynchronous at 1, 2, 3 and 4."""
     pool = spot(4, startup_s=60, revocations_per_gpu_hour=1e-9)
-    for seed in range(10):
+    for seed in range(count(4, 10)):
         t, u = (
             finished(
                 alone({"total_work": 800, "synchronous": sync}, pool, seed=seed, startup_spread=0.5)
@@ -277,23 +257,10 @@ def test_replacements_have_a_spread_too() -> None:
     spread.
     """
     pool = spot(1, startup_s=60, lifetime_s=100)
-    took = (
-        np.array(
-            [
-                finished(
-                    alone(
-                        {"total_work": 150, "synchronous": "false"},
-                        pool,
-                        seed=seed,
-                        startup_spread=0.1,
-                    )
-                )
-                for seed in range(60)
-            ]
-        )
-        - 150
-    )
-    assert took.mean() == pytest.approx(120, abs=4 * 8.5 / np.sqrt(60)) and 5.5 < took.std() < 12
+    job = {"total_work": 150, "synchronous": "false"}
+    ends = [finished(alone(job, pool, seed=seed, startup_spread=0.1)) for seed in range(20)]
+    assert np.mean(ends) - 150 == pytest.approx(120, abs=4 * 8.5 / np.sqrt(20))
+    assert 5.5 < np.std(ends) < 12
 
 
 def test_the_table_of_policies_has_bills_and_revocations_where_there_are_any() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from text_tables import columns
 from worlds import workload
 
 from allocator.bench.workloads.sharing import sharing
@@ -27,15 +28,8 @@ def three(**more: Any) -> Workload:
         for model, work, k in sizes
     ]
     pool = {"pool": "p", "gpus": 4, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 36}
-    rates = [
-        {"model": model, "gpu_type": "A", "gpus": k, "work_per_s": 1.0}
-        for model in "mn"
-        for k in (1, 4)
-    ]
-    slow = [
-        {"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1}
-        | {"slowdown_a": 2.0, "slowdown_b": 1.25}
-    ]
+    rates = columns("model gpu_type gpus work_per_s: m A 1 1; m A 4 1; n A 1 1; n A 4 1")
+    slow = columns("model_a model_b gpu_type gpus slowdown_a slowdown_b: m n A 1 2 1.25")
     return workload(jobs, pools=[pool], rates=rates, sharing=slow, **more)
 
 

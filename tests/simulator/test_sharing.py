@@ -30,12 +30,6 @@ def test_the_four_cases(
     assert timing.should_share(*one) == (con < seq)
 
 
-def relative_saving(a: np.ndarray, b: np.ndarray, xi_a: np.ndarray, xi_b: np.ndarray) -> np.ndarray:
-    """The share of the mean completion time that starting now saves."""
-    together = timing.mean_completion_shared(a, b, xi_a, xi_b)
-    return 1.0 - together / timing.mean_completion_serial(a, b)
-
-
 def drawn(count: int) -> tuple[np.ndarray, ...]:
     """Lengths over four orders of magnitude, slowdowns 1 to 4; a tenth of them equal or 1."""
     rng = np.random.default_rng(3)
@@ -68,21 +62,6 @@ def test_completion_by_hand() -> None:
     a, b, offset = np.array([2.0, 10.0, 5.0]), np.full(3, 10.0), np.array([4.0, 8.0, 10.0])
     end_a, end_b = timing.completion(a, b, np.full(3, 1.5), np.full(3, 1.5), offset)
     assert end_a.tolist() == [7.0, 19.0, 15.0] and end_b.tolist() == [11.0, 11.0, 10.0]
-
-
-def test_the_rule_without_lengths() -> None:
-    """A ends last: shared iff xi_b (1 - 1/(2 xi_a)) < 1; B ends last: iff a (2 xi_a - xi_a/xi_b -
-    1) < b; what is saved falls with a/b and does not change with the unit of time."""
-    a, b, xi_a, xi_b = drawn(20_000)
-    a_last = xi_a * a >= xi_b * b
-    simple = np.where(a_last, xi_b * (1 - 1 / (2 * xi_a)) < 1, a * (2 * xi_a - xi_a / xi_b - 1) < b)
-    clear = np.abs(relative_saving(a, b, xi_a, xi_b)) > 1e-12
-    assert clear.mean() > 0.9 and (simple == timing.should_share(a, b, xi_a, xi_b))[clear].all()
-    saving = relative_saving(a, b, xi_a, xi_b)
-    pays_for_gpus = saving > 0
-    assert (relative_saving(a * 1.1, b, xi_a, xi_b) <= saving + 1e-12)[pays_for_gpus].all()
-    assert relative_saving(7 * a, 7 * b, xi_a, xi_b) == pytest.approx(saving, abs=1e-12)
-    assert (saving < 0.5).all()
 
 
 def test_accumulation_by_hand() -> None:

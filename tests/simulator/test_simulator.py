@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples import examples
-from hypothesis import given, strategies as st
 from worlds import workload
 
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.policies.registry import POLICIES
 from allocator.simulator import Simulation, SimulationOptions, simulate
-from allocator.simulator.results.files import frame_csv, results_json, texts_of
+from allocator.simulator.results.files import frame_csv, results_json
 from allocator.simulator.run import SimulationState, continue_simulation, initial_state
 
 FAST = SimulationOptions(react_s=1e-9)  # a round at every arrival and completion
@@ -97,27 +95,6 @@ def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
         s = simulate(w, policy="static")
         assert times(s, "finished_s") == [600 + left] and s.metrics["restarts"] == 1
         assert s.spans[["from_s", "to_s"]].values.tolist() == [[0, 250], [600, 600 + left]]
-
-
-def test_the_last_to_start_loses_its_machine() -> None:
-    """Two GPUs, one lost at 400: j1, which started at 300, is thrown out; j0 goes on."""
-    w = workload(
-        [{"total_work": 900}, {"submitted_s": 250, "total_work": 100}],
-        gpus=2,
-        changes=[(350, 1, None)],
-    )
-    s = simulate(w, policy="static")
-    assert times(s, "finished_s") == [900, 1000] and times(s, "restarts") == [0, 1]
-
-
-def test_prices_change_what_is_paid() -> None:
-    """3600 s on one GPU, 1 $/h for the first quarter, then 5."""
-    w = workload(
-        [{"total_work": 3600}],
-        pools=[{"pool": "p", "gpus": 1, "price_per_gpu_hour": 1}],
-        changes=[(900, None, 5)],
-    )
-    assert simulate(w, policy="static").metrics["dollars"] == pytest.approx(0.25 + 0.75 * 5)
 
 
 def test_a_failing_job_repeats_what_it_lost() -> None:
@@ -266,14 +243,18 @@ def test_snapshot_state_of_a_round() -> None:
     assert p.jobs.attained_gpu_s.tolist() == [300, 0] and p.jobs.largest_gpus.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("wrong", [{"gap": -1}, {"react_s": 0}, {"interval_s": 0}, {"noise": -0.1}])
-def test_wrong_options(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    ["gap=-1", "react_s=0", "interval_s=0", "noise=-1", "loss_noise=nan", "speeds=guessed"],
+)
+def test_wrong_options(wrong: str) -> None:
     """Values that make no sense are refused by name."""
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        SimulationOptions(**wrong)  # type: ignore[arg-type]
+    name, value = wrong.split("=")
+    with pytest.raises(UsageError, match=name):
+        SimulationOptions(**{name: value if name == "speeds" else float(value)})  # type: ignore[arg-type]
 
 
-def random_workload(seed: int, jobs: int = 25) -> Workload:
+def random_workload(seed: int) -> Workload:
     """Elastic jobs on two types with prices, start-up times, machines that come and go,
     checkpoints.
     """
@@ -287,7 +268,7 @@ def random_workload(seed: int, jobs: int = 25) -> Workload:
             "resizes_left": int(rng.integers(0, 4)) if rng.random() < 0.2 else None,
             "checkpoint_every_s": 200 if rng.random() < 0.5 else None,
         }
-        for t in np.sort(rng.uniform(0, 4000, jobs))
+        for t in np.sort(rng.uniform(0, 4000, 15))
     ]
     pools = [
         {"pool": "p", "gpu_type": "A", "gpus": 8, "price_per_gpu_hour": 2, "startup_s": 20},
@@ -309,10 +290,17 @@ def random_workload(seed: int, jobs: int = 25) -> Workload:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_laws_of_conservation(policy: str) -> None:
     """Every job finishes once; work done = true rate x time minus pauses and losses; GPUs never
-    above capacity; what is paid is what was held; the same seed gives the same bytes."""
+    above capacity; what is paid is what was held. Stopped after a round, pickled and resumed: the
+    same bytes as without the stop."""
     w = random_workload(5)
     o = SimulationOptions(seed=4, misjudged=0.2, noise=0.1, failures_per_gpu_hour=0.2)
-    s = simulate(w, policy=policy, options=o)
+    kept: list[bytes] = []
+
+    def keep(state: SimulationState, turn: Any) -> None:
+        if turn.number == 5:
+            kept.append(pickle.dumps(state))
+
+    s = simulate(w, policy=policy, options=o, on_round=keep)
     assert s.metrics["finished"] == len(w.problem.jobs) and s.jobs["finished_s"].notna().all()
     assert (s.jobs["started_s"] >= s.jobs["submitted_s"]).all()
     spans = s.spans
@@ -329,7 +317,7 @@ def test_laws_of_conservation(policy: str) -> None:
             now = mine[(mine["from_s"] <= t) & (mine["to_s"] > t)]
             assert now["gpus"].sum() <= [g for at, g in capacity if at <= t][-1]
             assert now["job_id"].is_unique
-    again = simulate(w, policy=policy, options=o)
+    again = continue_simulation(pickle.loads(kept[0]))
     for name in ("jobs", "timeline", "spans"):
         assert frame_csv(getattr(again, name)) == frame_csv(getattr(s, name))
 
@@ -352,25 +340,3 @@ def test_work_is_rate_times_time_minus_pauses() -> None:
             done += rate * max(0.0, span.to_s - span.from_s - pause)
             last = span.to_s
         assert done == pytest.approx(p.jobs.total_work[j], rel=1e-9), (i, name)
-
-
-@examples(8, 15)
-@given(st.integers(0, 10_000), st.integers(1, 30))
-def test_a_checkpoint_changes_nothing(seed: int, at: int) -> None:
-    """Stopped after any round, pickled and resumed: the same bytes as without the stop."""
-    w, o = (
-        random_workload(seed, 8),
-        SimulationOptions(seed=seed, noise=0.2, failures_per_gpu_hour=0.3),
-    )
-    kept: list[bytes] = []
-
-    def keep(state: SimulationState, turn: Any) -> None:
-        if turn.number == at:
-            kept.append(pickle.dumps(state))
-
-    whole = texts_of([simulate(w, policy="greedy", options=o, on_round=keep)])
-    if kept:
-        again = texts_of([continue_simulation(pickle.loads(kept[0]))])
-        assert {k: v for k, v in again.items() if k != "rounds.csv"} == {
-            k: v for k, v in whole.items() if k != "rounds.csv"
-        }

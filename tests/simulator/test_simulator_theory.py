@@ -58,38 +58,6 @@ def erlang_c(k: int, a: float) -> float:
     return top / (sum(a**i / math.factorial(i) for i in range(k)) + top)
 
 
-def processor_sharing(w: Workload) -> np.ndarray:
-    """Completion times when n jobs present each get the n-th part of the machine, by stepping
-    from event to event.
-    """
-    t, left, at = 0.0, {}, list(enumerate(w.problem.jobs.submitted_s.tolist()))
-    work, speed = w.problem.jobs.total_work, float(w.problem.pools.gpus.sum())
-    out = np.zeros(len(work))
-    while at or left:
-        n = max(1, len(left))
-        ends = min(left.values()) * n / speed + t if left else math.inf
-        nxt = min(ends, at[0][1] if at else math.inf)
-        for j in left:
-            left[j] -= (nxt - t) * speed / n
-        t = nxt
-        for j in [j for j, x in left.items() if x <= 1e-9]:
-            out[j] = t
-            del left[j]
-        if at and at[0][1] <= t:
-            j, _ = at.pop(0)
-            left[j] = float(work[j])
-    return out
-
-
-def test_equal_shares_are_processor_sharing() -> None:
-    """Policy `equal` on 120 GPUs with perfectly elastic jobs: shares of 120/n are whole for n up to
-    6, and the mean completion time of 400 jobs is that of exact processor sharing to 1 %."""
-    w = queue(400, 0.5, 120, seed=3, elastic=True)
-    s = simulate(w, policy="equal", options=AT_ONCE)
-    exact = processor_sharing(w) - w.problem.jobs.submitted_s
-    assert s.metrics["jct_s_mean"] == pytest.approx(exact.mean(), rel=0.01)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("policy", "gpus", "elastic", "theory"),

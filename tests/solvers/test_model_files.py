@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Output, call
+from examples import examples
 from hypothesis import given, strategies as st
 from models import INF, dense
 from places import ROOT
 
 from allocator.bench.solvers.instances import EVERYTHING, generate
 from allocator.errors import InvalidInput, UsageError
-from allocator.io.model_files.model_names import LABEL, column_names, row_names
+from allocator.io.model_files.model_names import LABEL, row_names
 from allocator.io.performance_models import read_instance, write_instance, write_model
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
@@ -92,21 +93,7 @@ def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
     assert best(odd()) == pytest.approx(5.25)
 
 
-def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path) -> None:
-    """A round with every rule: HiGHS finds from both files what it finds from the arrays, in the
-    same columns.
-    """
-    model = build_model(generate((30, 24, 3), 0, EVERYTHING))
-    names = column_names(model)
-    expected = best(model)
-    for seen in read_by_highs(
-        *(write_model(model, tmp_path / f"m{suffix}") for suffix in (".mps", ".lp"))
-    ):
-        assert seen["columns"] == names
-        assert seen["objective"] == pytest.approx(expected, rel=1e-9)
-        assert model.feasible(np.round(seen["x"]))
-
-
+@examples(30, 300)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=20))
 def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     """Whatever jobs are called: short, ASCII, not like a number or a keyword, and never the same

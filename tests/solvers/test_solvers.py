@@ -115,7 +115,7 @@ def enumerated() -> tuple[tuple[LinearModel, float | None], ...]:
     """
     rounds = [
         random_instance(np.random.default_rng(seed), jobs=3, secondaries=3 * (seed % 2))
-        for seed in range(count(30, 300))
+        for seed in range(count(10, 300))
     ]
     return tuple((model, best(model, r.start)) for r in rounds for model in [build_model(r)])
 
@@ -171,7 +171,7 @@ def test_hints_never_change_the_optimum(solver: Solver, hint: WarmStart) -> None
 
 def test_a_good_hint_is_a_floor(solver: Solver) -> None:
     """Started from a plan, no solver returns a worse one, though it may stop at once."""
-    model = large()
+    model = large(jobs=30)
     known = registry.get("highs").solve(model, SolveLimits(gap=1e-4))
     answer = solver.solve(model, SolveLimits(gap=0.5), WarmStart(known.values))
     assert answer.objective >= known.objective - 1e-9

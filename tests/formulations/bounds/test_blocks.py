@@ -40,7 +40,7 @@ def test_a_quota_that_cannot_be_filled():
     assert found.choice[:2].tolist() == [0, -1]
 
 
-@examples(50, 1_000)
+@examples(20, 1_000)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),
@@ -116,7 +116,7 @@ def test_a_first_plan_of_tenants_by_hand():
         assert not loses_in_blocks(c, evaluate(c, np.zeros(c.model.m)), 0.0)
 
 
-@examples(50, 1_000)
+@examples(20, 1_000)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 3.0]),

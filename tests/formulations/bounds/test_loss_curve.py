@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.optimize import nnls
 
 from allocator.domain.problem import Floats
 from formulations.loss_curve import FEWEST, Reach, predict_reach
@@ -35,38 +34,6 @@ def test_exact_curves_are_found_exactly(c: float, floor: float, ahead: float, n:
     assert found.left == pytest.approx(ahead, rel=2e-3)
     assert found.never == pytest.approx(0.0, abs=1e-6)
     assert found.error <= 1e-2
-
-
-@given(SHAPE, FLOOR, AHEAD, st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.integers(0, 99))
-def test_units_of_loss_and_work_do_not_matter(
-    c: float, floor: float, ahead: float, unit: float, step: float, seed: int
-) -> None:
-    """Losses and target times a number change nothing; work times a number, the work left alike."""
-    k = np.linspace(0.02, 1.0, 20)
-    noise = np.exp(0.01 * np.random.default_rng(seed).standard_normal(20))
-    seen = law(k, c, floor, 1.0 + ahead) * noise
-    one, other = reach(k, seen), reach(step * k, unit * seen, unit)
-    assert other.left == pytest.approx(step * one.left, rel=1e-6)
-    assert other.error == pytest.approx(one.error, rel=1e-5, abs=1e-7)
-    assert other.never == pytest.approx(one.never, rel=1e-5, abs=1e-7)
-
-
-def test_the_curve_is_that_of_least_squares_with_coefficients_of_at_least_0() -> None:
-    """The same weights and a fine search of c, with `nnls` of scipy for the other two: the range
-    that is left contains its answer within a half of its width."""
-    luck = np.random.default_rng(3)
-    for _ in range(6):
-        c, floor, ahead = luck.uniform(0.05, 1.0), luck.uniform(0.2, 0.8), luck.uniform(0.2, 1.5)
-        k = np.linspace(0.05, 1.0, 40)
-        seen = law(k, c, floor, 1.0 + ahead) * np.exp(0.004 * luck.standard_normal(40))
-        scale = np.sqrt(k) / law(k, c, floor, 1.0 + ahead)
-        best = (np.inf, 0.0)
-        for shape in np.geomspace(1e-3, 1e2, 4000):
-            rows = np.column_stack([1.0 / (k + shape), np.ones(40)])
-            (a, b), rest = nnls(rows * scale[:, None], seen * scale)
-            best = min(best, (rest, a / (1.0 - b) - shape - 1.0))
-        found = reach(k, seen)
-        assert abs(np.log(found.left / best[1])) <= 0.5 * found.error + 1e-3
 
 
 @pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])
@@ -115,18 +82,3 @@ def test_a_job_past_its_target_goes_on_for_a_little() -> None:
     """The curve is below the target already: next to nothing is left, and not less."""
     k = np.linspace(0.05, 1.0, 30)
     assert 0 < reach(k, law(k, 0.1, 0.5, 0.8)).left <= 0.0101
-
-
-def test_points_that_are_missing_do_not_matter() -> None:
-    """Jobs of different numbers of losses in one call are those of calls of their own."""
-    short, long = np.linspace(0.1, 0.5, 8), np.linspace(0.05, 1.0, 30)
-    luck = np.random.default_rng(2)
-    work, loss = np.full((2, 2, 30), np.nan)
-    for i, k in enumerate((short, long)):
-        work[i, : len(k)] = k
-        loss[i, : len(k)] = law(k, 0.2, 0.4, 2.0) * np.exp(0.01 * luck.standard_normal(len(k)))
-    both = predict_reach(work, loss, np.ones(2))
-    for i, k in enumerate((short, long)):
-        alone = reach(k, loss[i, : len(k)])
-        assert both.left[i] == pytest.approx(alone.left, rel=1e-9)
-        assert both.error[i] == pytest.approx(alone.error, rel=1e-9)

@@ -35,36 +35,11 @@ def search(c: Choices, prices: list[float], value: float, width: int = ENOUGH):
     return near.bound, find_path_plan(c, diagrams, near, value, width)
 
 
-def test_whole_jobs_do_not_fill_the_pool():
-    """At a price of 1 for a GPU nothing is lost, so the bound is 5. Only 3 + 1.8 fits.
-
-    At a price of 0.9 the small job ties, and the large ones gain 0.3 each: the bound is 5.1, and
-    two large jobs would need a GPU more.
-    """
-    for price, top in ((1.0, 5.0), (0.9, 5.1)):
-        bound, found = search(three_jobs(), [price], 4.0)
-        assert bound == pytest.approx(top)
-        assert sorted(found.plan.tolist()) in ([-1, 0, 2], [-1, 1, 2])
-        assert found.bound == pytest.approx(4.8)
-
-
 def test_no_plan_above_the_best_one():
     """Nothing is above 4.8, which the search proves without a plan."""
     found = search(three_jobs(), [1.0], 4.8 + 1e-6)[1]
     assert found.plan is None
     assert found.bound <= 4.8 + 1e-6
-
-
-def test_a_row_without_a_price_is_counted_after_it_was_broken():
-    """All fit the first pool. The second row allows one of the two best jobs: 3 + 2, not 3 + 3."""
-    c = view(
-        [[(3.0, {0: 1, 1: 1})], [(3.0, {0: 1, 1: 1})], [(2.0, {0: 1})]],
-        [(-np.inf, 2), (-np.inf, 1)],
-    )
-    bound, found = search(c, [2.5, 0.0], 4.0)
-    assert bound == pytest.approx(6)
-    assert c.value_of(found.plan) == pytest.approx(5)
-    assert found.bound == pytest.approx(5)
 
 
 def test_the_limit_of_time():
@@ -75,7 +50,7 @@ def test_the_limit_of_time():
     assert find_path_plan(c, diagrams, near, 4.0, ENOUGH, -math.inf).bound == math.inf
 
 
-@examples(150, 2_000)
+@examples(50, 2_000)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),

@@ -34,21 +34,6 @@ def search(
     return found
 
 
-@pytest.mark.parametrize("compiled", FORMS)
-def test_the_best_plan_is_found_and_proven(compiled: bool):
-    """A pool of 10 GPUs and jobs of 6, 5 and 5: the smaller ones are best, value 10.
-
-    Above 10 there is no plan, which is the proof.
-    """
-    c = view([[(6.7, {0: 6})], [(5, {0: 5})], [(5, {0: 5})]], [(-np.inf, 10)])
-    found = search(c, 6.7, compiled=compiled)
-    assert found.plan is not None
-    assert found.plan.tolist() == [-1, 1, 2]
-    assert found.bound == pytest.approx(10)
-    assert search(c, 10.0, compiled=compiled).plan is None
-    assert search(c, 10.0, compiled=compiled).bound == pytest.approx(10)
-
-
 def test_a_node_is_branched_on_the_use_of_a_pool():
     """Thirty equal jobs of one GPU for 2 dollars, 19 dollars: all pay for 9.5 of them.
 
@@ -63,7 +48,7 @@ def test_a_node_is_branched_on_the_use_of_a_pool():
     assert found.bound == pytest.approx(best)
     assert found.steps < 100
     with mock.patch.object(branch_and_bound, "UNITS", ()):
-        assert search(c, best - 1e-6, steps=2_000).bound > best + 0.1
+        assert search(c, best - 1e-6, steps=500).bound > best + 0.1
 
 
 def test_a_node_is_branched_on_what_a_tenant_holds_of_a_pool():
@@ -81,7 +66,7 @@ def test_a_node_is_branched_on_what_a_tenant_holds_of_a_pool():
     assert found.steps < 100
 
 
-@examples(60, 400)
+@examples(20, 400)
 @given(
     seed=st.integers(0, 10**9),
     steps=st.sampled_from([0, 3, 10, 100_000]),

@@ -7,7 +7,6 @@ and bad tasks.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import resource
@@ -69,10 +68,6 @@ def hangs(_task: SweepTask, folder: Path) -> None:
     time.sleep(600)
 
 
-def full(_task: SweepTask, folder: Path) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "jobs.csv"))
-
-
 def exhausts_disk(task: SweepTask, folder: Path) -> None:
     """A disk that takes 4 kB per file."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
@@ -85,12 +80,6 @@ def nothing(_task: SweepTask, _folder: Path) -> None:
     """Ends well and leaves nothing."""
 
 
-def chatty(task: SweepTask, folder: Path) -> None:
-    """Says more than a pipe holds."""
-    print("blah " * 200_000, file=sys.stderr, flush=True)
-    quick(task, folder)
-
-
 def slow(task: SweepTask, folder: Path) -> None:
     time.sleep(0.5)
     quick(task, folder)
@@ -100,9 +89,7 @@ FAULTS = {
     "crashes": crashes,
     "killed": killed,
     "hangs": hangs,
-    "full": full,
     "full-disk": exhausts_disk,
     "nothing": nothing,
-    "chatty": chatty,
     "slow": slow,
 }

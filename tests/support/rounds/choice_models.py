@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from models import INF, dense
+from models import INF
 from rounds import random_instance
 from scipy import sparse
 from scipy.optimize import linprog
 
 from formulations.model.choices import Choices, choices
-from formulations.model.linear import LinearModel
+from formulations.model.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily
 from formulations.model.single_round import build_model
 
 
@@ -17,16 +17,23 @@ def model_of(groups, rows, mandatory=()):
     """groups: per group a list of (value, {row: coef}); rows: list of (low, high); must: numbers
     of must-groups.
     """
-    columns = [(j, *column) for j, group in enumerate(groups) for column in group]
-    one_each = [
-        (1.0 if j in mandatory else -INF, [float(g == j) for g, _, _ in columns], 1.0)
-        for j in range(len(groups))
-    ]
-    limits = [
-        (low, [entries.get(r, 0.0) for _, _, entries in columns], high)
-        for r, (low, high) in enumerate(rows)
-    ]
-    return dense([v for _, v, _ in columns], [*one_each, *limits], choices=len(groups))
+    J, columns = len(groups), [(j, *column) for j, group in enumerate(groups) for column in group]
+    entries = [{j: 1.0} | {J + r: a for r, a in sorted(use.items()) if a} for j, _, use in columns]
+    families = [RowFamily(AT_MOST_ONE, 0, [f"j{j}" for j in range(J)])] if J else []
+    families.append(RowFamily(CAPACITY, J, [f"r{J + r}" for r in range(len(rows))]))
+    least = [1.0 if j in mandatory else -INF for j in range(J)]
+    return LinearModel(
+        np.array([value for _, value, _ in columns], dtype=float),
+        np.zeros(len(columns)),
+        np.ones(len(columns)),
+        np.ones(len(columns), dtype=bool),
+        np.cumsum([0, *map(len, entries)]),
+        np.array([r for column in entries for r in column], dtype=np.int64),
+        np.array([a for column in entries for a in column.values()], dtype=float),
+        np.array([*least, *(low for low, _ in rows)], dtype=float),
+        np.array([*[1.0] * J, *(high for _, high in rows)], dtype=float),
+        tuple(families),
+    )
 
 
 def random_model(
