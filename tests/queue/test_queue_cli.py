@@ -6,37 +6,16 @@ import csv
 import io
 import json
 import math
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from commands import Output, call
-from places import ROOT
 from queues import Controller, cluster
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.io.snapshots import read_snapshot, write_snapshot
 from allocator.queue.queue import Queue
-
-VERBS = (
-    "init",
-    "submit",
-    "list",
-    "show",
-    "hold",
-    "release",
-    "cancel",
-    "retry",
-    "import-csv",
-    "export-csv",
-    "pools",
-    "config",
-    "purge",
-    "cluster",
-    "export",
-)
 
 
 @pytest.fixture
@@ -50,27 +29,6 @@ def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:
     return call(
         capsys, "queue", "submit", name, "--model", "m", "--total-work", 100, "--max-gpus", 4, *more
     )
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_starts_with_examples(capsys: Output, verb: str) -> None:
-    """Examples that name the verb, then usage."""
-    code, out, err = call(capsys, "queue", verb, "--help")
-    lines = out.splitlines()
-    assert (code, err, lines[0]) == (0, "", "examples:") and f"allocator queue {verb} " in lines[1]
-
-
-def test_help_does_not_load_the_database() -> None:
-    """SQLAlchemy comes with the first verb that needs them."""
-    code = (
-        "import sys; from allocator.cli.main import run; run(['queue', 'list', '--help']);"
-        " print(sorted({m.partition('.')[0] for m in sys.modules} & {'sqlalchemy',"
-        " 'numpy', 'psycopg'}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_from_a_snapshot_and_back(capsys: Output, tmp_path: Path) -> None:
