@@ -25,7 +25,7 @@ from waiting import PATIENCE_S
 from allocator.io.shipped import list_examples
 
 # those of `allocator examples` that take a second or less
-QUICK = ("lost-gpus", "deadlines", "rental", "spot", "slurm")
+QUICK = ("lost-gpus", "spot", "slurm")
 
 # of the documentation, which names data as it lies in the repository
 DOCUMENTED = """
