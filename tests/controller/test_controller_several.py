@@ -18,7 +18,7 @@ from examples import seeds
 from fakes.executor_faults import CrashHere
 from fakes.simulated_executor import SimulatedExecutor
 from group_rounds import group_round
-from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
+from queues import NOW, Clock, Controller, Seen, Story, cluster, fresh
 from service_worlds import Fate, FaultyExecutor, FaultyStore
 
 from allocator.clusters.adapter import Capabilities
@@ -249,12 +249,12 @@ class Groups(Story):
         """)
 
 
-@pytest.fixture(params=BACKENDS)
-def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Groups]:
+@pytest.fixture
+def verbs(tmp_path: Path) -> Iterator[Groups]:
     """Jobs g, h, i and x, submitted in this order; five GPUs in pool a."""
     pools = "pool,gpu_type,gpus,memory_gb,sharing\na,A,5,40,any\nb,B,0,,\n"
     source = cluster(**{"pools.csv": pools, "config.toml": CONFIG})
-    with fresh(request.param, tmp_path, source, Clock()) as queue:
+    with fresh("sqlite", tmp_path, source, Clock()) as queue:
         for name in ("g", "h", "i", "x"):
             queue.submit(job_id=name, model="m", total_work=100, max_gpus=4)
         yield Groups(queue)

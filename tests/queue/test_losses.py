@@ -19,7 +19,6 @@ from fakes.simulated_executor import (
 from allocator import Job, Pool, Problem, Rate
 from allocator.controller.controller import Controller, ControllerOptions
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors import report
 from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes
@@ -138,17 +137,6 @@ def test_all_of_a_write_or_nothing(tmp_path: Path) -> None:
         with service.queue.store.write() as connection:
             losses.record_losses(connection, heard)
         assert service.curve() == before.add(2000.0, loss_after(2000.0))
-
-
-def test_a_progress_file_says_at_which_work_its_loss_was(tmp_path: Path) -> None:
-    """A job that saves rarely: its loss belongs to the work done, not to the part that is safe."""
-    path = tmp_path / "progress"
-    report.write(path, 900.0, 500.0, loss=2.5)
-    assert report.read_reported(path) == {"loss": 2.5, "loss_at": 900.0}
-    path.write_text("900 500 loss=2.5 loss_at=850\n")
-    assert report.read_reported(path) == {"loss": 2.5, "loss_at": 850.0}
-    path.write_text("900 500 loss=nan\n")
-    assert report.read_reported(path) == {}
 
 
 def test_purged_jobs_leave_no_losses(tmp_path: Path) -> None:
