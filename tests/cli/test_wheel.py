@@ -25,15 +25,13 @@ from waiting import PATIENCE_S
 from allocator.io.shipped import list_examples
 
 # those of `allocator examples` that take a second or less
-QUICK = ("lost-gpus", "deadlines", "rental", "spot", "slurm")
+QUICK = ("lost-gpus", "spot", "slurm")
 
 # of the documentation, which names data as it lies in the repository
 DOCUMENTED = """
-allocator solve data/snapshots/full --policy greedy --out plan
 allocator simulate data/workloads/demo --policy greedy --until 3000 --out results
 allocator report results
 allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50
-allocator queue init cluster.db --from data/snapshots/demo
 """.strip().splitlines()
 
 

@@ -21,8 +21,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.loop.executor import Order
 from allocator.queue import cluster_tables as queue_cluster, round_journal
 from allocator.queue.costs import read_job_costs
-from allocator.queue.jobs import verbs as queue_jobs
-from allocator.queue.queue import Queue
 
 MakeRig = Callable[..., Rig]
 POOLS = (
@@ -57,24 +55,6 @@ def paired(make: MakeRig) -> Callable[..., Rig]:
         return pair_up(make(policy=policy, gpus={"a": 1, "b": 0}, **options), *tables)
 
     return make_pair
-
-
-def test_a_pair_from_its_start_to_the_end_of_both(paired: MakeRig) -> None:
-    """Both at 0.8: one is done after 250 s, when two has 200 of 500; the other 300 take 300 s
-    alone. One GPU is held for 550 s: 250 GPU-seconds of one, 300 of two, and 550 dollars. Every
-    round is decided again the same."""
-    rig = paired("mip")
-    rig.steps(200)
-    assert rig.column("jobs", "shared_with") == ["", "one"]
-    assert rig.column("jobs", "gpus") == ["1", "1"]
-    assert rig.machines.used["a"] == 1 and rig.spent() == 180.0
-    rig.steps(400)
-    assert rig.ends() == {"one": 250, "two": 550}
-    jobs = rig.queue.jobs()
-    assert [(j.restarts, j.attained_gpu_s) for j in jobs] == [(0, 250), (0, 300)]
-    assert [j.received for j in jobs] == [{"A": 250.0}, {"A": 550.0}]
-    assert rig.spent() == 540.0 and rig.machines.used["a"] == 0
-    rig.replay_all()
 
 
 def test_speeds_of_colocated_jobs_correct_nothing(paired: MakeRig) -> None:
@@ -181,22 +161,6 @@ def test_no_job_joins_one_that_could_not_be_told(paired: MakeRig) -> None:
     assert rig.machines.settings["one", 1] == {"ALLOCATOR_JOBS_PER_GPU": "2"}
 
 
-def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -> None:
-    """Loaded into a queue and read again: the same pair, one GPU used."""
-    jobs = (
-        "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus,shared_with\n"
-        f"p,m,{NOW - 20},50,1,running,a,1,\ns,m,{NOW - 10},50,1,running,a,1,p\n"
-    )
-    source = cluster(**{"jobs.csv": jobs, "pools.csv": POOLS, "sharing.csv": SLOW})
-    with Queue.create(tmp_path / "queue.db", source, clock=lambda: NOW) as queue:
-        table = queue.snapshot().tables["jobs.csv"]
-        assert list(table.texts("job_id")) == ["p", "s"]
-        assert table.texts("shared_with") == ["", "p"]
-        with queue.store.read() as connection:
-            assert queue_cluster.used(connection) == {"a": 1, "b": 0}
-            assert [a["host"] for a in queue_jobs.history(connection, "s")] == ["p"]
-
-
 def test_what_a_pair_costs(tmp_path: Path) -> None:
     """A dollar a second, at least 60 s. The primary job is done after 10 s and leaves the GPU to
     its secondary job: 10 dollars. That one is done after 10 s more: 60. Stretches between two books
@@ -254,12 +218,16 @@ def test_bills_are_the_price_of_the_plan_times_time(make: MakeRig) -> None:
 
 
 def test_of_a_pair_the_holder_pays_for_its_own_memory(paired: MakeRig) -> None:
-    """The first job of a pair holds the GPU and pays 1.4 dollars a second for 250 s. The second one
-    pays from then on, for its 9 GB: 1.9 dollars a second for 300 s."""
+    """Both run at 0.8. The first job holds the GPU and pays 1.4 dollars a second for 250 s; then
+    the second one has 200 of its 500 units, and pays for its 9 GB: 1.9 dollars a second for 300 s.
+    """
     rig = paired("mip", PRICED, (4.0, 9.0))
     rig.steps(600)
     assert rig.ends() == {"one": 250, "two": 550}
     assert dollars(rig) == {"one": 250 * 1.4, "two": 300 * 1.9}
+    jobs = rig.queue.jobs()
+    assert [(j.restarts, j.attained_gpu_s) for j in jobs] == [(0, 250), (0, 300)]
+    assert [j.received for j in jobs] == [{"A": 250.0}, {"A": 550.0}]
     assert rig.spent() == pytest.approx(250 * 1.4 + 290 * 1.9)  # up to the last round
 
 

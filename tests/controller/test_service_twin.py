@@ -48,13 +48,9 @@ def demo() -> Workload:
     return read_workload(ROOT / "data" / "workloads" / "demo")
 
 
+@SOAK
 @pytest.mark.parametrize(
-    ("policy", "react_s"),
-    [
-        pytest.param("srtf", math.inf, marks=SOAK),
-        pytest.param("mip", 40.0, marks=SOAK),
-        pytest.param("mip", math.inf, marks=SOAK),
-    ],
+    ("policy", "react_s"), [("srtf", math.inf), ("mip", 40.0), ("mip", math.inf)]
 )
 def test_the_shipped_workload(policy: str, react_s: float, demo: Workload, tmp_path: Path) -> None:
     """Every round at the same time, the same GPUs for the same jobs; also with early ones."""
@@ -64,6 +60,7 @@ def test_the_shipped_workload(policy: str, react_s: float, demo: Workload, tmp_p
     assert is_early == math.isfinite(react_s)
 
 
+@SOAK
 def test_pauses_by_size(demo: Workload, tmp_path: Path) -> None:
     """Twice or half as many GPUs for nothing, other changes for 400 s in place of restart_s: the
     same plans at the same times in both worlds, and others than without pauses.csv."""
@@ -77,9 +74,8 @@ def test_pauses_by_size(demo: Workload, tmp_path: Path) -> None:
     assert compare(workload, tmp_path, "mip", math.inf) != simulated(demo, "mip")
 
 
-@pytest.mark.parametrize(
-    ("policy", "react_s"), [pytest.param("mip", math.inf, marks=SOAK), ("bsbf", 30.0)]
-)
+@SOAK
+@pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("bsbf", 30.0)])
 def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) -> None:
     """Pairs are made, parted and left by jobs that are done, between rounds too: the same GPUs
     and the same primary jobs.

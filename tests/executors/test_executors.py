@@ -54,33 +54,28 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         yield made
 
 
-def test_start_happens_once(rig: Rig) -> None:
-    """The same order three times, once from a new object: one allocation runs. It cannot be
-    acknowledged: it would be forgotten and its GPUs given to another."""
+def test_a_job_starts_once_and_its_end_is_observed_until_acknowledged(rig: Rig) -> None:
+    """The same order three times, once from a new object: one allocation runs, with 3 of its work
+    safe, and what it reports besides is observed. It cannot be acknowledged: it would be forgotten
+    and its GPUs given to another. Told to stop (twice) it is stopped, which is said again and again
+    until acknowledged (twice), then never; the same orders, late, are refused: whoever gives them
+    has forgotten what it was told. Its next allocation counts from zero.
+    """
     executor = rig.current
     order = rig.order("j")
     executor.start(order)
     rig.begin(order)
     rig.executor().start(order)
-    rig.pass_time()
+    assert rig.running("j", 3.0).reported["loss"] == 2.5
     with pytest.raises(UsageError, match="has not ended"):
         executor.acknowledge("j", 1)
     assert [(o.job_id, o.generation, o.phase) for o in executor.observe()] == [
         ("j", 1, Phase.RUNNING)
     ]
-
-
-def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> None:
-    """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then
-    silence; the same orders, late, are refused: whoever gives them has forgotten what it was told.
-    """
-    executor = rig.current
-    order = rig.order("j")
-    rig.begin(order)
     executor.stop("j", 1, 1)
     executor.stop("j", 1, 1)
     first = rig.ended("j")
-    assert first.phase is Phase.STOPPED
+    assert first.phase is Phase.STOPPED and first.work_done >= 3.0
     assert rig.ended("j") == first
     executor.acknowledge("j", 1)
     executor.acknowledge("j", 1)
@@ -91,15 +86,6 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
     for _ in range(5):
         rig.pass_time()
         assert executor.observe() == []
-
-
-def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
-    """A job has 3 of its work safe when it is stopped; its next allocation starts at none. What
-    it reports besides its work is observed while it runs."""
-    executor = rig.current
-    executor.start(rig.order("j"))
-    assert rig.running("j", 3.0).reported["loss"] == 2.5
-    assert rig.end("j").work_done >= 3.0
     executor.start(rig.order("j", 2, gpus=2))
     seen = rig.running("j")
     assert (seen.generation, seen.work_done) in ((2, 0.0), (2, 3.0))
@@ -117,31 +103,24 @@ def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
     assert rig.executor().observe() == []
 
 
-def test_orders_of_a_controller_that_lost_the_lease_are_refused(rig: Rig) -> None:
-    """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes."""
-    rig.executor().start(rig.order("j", token=2))
+def test_old_orders_are_refused(rig: Rig) -> None:
+    """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes.
+    After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after it.
+    """
+    rig.executor().start(rig.order("j", 5, token=2))
     executor = rig.current
     with pytest.raises(StaleOrder):
         executor.start(rig.order("k", token=1))
     with pytest.raises(StaleOrder):
-        executor.stop("j", 1, 1)
+        executor.stop("j", 5, 1)
     assert rig.running("j").phase is Phase.RUNNING
-    assert rig.end("j", 1, 2).phase is Phase.STOPPED
-
-
-def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
-    """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after
-    it.
-    """
-    executor = rig.current
-    rig.begin(rig.order("j", 5))
     for _ in range(2):
         with pytest.raises(StaleOrder):
-            executor.start(rig.order("j", 4))
+            executor.start(rig.order("j", 4, token=2))
         with pytest.raises(StaleOrder):
-            executor.stop("j", 4, 1)
+            executor.stop("j", 4, 2)
         if executor.observe():
-            rig.end("j", 5)
+            assert rig.end("j", 5, 2).phase is Phase.STOPPED
 
 
 def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
@@ -400,8 +379,6 @@ def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
 def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
     """A folder without its order.json, or with an empty one, is swept away by the next object, and
     the order given again is the first."""
-    from allocator.executors.files import FilesExecutor
-
     for content in (None, ""):
         place = tmp_path / "open" / "j.1"
         place.mkdir(parents=True)

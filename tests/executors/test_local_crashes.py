@@ -38,8 +38,16 @@ from allocator.executors.supervision.processes import (
 from allocator.executors.supervision.supervisor import main as supervisor_main
 from allocator.loop.executor import Phase
 
-# children find the helpers of the tests where this process does
-HELPERS_FOUND = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+START = """
+import sys, time
+from pathlib import Path
+from allocator.executors.local import LocalExecutor
+from allocator.loop.executor import Order
+folder, script, jobs = sys.argv[1:]
+executor = LocalExecutor(Path(folder), {"a": range(4)}, 5.0)
+for n in range(int(jobs)):
+    executor.start(Order(f"j{n}", 1, 1, "a", 1, "A", 10.0, ("sh", "-c", script, "sh")))
+"""
 
 
 @pytest.fixture
@@ -48,31 +56,24 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
         yield made
 
 
-def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None:
+def test_jobs_outlive_a_killed_controller(rig: LocalRig) -> None:
     """A controller starts a job and is killed with -9, with its whole process group. Another one
     finds the job running, does not start it again, stops it and has its work."""
-    code = (
-        "import sys, time; from pathlib import Path\nfrom allocator.executors.local import"
-        " LocalExecutor\nfrom executor_rigs import LocalRig\nrig ="
-        " LocalRig(Path(sys.argv[1])); executor = rig.executor()\nexecutor.start(rig.order('j', 1,"
-        " 'endless'))\nwhile not executor.observe(): time.sleep(0.02)\nprint('up', flush=True);"
-        " time.sleep(60)\n"
-    )
+    wait = "while not executor.observe(): time.sleep(0.02)\nprint('up', flush=True); time.sleep(60)"
     controller = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [sys.executable, "-c", START + wait, str(rig.folder), rig.script("endless"), "1"],
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env=HELPERS_FOUND,
         cwd=ROOT,
     )
     assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
     os.killpg(controller.pid, signal.SIGKILL)
     controller.wait()
     controller.stdout.close()
-    rig.begin(rig.order("j"), 3.0)
-    seen = rig.end("j")
+    rig.begin(rig.order("j0"), 3.0)
+    seen = rig.end("j0")
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
-    assert rig.starts("j") == 1
+    assert rig.starts("j0") == 1
 
 
 def test_without_its_supervisor_a_job_is_lost_and_dead(rig: LocalRig) -> None:
@@ -185,20 +186,22 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Calla
 
 
 @pytest.mark.parametrize(
-    "sides",
-    [(True, False), pytest.param((False, True), marks=pytest.mark.soak)],
-    ids=["before", "after"],
+    ("every", "sides"),
+    [
+        (3, (True, False)),
+        *(pytest.param(1, s, marks=pytest.mark.soak) for s in ((True, False), (False, True))),
+    ],
 )
 def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
-    tmp_path: Path, sides: tuple[bool, bool]
+    tmp_path: Path, every: int, sides: tuple[bool, bool]
 ) -> None:
     """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at
-    every single write, rename and process start in turn, and the same call given again from a new
-    object: each allocation runs once, no GPU is given twice, and in the end nothing is open. The
-    crash comes before and after the write, by turns."""
-    point, came = 0, True
+    every third or every single write, rename and process start in turn, and the same call given
+    again from a new object: each allocation runs once, no GPU is given twice, and in the end
+    nothing is open. The crash comes before and after the write, by turns."""
+    point, came = 1 - every, True
     while came:
-        point += 1
+        point += every
         rig = LocalRig(tmp_path / str(point))
         rig.folder.parent.mkdir()
         with pytest.MonkeyPatch.context() as patch:
@@ -235,22 +238,11 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
 
 
 def test_two_controllers_at_once(rig: LocalRig) -> None:
-    """Eight processes order the same four allocations at the same time: each runs once, on a GPU
+    """Four processes order the same four allocations at the same time: each runs once, on a GPU
     of its own.
     """
-    code = (
-        "import sys; from pathlib import Path\nfrom executor_rigs import LocalRig\n"
-        "rig = LocalRig(Path(sys.argv[1])); executor = rig.executor()\n"
-        "for n in range(4): executor.start(rig.order(f'j{n}', 1, 'endless'))\n"
-    )
-    several = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rig.folder.parent)],
-            env=HELPERS_FOUND,
-            cwd=ROOT,
-        )
-        for _ in range(4)
-    ]
+    command = [sys.executable, "-c", START, str(rig.folder), rig.script("endless"), "4"]
+    several = [subprocess.Popen(command, cwd=ROOT) for _ in range(4)]
     assert [one.wait() for one in several] == [0] * 4
     executor = rig.current
     for n in range(4):

@@ -4,6 +4,7 @@ progress, outputs.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -30,6 +31,7 @@ from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
 from allocator.executors.supervision import supervised
 from allocator.executors.supervision.processes import find_descendants, read_process
+from allocator.io.progress_sources import LogPattern
 from allocator.loop.executor import Order, Phase
 
 ENDLESS = KINDS["endless"]
@@ -332,6 +334,12 @@ def test_progress_from_what_a_job_logs(rig: LocalRig) -> None:
     order = shell("j", 2, "echo step 3; echo step 5 >&2; exit 3", work=7.0)
     executor.start(replace(order, environment=variables))
     assert rig.wait("j", Phase.FAILED).work_done == 2.0
+
+
+def test_a_busy_machine_takes_no_line_for_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds go by between any two moments of a search, in which others use the machine."""
+    monkeypatch.setattr(time, "monotonic", itertools.count().__next__)
+    assert LogPattern(r"step (?P<step>\d+)").find(b"step 1\nstep 2\n") == (2.0, 2.0)
 
 
 def test_progress_from_metrics(rig: LocalRig) -> None:

@@ -1,5 +1,5 @@
-"""Executors that go wrong, for tests: a crash before or after any call, and observations that come
-late, twice, in any order or not at all. They wrap any executor."""
+"""Executors that go wrong, for tests: observations that come late, twice, in any order or not at
+all. They wrap any executor."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 from allocator.loop.executor import Executor, Observation
 
 CALLS = ("start", "stop", "observe", "acknowledge", "write_settings", "capacity")
-Point = tuple[int, str, str]
-"""(number of the call, from 0; its name; "before" or "after" its effect)."""
 
 
 class CrashHere(BaseException):
@@ -33,25 +31,6 @@ class Surrounded:
     def around(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """Make the call, with what goes wrong."""
         raise NotImplementedError
-
-
-class Crashing(Surrounded):
-    """Raises CrashHere where `crash(point)` says so, around every call of the executor. calls:
-    made so far.
-    """
-
-    def __init__(self, executor: Executor, crash: Callable[[Point], bool]) -> None:
-        super().__init__(executor)
-        self.calls, self._crash = 0, crash
-
-    def around(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        number, self.calls = self.calls, self.calls + 1
-        if self._crash((number, name, "before")):
-            raise CrashHere(f"before call {number}, {name}")
-        found = call(*arguments)
-        if self._crash((number, name, "after")):
-            raise CrashHere(f"after call {number}, {name}")
-        return found
 
 
 class Unreliable(Surrounded):

@@ -204,21 +204,3 @@ def test_everything_that_has_a_name_has_a_page() -> None:
     assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
     shown = {words[0] for page in PAGES for words in commands(page)}
     assert set(options(main.parser())[1]) - shown == set()
-
-
-def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of docs/howto.md runs as it stands; the simulation it leaves has what its
-    comments say.
-    """
-    monkeypatch.chdir(ROOT)
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    example = next(b for b in blocks if "allocator.simulate(" in b)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    done = names["done"]
-    assert set(done) == {"mip", "greedy"} and done["mip"].unfinished == ()
-    assert len(done["mip"].jobs) == 24 and done["mip"].metrics["queue_s_mean"] >= 0
-    for frame, column in (("timeline", "queued"), ("rounds", "gap"), ("spans", "to_s")):
-        assert column in getattr(done["mip"], frame).columns

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machine import find_program
+from places import ROOT
 
 from allocator.solvers.isolation.scratch_folders import NEW_S, Scratch, remove_stale, scratch_folder
 
-HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
 IGNORING = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -25,55 +26,38 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:c
 """
 
 
-def pytest_under_nohup(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The test runner in a process that ignores SIGINT."""
-    return subprocess.run(
-        [sys.executable, "-c", IGNORING, *argv],
-        cwd=HERE.parents[2],
-        env={**os.environ, **environment},
+def test_the_suite_ends_and_says_what_it_did(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Run under nohup, in a process that ignores SIGINT, where no browser is on the PATH.
+
+    The test that interrupts a child with SIGINT passes: the child has default signals. A test that
+    waits for ever fails with its name after the time limit, and every test has one. The run says
+    which test needed a browser.
+    """
+    assert float(pytestconfig.getini("timeout")) > 0
+    (tmp_path / "test_hanging.py").write_text(
+        "import time, pytest\n\n@pytest.mark.timeout(0.2)\ndef test_waits_for_ever():\n"
+        "    time.sleep(3600)\n"
+    )
+    (tmp_path / "sleep").symlink_to(find_program("sleep") or "")  # the child of the first test
+    report = "tests/report/test_report.py"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", IGNORING, "-c", str(ROOT / "pyproject.toml")),
+            "tests/solvers/test_isolation.py"
+            "::test_a_parent_that_ends_leaves_no_process[interrupted]",
+            f"{report}::test_chromium_has_nothing_to_complain_about",
+            str(tmp_path / "test_hanging.py"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-
-
-def test_the_suite_runs_where_sigint_is_ignored() -> None:
-    """Started by nohup, the test that interrupts a child with SIGINT passes: the child has
-    default signals.
-    """
-    done = pytest_under_nohup(
-        f"{HERE.parents[1] / 'solvers' / 'test_isolation.py'}"
-        "::test_a_parent_that_ends_leaves_no_process[interrupted]"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """A test that waits for ever fails with its name after the time limit, and every test has
-    one.
-    """
-    assert float(pytestconfig.getini("timeout")) > 0
-    (tmp_path / "test_hanging.py").write_text(
-        "import time\n\ndef test_waits_for_ever():\n    time.sleep(3600)\n"
-    )
-    done = pytest_under_nohup(
-        "-c",
-        str(HERE.parents[2] / "pyproject.toml"),
-        "-o",
-        "timeout=0.2",
-        str(tmp_path / "test_hanging.py"),
-    )
-    assert done.returncode == 1
+    assert "1 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "test_waits_for_ever" in done.stdout and "Timeout" in done.stdout
-
-
-def test_a_run_names_what_it_did_not_test(tmp_path: Path) -> None:
-    """Where no browser is on the PATH the run passes, and says which tests needed one."""
-    test = "tests/report/test_report.py"
-    done = pytest_under_nohup(test, "-k", "chromium_has_nothing", PATH=str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"NOT TESTED: 1 of {test}: a browser needs chromium" in done.stdout
+    assert f"NOT TESTED: 1 of {report}: a browser needs chromium" in done.stdout
 
 
 def test_what_numpy_warns_about_is_an_error() -> None:

@@ -219,31 +219,6 @@ def test_verbs_of_several_jobs_are_all_or_none(queue: Queue) -> None:
     assert queue.job("j").state == "queued"
 
 
-def test_running_jobs_are_stopped_before_they_are_held_or_cancelled(queue: Queue) -> None:
-    """The state stays running, with a request, until the end of what it holds is known; then the
-    request comes true.
-    """
-    queue.submit_many([ONE, ONE | {"job_id": "k"}])
-    story = Story(queue)
-    story.play("""
-        want j=a/2 k=a/4
-        starts
-        say j running 10
-        hold j
-        cancel k
-        states -> running running
-    """)
-    assert [job.request for job in queue.jobs()] == ["hold", "cancel"]
-    story.play("""
-        stops -> j.1 k.1
-        say j stopped 30
-        say k stopped
-        states -> held cancelled
-    """)
-    assert (queue.job("j").request, queue.job("j").remaining_work) == ("", 70.0)
-    story.play("release j\nretry k\nstates -> paused queued")
-
-
 def test_release_before_the_stop_takes_the_wish_back(queue: Queue) -> None:
     """hold, then release, before the controller looked: nothing happens to the job."""
     queue.submit(**ONE)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import BACKENDS, NOW, Controller, cluster, fresh
+from queues import NOW, Controller, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
-from allocator.queue import snapshot as snapshots
+from allocator.queue import cluster_tables, snapshot as snapshots
 from allocator.queue.node_space import format_parts
 from allocator.queue.queue import Queue
 
@@ -23,11 +23,11 @@ NODES = (
 )
 
 
-@pytest.fixture(params=BACKENDS)
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
     """Pool a on two nodes of four GPUs, pool b without nodes; jobs j and k wait."""
     files = {"nodes.csv": NODES, "config.toml": TOPOLOGY}
-    with fresh(request.param, tmp_path, cluster(**files)) as made:
+    with fresh("sqlite", tmp_path, cluster(**files)) as made:
         made.submit_many([{"job_id": "j", **JOB}, {"job_id": "k", **JOB}])
         yield made
 
@@ -80,21 +80,19 @@ def test_nodes_are_added_changed_and_removed(queue: Queue) -> None:
     ],
 )
 def test_what_is_no_node(
-    tmp_path: Path, names: list[str], values: dict[str, object], words: str
+    queue: Queue, names: list[str], values: dict[str, object], words: str
 ) -> None:
     """Every fault of the user is said in words, and nothing is changed."""
-    files = {"nodes.csv": NODES, "config.toml": TOPOLOGY}
-    with fresh("sqlite", tmp_path, cluster(**files)) as queue:
-        before = queue.nodes()
-        with pytest.raises(UsageError, match=words):
-            queue.add_nodes(*names, **values)
-        with pytest.raises(UsageError, match='no node "n9"'):
-            queue.change_nodes("n1", "n9", state="drain")
-        with pytest.raises(UsageError, match='no node "n9"'):
-            queue.remove_nodes("n1", "n9")
-        with pytest.raises(UsageError, match="has the GPUs of its nodes"):
-            queue.set_gpus({"a": 4})
-        assert queue.nodes() == before
+    before = queue.nodes()
+    with pytest.raises(UsageError, match=words):
+        queue.add_nodes(*names, **values)
+    with pytest.raises(UsageError, match='no node "n9"'):
+        queue.change_nodes("n1", "n9", state="drain")
+    with pytest.raises(UsageError, match='no node "n9"'):
+        queue.remove_nodes("n1", "n9")
+    with pytest.raises(UsageError, match="has the GPUs of its nodes"):
+        queue.set_gpus({"a": 4})
+    assert queue.nodes() == before
 
 
 def test_a_start_waits_for_its_nodes(queue: Queue) -> None:
@@ -147,8 +145,6 @@ def test_shares_of_a_gpu_and_cpus_are_counted(queue: Queue) -> None:
     assert control.starts() == [("p", 1), ("q", 1)]
     assert queue.nodes()[0]["used"] == 1
     with queue.store.read() as connection:
-        from allocator.queue import cluster_tables
-
         assert cluster_tables.used(connection) == {"a": 1, "b": 0}
     control.want(**shares, j=on_nodes("a", 3, on(("n1", 3))), k=on_nodes("a", 1, on(("n1", 1))))
     assert control.starts() == [("j", 1), ("p", 1), ("q", 1)]

@@ -5,16 +5,12 @@ order (SQLite).
 from __future__ import annotations
 
 import random
-import tempfile
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from examples import seeds
-from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from queues import Clock, Controller, Seen, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -23,10 +19,10 @@ from allocator.queue import cluster_tables
 from allocator.queue.database.schema import OPEN, allocations
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.states import VERBS, Retries, state_after_end
+from allocator.queue.queue import Queue
 from allocator.queue.snapshot import PreviousRows, build_snapshot
 
 JOBS = ("j0", "j1", "j2")
-PICK = st.sampled_from(JOBS)
 WORK = 100.0
 SEEN = ("running", "running", "stopped", "finished", "failed", "lost")
 WORKS = (0.0, 5.0, 20.0, 60.0)
@@ -43,7 +39,6 @@ class Model:
     left: float = WORK
     done: float = 0.0  # by the open allocation
     open: tuple[str, int] | None = None  # what it holds
-    history: list[str] = field(default_factory=list)
 
     @property
     def idle(self) -> str:
@@ -95,27 +90,19 @@ class Model:
         self.request, self.open, self.done = "", None, 0.0
 
 
-class Life(RuleBasedStateMachine):
+class Life:
     """Three jobs on eight GPUs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack = ExitStack()
-        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=_memory())))
-        self.clock = Clock()
-        self.queue = self.stack.enter_context(fresh("sqlite", folder, clock=self.clock))
-        self.queue.submit_many(
+    def __init__(self, queue: Queue, clock: Clock) -> None:
+        self.clock, self.queue = clock, queue
+        queue.submit_many(
             [{"job_id": j, "model": "m", "total_work": WORK, "max_gpus": 8} for j in JOBS]
         )
-        self.control = Controller(self.queue)
+        self.control = Controller(queue)
         self.rows = PreviousRows()
         self.retries = Retries(most=2, first_s=0.0)
         self.model = {j: Model() for j in JOBS}
 
-    def teardown(self) -> None:
-        self.stack.close()
-
-    @rule(job=PICK, verb=st.sampled_from(sorted(VERBS)))
     def owner(self, job: str, verb: str) -> None:
         """Verbs are allowed exactly where the model allows them, also twice in a row."""
         for _ in range(2):
@@ -125,12 +112,6 @@ class Life(RuleBasedStateMachine):
                 with pytest.raises(Refused):
                     getattr(self.queue, verb)(job)
 
-    @rule(
-        wanted=st.fixed_dictionaries(
-            {}, optional=dict.fromkeys(JOBS, st.tuples(st.sampled_from("aab"), st.integers(1, 6)))
-        ),
-        order=st.booleans(),
-    )
     def decide(self, wanted: dict[str, tuple[str, int]], order: bool) -> None:
         """Wants are those of the round, but nothing for jobs that may not run."""
         self.control.want(**wanted)
@@ -143,7 +124,6 @@ class Life(RuleBasedStateMachine):
         if order:
             self.order()
 
-    @rule()
     def order(self) -> None:
         """Stops are of what is not wanted, starts fit, and both said again say the same."""
         stops = {name for name, _ in self.control.stops()}
@@ -158,12 +138,6 @@ class Life(RuleBasedStateMachine):
                 assert model.state in ("queued", "paused")
                 model.open, model.state = (job.want_pool, job.want_gpus), "running"
 
-    @rule(
-        pick=st.integers(0, 2),
-        phase=st.sampled_from(SEEN),
-        work=st.sampled_from(WORKS),
-        other=st.integers(0, 9),
-    )
     def executor(self, pick: int, phase: str, work: float, other: int) -> None:
         """Observations of the open allocation move the job, all others are as if never made."""
         self.clock.now += 1
@@ -179,7 +153,6 @@ class Life(RuleBasedStateMachine):
         else:
             model.end(phase, work, self.retries.most)
 
-    @invariant()
     def agrees(self) -> None:
         for job in self.queue.jobs():
             model = self.model[job.job_id]
@@ -190,7 +163,6 @@ class Life(RuleBasedStateMachine):
             )
             assert job.remaining_work == pytest.approx(model.left - model.done)
 
-    @invariant()
     def machines_and_snapshot(self) -> None:
         """No pool beyond its GPUs; open allocations are those of the model; the snapshot is
         valid and says the same, also with the rows of the snapshot before.
@@ -218,52 +190,37 @@ class Life(RuleBasedStateMachine):
         }
 
 
-def _memory() -> str | None:
-    """A folder that is no disk: what is tested here is not whether commits reach one."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=8, stateful_step_count=20)
-
-
-def walk(seed: int, steps: int) -> None:
-    """The same rules at random, with a controller and an executor that get on with their work."""
-    chance, life = random.Random(seed), Life()
-    try:
-        for _ in range(steps):
-            what = chance.random()
-            if what < 0.25:
-                life.owner(chance.choice(JOBS), chance.choice((*VERBS, "release", "retry")))
-            elif what < 0.5:
-                wanted = {
-                    j: (chance.choice("aab"), chance.randrange(1, 7))
-                    for j in JOBS
-                    if chance.random() < 0.7
-                }
-                life.decide(wanted, chance.random() < 0.8)
-            elif what < 0.6:
-                life.order()
-            else:
-                life.executor(
-                    chance.randrange(3),
-                    chance.choice(SEEN),
-                    chance.choice(WORKS),
-                    chance.randrange(10),
-                )
-            life.agrees()
-            life.machines_and_snapshot()
-            if all(model.state == "done" for model in life.model.values()):
-                life.teardown()
-                life = Life()
-    finally:
-        life.teardown()
+def take_step(life: Life, chance: random.Random) -> None:
+    """Anybody does something; the controller and the executor get on with their work."""
+    what = chance.random()
+    if what < 0.25:
+        life.owner(chance.choice(JOBS), chance.choice((*VERBS, "release", "retry")))
+    elif what < 0.5:
+        wanted = {
+            j: (chance.choice("aab"), chance.randrange(1, 7)) for j in JOBS if chance.random() < 0.7
+        }
+        life.decide(wanted, chance.random() < 0.8)
+    elif what < 0.6:
+        life.order()
+    else:
+        pick, phase = chance.randrange(3), chance.choice(SEEN)
+        life.executor(pick, phase, chance.choice(WORKS), chance.randrange(10))
+    life.agrees()
+    life.machines_and_snapshot()
 
 
 @pytest.mark.parametrize("seed", seeds(1, 30))
-def test_random_lives(seed: int) -> None:
+def test_random_lives(seed: int, tmp_path: Path) -> None:
     """Two hundred steps, and many lives of five thousand."""
-    walk(seed, 5000 if seed else 200)
+    chance, left = random.Random(seed), 5000 if seed else 200
+    while left:
+        (folder := tmp_path / str(left)).mkdir()
+        clock = Clock()
+        with fresh("sqlite", folder, clock=clock) as queue:
+            life = Life(queue, clock)
+            while left and any(model.state != "done" for model in life.model.values()):
+                take_step(life, chance)
+                left -= 1
 
 
 @pytest.mark.parametrize(
@@ -281,8 +238,6 @@ def test_every_verb_is_known_to_every_state(tmp_path: Path) -> None:
     with fresh("sqlite", tmp_path) as queue:
         queue.submit(job_id="j", model="m", total_work=1, max_gpus=1)
         job = queue.job("j")
-    from dataclasses import replace
-
     for state in ("queued", "running", "paused", "held", "done", "cancelled", "failed"):
         for verb in VERBS.values():
             try:

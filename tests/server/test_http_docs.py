@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from places import ROOT
-from servers import served
+from servers import Server, served
 
 from allocator.io.snapshots import read_snapshot
+from allocator.queue.queue import Queue
 from allocator.server.openapi import build_document
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
@@ -61,58 +63,60 @@ def test_a_validator_of_another_project_accepts_the_document() -> None:
     assert [str(error) for error in OpenAPIV31SpecValidator(build_document()).iter_errors()] == []
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service of the shipped cluster, and the file with the token of an operator next to it."""
+    folder = tmp_path_factory.mktemp("service")
+    with served(folder, source=read_snapshot(DEMO), extras=False) as server:
+        line = f'header = "Authorization: Bearer {server.tokens["operator"]}"\n'
+        (folder / "auth").write_text(line)
+        yield server
+
+
+def in_shell(service: Server, text: str) -> subprocess.CompletedProcess[str]:
+    """Run what the page shows, next to the file with the token."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-euc", text],
+        cwd=service.queue.parent,
+        env={**os.environ, "URL": service.url, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_examples_with_curl_run(service: Server) -> None:
+    """Each as it stands in the page, on the shipped cluster, answers without an error."""
+    assert len(EXAMPLES) >= 10
+    for line in EXAMPLES:
+        done = in_shell(service, line)
+        if "/events" in line:
+            assert re.match(r"id: \w+-\d+\nevent: start\n", done.stdout), line
+        else:
+            assert done.returncode == 0, (line, done.stderr)
+            assert "error" not in json.loads(done.stdout), line
+
+
 def test_a_generated_client_submits_lists_and_shows_a_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands and the code of the page: another tool makes a client from the document."""
     commands, code = re.findall(
         r"^```(?:bash|python)\n(.*?)^```$", WITH_A_CLIENT, re.MULTILINE | re.DOTALL
     )
-    with served(tmp_path, source=read_snapshot(DEMO), extras=False) as server:
-        token = server.tokens["operator"]
-        (tmp_path / "auth").write_text(f'header = "Authorization: Bearer {token}"\n')
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        subprocess.run(
-            ["bash", "-euc", commands],
-            cwd=tmp_path,
-            env={**os.environ, "URL": server.url, "PATH": path},
-            capture_output=True,
-            timeout=120,
-            check=True,
-        )
-        monkeypatch.setenv("URL", server.url)
-        monkeypatch.setenv("TOKEN", token)
-        monkeypatch.syspath_prepend(tmp_path)
-        names: dict[str, Any] = {}
-        exec(code, names)
-        assert names["submitted"].job_id == "bert-8"
-        assert [job.job_id for job in names["jobs"]][-1] == "bert-8"
-        assert (names["shown"].model, names["shown"].state) == ("bert", "queued")
-        with server.client("operator") as client:
-            assert client.get("/api/v1/jobs/bert-8").status_code == 200
-
-
-def test_the_examples_with_curl_run(tmp_path: Path) -> None:
-    """Each as it stands in the page, on the shipped cluster, answers without an error."""
-    assert len(EXAMPLES) >= 10
-    with served(tmp_path, source=read_snapshot(DEMO), extras=False) as server:
-        secret = server.tokens["operator"]
-        (tmp_path / "auth").write_text(f'header = "Authorization: Bearer {secret}"\n')
-        for line in EXAMPLES:
-            done = subprocess.run(
-                ["sh", "-c", line],
-                cwd=tmp_path,
-                env={**os.environ, "URL": server.url},
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            if "/events" in line:
-                assert re.match(r"id: \w+-\d+\nevent: start\n", done.stdout), line
-            else:
-                assert done.returncode == 0, (line, done.stderr)
-                assert "error" not in json.loads(done.stdout), line
+    assert in_shell(service, commands).returncode == 0
+    monkeypatch.setenv("URL", service.url)
+    monkeypatch.setenv("TOKEN", service.tokens["operator"])
+    monkeypatch.syspath_prepend(service.queue.parent)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["submitted"].job_id == "bert-8"
+    assert [job.job_id for job in names["jobs"]][-1] == "bert-8"
+    assert (names["shown"].model, names["shown"].state) == ("bert", "queued")
+    with Queue(service.queue) as queue:
+        assert queue.job("bert-8").state == "queued"
 
 
 def test_a_follower_gets_what_it_missed(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -103,24 +104,17 @@ def test_every_call_as_each_role(server: Server) -> None:
     """The status is that of the table; a refusal has a code and changes nothing. The calls are made
     in the order of the table, as one needs what another one did.
     """
-    for (method, path), (expected, body) in API.items():
-        ask_as_each_role(server, method, path, expected, body)
-
-
-def ask_as_each_role(
-    server: Server, method: str, path: str, expected: Sequence[int], body: object
-) -> None:
-    """Make one call, and look at its answers."""
-    for role, status in zip(ROLES, expected, strict=True):
-        with (
-            server.client(role) as client,
-            client.stream(method, f"/api/v1{path}".format(**NAMES), json=body) as answer,
-        ):
-            assert answer.status_code == status, (method, path, role)
-            if status >= 400:
-                answer.read()
-                assert answer.json()["error"]["code"]
-                assert answer.json()["schema_version"] == 1
+    with ExitStack() as stack:
+        clients = {role: stack.enter_context(server.client(role)) for role in ROLES}
+        for (method, path), (expected, body) in API.items():
+            url = f"/api/v1{path}".format(**NAMES)
+            for (role, client), status in zip(clients.items(), expected, strict=True):
+                with client.stream(method, url, json=body) as answer:
+                    assert answer.status_code == status, (method, path, role)
+                    if status >= 400:
+                        answer.read()
+                        assert answer.json()["error"]["code"]
+                        assert answer.json()["schema_version"] == 1
 
 
 def test_all_else_needs_a_token_too(server: Server, calls: set[tuple[str, str]]) -> None:

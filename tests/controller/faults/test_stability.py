@@ -10,14 +10,12 @@ import pytest
 from queues import NOW, cluster
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import decide
 from allocator.errors import UsageError
 from allocator.loop.stability import (
     Stability,
     estimate_change_interval_s,
     find_resting_jobs,
     find_unpaid_changes,
-    make_non_preemptible,
 )
 
 ROWS = (
@@ -71,18 +69,6 @@ def test_time_to_the_next_change() -> None:
         and estimate_change_interval_s(1e4, 0, 60) == math.inf
         and estimate_change_interval_s(10, 5, 60) == 60
     )
-
-
-def test_left_alone_keeps_what_it_holds() -> None:
-    """The decision would grow both; left alone they keep exactly what they hold, and the audit
-    agrees.
-    """
-    snapshot = cluster(ROWS, **{"config.toml": f"now_s = {NOW}\ninterval_s = 60\nrestart_s = 1\n"})
-    free = decide(validate(snapshot))
-    assert list(free.jobs["gpus"])[:2] != [1, 2]
-    kept = decide(validate(make_non_preemptible(snapshot, {"one", "two"})))
-    assert list(kept.jobs["gpus"])[:2] == [1, 2]
-    assert make_non_preemptible(snapshot, ()) is snapshot
 
 
 def test_wrong_rules_are_refused() -> None:

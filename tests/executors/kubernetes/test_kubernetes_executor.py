@@ -199,17 +199,6 @@ def test_how_a_pod_ended(
     assert seen.work_done == (10.0 if phase is Phase.FINISHED else 3.0)
 
 
-def test_nothing_is_left_after_the_acknowledgement(rig: KubernetesRig) -> None:
-    """The finalizers of pods are taken away, and the Job with them."""
-    executor = rig.current
-    assert rig.outcome(rig.order("j", kind="short")).phase is Phase.FINISHED
-    executor.acknowledge("j", 1)
-    for _ in range(4):
-        executor.observe()
-        rig.pass_time()
-    assert (rig.server.all("Job"), rig.server.all("Pod")) == ([], [])
-
-
 def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of others are not ours to give; what ours hold on a cordoned node still counts. Nodes
     are observed one by one, as the queue lists them.
