@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from formulations.model import linear
 from formulations.model.instance import Instance
+from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import LinearModel
 
 
@@ -67,6 +69,10 @@ def random_instance(
         tenants=[f"q{q}" for q in range(tenants)],
         zones=[f"z{z}" for z in range(zones)],
     )
+    if rng.random() < 0.4:  # GPUs kept from a time on, when some options are done
+        late = np.where(rng.random(n) < 0.6, gpus_, 0)
+        most = np.maximum(0, alone.capacity - rng.integers(0, 4, pools)).astype(float)
+        alone = replace(alone, kept=(KeptGpus(linear.RESERVATION, late, most),))
     return add_colocated_options(rng, alone, secondaries) if secondaries and n else alone
 
 
@@ -91,7 +97,9 @@ def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: in
         "conflicting_option": np.full(k, -1),
     }
     both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
-    return replace(i, start=np.searchsorted(both["job"], np.arange(len(i.start))), **both)
+    kept = tuple(replace(x, amount=np.append(x.amount, np.zeros(k, int))[order]) for x in i.kept)
+    start = np.searchsorted(both["job"], np.arange(len(i.start)))
+    return replace(i, start=start, kept=kept, **both)
 
 
 def best(model: LinearModel, start: np.ndarray) -> float | None:
