@@ -13,6 +13,8 @@ from rounds import best, random_instance
 from formulations.model import linear
 from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
+from formulations.model.instance import Instance
+from formulations.model.kept_gpus import KeptGpus
 from formulations.model.single_round import build_model
 
 
@@ -26,6 +28,40 @@ def test_dominance_never_changes_the_optimum(seed: int) -> None:
     whole, less = best(build_model(i), i.start), best(build_model(pruned), pruned.start)
     assert (whole is None) == (less is None)
     assert whole is None or less == pytest.approx(whole, abs=1e-12)
+
+
+def test_more_gpus_that_end_in_time_are_not_dominated() -> None:
+    """Job 0 has 1 GPU, or 2 and ends in time, of the same value; job 1 has 1. Of the late ones one
+    GPU may be taken: both jobs run only if job 0 has 2."""
+    one = Instance(
+        value=np.array([1.0, 1.0, 5.0]),
+        start=np.array([0, 2, 3]),
+        job=np.array([0, 0, 1]),
+        pool=np.zeros(3, dtype=np.int64),
+        gpus=np.array([1, 2, 1]),
+        cost=np.zeros(3),
+        keep=np.zeros(3, dtype=bool),
+        primary=np.full(3, -1),
+        conflicting_option=np.full(3, -1),
+        mandatory=np.zeros(2, dtype=bool),
+        tenant=np.zeros(2, dtype=np.int64),
+        capacity=np.array([3]),
+        budget=np.inf,
+        quota=np.array([np.inf]),
+        tenant_budget=np.array([np.inf]),
+        guarantee=np.zeros(1, dtype=np.int64),
+        zone=np.array([-1]),
+        exposure=np.array([np.inf]),
+        least_kept=0,
+        jobs=["a", "b"],
+        pools=["p"],
+        tenants=["q"],
+        zones=[],
+        kept=(KeptGpus(linear.RESERVATION, np.array([1, 0, 1]), np.array([1.0])),),
+    )
+    assert find_needed_options(one).tolist() == [True, True, True]
+    assert best(build_model(one), one.start) == 6.0
+    assert find_needed_options(replace(one, kept=())).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("seed", range(6))
