@@ -120,12 +120,10 @@ def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize(
     ("engine", "detail"),
-    [("exits", "out of patience"), ("raises", "Error"), ("lies", "breaks"), ("fails_to_load", "")],
+    [("exits", "out of patience"), ("lies", "breaks")],
 )
 def test_engines_that_fail_are_recorded(engine: str, detail: str) -> None:
-    """A crash, an exception, a plan that breaks rows, a library that is missing: "failed", with
-    what was said.
-    """
+    """A crash and a plan that breaks rows: "failed", with what was said."""
     row = record(run(f"faulty_backends.{engine}"), measure(run(f"faulty_backends.{engine}")))
     assert row["ended"] == "failed" and row["value"] is None and detail in str(row["detail"])
 
@@ -227,21 +225,13 @@ def test_gap_and_time_to_gap() -> None:
     assert seconds_to_gap(trace[:2], 1e-2) is None
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["--engines", "higs"],
-        ["--sizes", "XS"],
-        ["--sizes", "0x4x1"],
-        ["--rules", "none"],
-        ["--rounds", "hot"],
-        ["--engines", ","],
-        ["report"],
-    ],
-)
-def test_wrong_calls(tmp_path: Path, capsys: Output, argv: list[str]) -> None:
+WRONG = ("--engines higs", "--engines ,", "--sizes XS", "--sizes 0x4x1", "--rules none", "report")
+
+
+@pytest.mark.parametrize("argv", [*WRONG, "--rounds hot"])
+def test_wrong_calls(tmp_path: Path, capsys: Output, argv: str) -> None:
     """Unknown names and a report of nothing: exit code 2, one line that says what is wrong."""
-    assert main.run(["bench", "solvers", *argv, "--out", str(tmp_path / "new")]) == 2
+    assert main.run(["bench", "solvers", *argv.split(), "--out", str(tmp_path / "new")]) == 2
     assert capsys.readouterr().out == ""
 
 

@@ -35,7 +35,7 @@ def column(tables: GeneratedWorkload, name: str) -> np.ndarray:
     return np.asarray(tables.tables["workload.csv"][name])
 
 
-@pytest.mark.parametrize("jobs", [1, 37, 1_000])
+@pytest.mark.parametrize("jobs", [1, 37, 300])
 @pytest.mark.parametrize("name", GENERATORS)
 def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
     """Twice the same arguments give the same bytes, another seed other jobs. The reader takes the
@@ -116,14 +116,14 @@ def philly() -> list[GeneratedWorkload]:
 def test_bursty_sizes_and_work(philly: list[GeneratedWorkload]) -> None:
     """Shares by GPU count, and 2 % of the jobs with about four fifths of the work."""
     for tables in philly:
-        asked, seconds = column(tables, "requested_gpus"), st.run_s(tables)
-        by_size = st.shares(asked, seconds, [1, 2, 4, 8, 16, 32])
+        asked = column(tables, "requested_gpus")
+        work_h = asked * st.run_s(tables) / 3_600
         for k, share in {1: 0.9317, 2: 0.0221, 4: 0.0227, 8: 0.0200}.items():
-            assert by_size[k][0] == pytest.approx(share, rel=0.5 if k > 1 else 0.02)
+            assert (asked == k).mean() == pytest.approx(share, rel=0.5 if k > 1 else 0.02)
         # measured: .484 of the GPU time
-        assert 0.35 < by_size[8][1] < 0.6
-        jobs, time = np.transpose(st.weights(asked * seconds / 3_600, (100,)))
-        assert 0.01 < jobs[1] < 0.03 and 0.75 < time[1] < 0.90  # measured: 2.07 % and 82.5 %
+        assert 0.35 < work_h[asked == 8].sum() / work_h.sum() < 0.6
+        large = work_h >= 100  # measured: 2.07 % and 82.5 %
+        assert 0.01 < large.mean() < 0.03 and 0.75 < work_h[large].sum() / work_h.sum() < 0.90
 
 
 def test_bursty_durations_depend_on_size(philly: list[GeneratedWorkload]) -> None:
@@ -148,12 +148,12 @@ def test_bursty_arrivals_are_far_from_poisson(philly: list[GeneratedWorkload]) -
     4.1 and 1.
     """
     for tables in philly:
-        got = st.arrivals(column(tables, "submitted_s"))
-        assert 38 < got["mean"] < 46 and 9 < got["median"] < 20 and 130 < got["p95"] < 260
-        assert 80 < got["variance / mean"] < 300
-        assert (
-            3 < got["cv"] < 5.5 and 4 <= got["median_s"] <= 12 and 0.18 < got["within_2_s"] < 0.32
-        )
+        at = column(tables, "submitted_s")
+        counts, gaps = np.bincount((at // 3_600).astype(int)), np.diff(at)
+        assert 38 < counts.mean() < 46 and 9 < np.median(counts) < 20
+        assert 130 < np.quantile(counts, 0.95) < 260 and 80 < counts.var() / counts.mean() < 300
+        assert 3 < gaps.std() / gaps.mean() < 5.5 and 4 <= np.median(gaps) <= 12
+        assert 0.18 < (gaps <= 2).mean() < 0.32
 
 
 def test_bursty_sweeps_are_alike(philly: list[GeneratedWorkload]) -> None:
@@ -176,9 +176,11 @@ def test_diurnal_follows_the_clock() -> None:
     """
     tables = diurnal(seed=1, load=0.8, jobs=MANY, longest_h=1e9)
     at = column(tables, "submitted_s")
-    hours, days = st.by_hour(at), st.by_weekday(at)
+    weeks = np.bincount((at // 3_600).astype(int))
+    weeks = weeks[: len(weeks) // 168 * 168].reshape(-1, 7, 24)
+    hours = weeks.sum(axis=(0, 1))
     assert np.corrcoef(hours, m.VENUS_HOURS)[0, 1] > 0.99
-    assert np.corrcoef(days, m.VENUS_WEEKDAYS)[0, 1] > 0.98
+    assert np.corrcoef(weeks.sum(axis=(0, 2)), m.VENUS_WEEKDAYS)[0, 1] > 0.98
     assert 7 < hours.max() / hours.min() < 12
     assert MANY / (tables.window_s / 3_600) == pytest.approx(m.VENUS_JOBS_PER_H, rel=0.05)
 

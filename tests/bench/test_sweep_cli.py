@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from text_tables import cases
 
 from allocator.bench.workloads import generate
 from allocator.cli import main
@@ -71,29 +72,29 @@ def test_a_sweep_from_end_to_end(
         assert repeated.out == said.out and " seed 0: " not in repeated.err
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--policies", "mipp"], 'did you mean "mip"'),
-        (["--baseline", "gredy"], 'did you mean "greedy"'),
-        (["--workloads", "reproducton"], "neither a generator"),
-        (["--workloads", "."], "workload.csv"),
-        (["--workloads", DEMO, "--loads", "0.5"], "simulated as it is"),
-        (["--loads", "0"], "above 0"),
-        (["--loads", "x"], "loads"),
-        (["--seeds", "0"], "from 1"),
-        (["--scheduler", "tcp://x:1"], "needs --executor dask"),
-        (["--executor", "dask"], "needs --scheduler"),
-        (["--executor", "dask", "--scheduler", "tcp://x:1", "--workers", "2"], "--workers is for"),
-        (["--objective", "happiness"], "happiness"),
-        (["--solver", "magic"], "magic"),
-    ],
-)
+WRONG = f"""
+--policies mipp -> did you mean "mip"
+--baseline gredy -> did you mean "greedy"
+--workloads reproducton -> neither a generator
+--workloads . -> workload.csv
+--workloads {DEMO} --loads 0.5 -> simulated as it is
+--loads 0 -> above 0
+--loads x -> loads
+--seeds 0 -> from 1
+--scheduler tcp://x:1 -> needs --executor dask
+--executor dask -> needs --scheduler
+--executor dask --scheduler tcp://x:1 --workers 2 -> --workers is for
+--objective happiness -> happiness
+--solver magic -> magic
+"""
+
+
+@pytest.mark.parametrize(("argv", "says"), cases(WRONG))
 def test_what_is_wrong_is_said_before_anything_runs(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, argv: list[str], says: str
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, argv: str, says: str
 ) -> None:
     """Exit code 2, one message, and no task was started."""
     monkeypatch.chdir(tmp_path)
-    assert main.run(["bench", "policies", "--out", str(tmp_path / "out"), *argv]) == 2
+    assert main.run(["bench", "policies", "--out", str(tmp_path / "out"), *argv.split()]) == 2
     said = capsys.readouterr()
     assert says in said.err and said.out == "" and not (tmp_path / "out" / "tasks").exists()

@@ -30,13 +30,13 @@ def test_eight_spot_k80() -> None:
     to sampling error.
     """
     o = seen()["8 K80 spot"]
-    played = case.simulate_runs(o, 3000, seed=1)
+    played = case.simulate_runs(o, 1000, seed=1)
     assert played.seconds == pytest.approx(1841, rel=0.05) and played.dollars == pytest.approx(
         1.115, rel=0.05
     )
     assert played.seconds == pytest.approx(o.seconds, abs=4 * played.error + 0.01)
     assert played.dollars == pytest.approx(o.dollars, rel=1e-3)
-    assert played.revocations == pytest.approx(o.revocations, abs=4 * np.sqrt(o.revocations / 3000))
+    assert played.revocations == pytest.approx(o.revocations, abs=4 * np.sqrt(o.revocations / 1000))
 
 
 def test_every_published_cluster() -> None:
@@ -57,22 +57,9 @@ def test_shares_of_servers_lost(hours: int) -> None:
     """
     fit = case.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
     young, old = fit.hazard.per_hour
-    share = case.revoked_within(hours, float(old), float(young / old), 3000, seed=1)
+    share = case.revoked_within(hours, float(old), float(young / old), 1000, seed=1)
     counts = np.cumsum(case.REVOKED)[case.EDGES_H.index(hours) - 1]
     published = counts / case.SERVERS
     assert share == pytest.approx(
         published, abs=2 * np.sqrt(published * (1 - published) / case.SERVERS)
     )
-
-
-def test_a_lost_worker_costs_its_share_of_the_start_up() -> None:
-    """Runs with one revocation and its replacement in time take 1/8 of a start-up longer than those
-    with none, exactly.
-    """
-    o = seen()["8 K80 spot"]
-    jobs = case.simulate_jobs(o, 500)
-    none = jobs["jct_s"][jobs["revocations"] == 0]
-    one = jobs["jct_s"][jobs["revocations"] == 1]
-    assert none.std() < 1e-6 and len(one) > 10
-    lost_s = float(o.cluster.startup_s[0]) / 8
-    assert float(one.median() - none.mean()) == pytest.approx(lost_s, abs=1e-6)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases.traces import SAMPLES
+from text_tables import cases
 
 from allocator.cli import main
 from allocator.errors import InvalidInput, UsageError
@@ -439,10 +440,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files; auto works.
     """
     source, _ = SAMPLES["philly"](tmp_path)
-    assert (
-        main.run(["import", "auto", str(source), "--gpus", "16", "--out", str(tmp_path / "out")])
-        == 0
-    )
+    assert main.run(f"import auto {source} --gpus 16 --out {tmp_path / 'out'}".split()) == 0
     said = capsys.readouterr()
     assert said.out == "" and "philly: 6 jobs read, 2 dropped: 1 repeat another row" in said.err
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
@@ -451,13 +449,14 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "rates.csv",
         "workload.csv",
     ]
-    for argv, code in (
-        (["import", "philly", str(source)], 2),
-        (["import"], 2),
-        (["import", "nonsense", "x"], 2),
-        (["import", "philly", str(tmp_path / "no.csv"), "--out", str(tmp_path / "o2")], 3),
-        (["import", "philly", str(source), "--load", "0", "--out", str(tmp_path / "o2")], 2),
-        (["import", "sia", str(source), "--out", str(tmp_path / "o2")], 2),
-    ):
-        assert main.run(argv) == code, argv
+    wrong = f"""
+import philly {source} -> 2
+import -> 2
+import nonsense x -> 2
+import philly {tmp_path / "no.csv"} --out {tmp_path / "o2"} -> 3
+import philly {source} --load 0 --out {tmp_path / "o2"} -> 2
+import sia {source} --out {tmp_path / "o2"} -> 2
+"""
+    for argv, code in cases(wrong):
+        assert main.run(argv.split()) == int(code), argv
     assert not (tmp_path / "o2").exists()

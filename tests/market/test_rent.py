@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from commands import Output, call
 from places import ROOT
+from text_tables import cases
 
 from allocator.cli.models.rent_source import from_file, from_workload, text
 from allocator.domain.problem import Floats, Ints
@@ -171,27 +172,27 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
         assert said in err, said
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "said"),
-    [
-        ("", 2, "from one place"),
-        (" no.csv --budget 1", 3, "no.csv: there is no such file"),
-        (" no.csv --from-workload x --budget 1", 2, "from one place"),
-        (" no.csv", 2, "needs --budget"),
-        (" no.csv --budget 1 --dollars", 2, "needs --pools"),
-        (" no.csv --budget -1", 2, "not a number >= 0"),
-        (" --from-queue no.db", 3, "no.db"),
-        (" empty.csv --budget 1", 3, "has no rows"),
-    ],
-)
+WRONG = """
+rent -> 2 -> from one place
+rent no.csv --budget 1 -> 3 -> no.csv: there is no such file
+rent no.csv --from-workload x --budget 1 -> 2 -> from one place
+rent no.csv -> 2 -> needs --budget
+rent no.csv --budget 1 --dollars -> 2 -> needs --pools
+rent no.csv --budget -1 -> 2 -> not a number >= 0
+rent --from-queue no.db -> 3 -> no.db
+rent empty.csv --budget 1 -> 3 -> has no rows
+"""
+
+
+@pytest.mark.parametrize(("argv", "code", "said"), cases(WRONG))
 def test_wrong_calls(
-    argv: str, code: int, said: str, capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    argv: str, code: str, said: str, capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Usage errors, and files that are missing or empty."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "empty.csv", HEAD)
-    found, out, err = call(capsys, f"rent{argv}")
-    assert (found, out) == (code, "") and said in err
+    found, out, err = call(capsys, argv)
+    assert (found, out) == (int(code), "") and said in err
 
 
 def test_classes_of_a_history() -> None:

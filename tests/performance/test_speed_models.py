@@ -15,7 +15,7 @@ from text_tables import columns
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.performance import batched, profiling
+from allocator.performance import batched, curves, profiling
 from allocator.performance.knee import front, knee
 from allocator.performance.speed import BETWEEN, MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
@@ -29,6 +29,18 @@ def at(q: dict[str, float], k: int, batch: int, passes: int = 0) -> float:
     """Speed of one configuration of a goodput curve."""
     tried = np.array([[float(k)], [float(batch)], [float(passes)]])
     return float(batched.at("goodput", q, *(tried if passes else tried[:2])).rate[0])
+
+
+def test_capped_and_iteration_by_hand() -> None:
+    """min(2 k, 7); 1 / (8/k + 2 + k/2): 1 on 1.. is 1/10.5, on 4 GPUs 1/6, and best at K* =
+    sqrt(8 / 0.5) = 4.
+    """
+    capped = curves.rate("capped", {"rate_1": 2.0, "cap": 7.0}, np.array([1, 3, 4]))
+    assert capped.tolist() == [2.0, 6.0, 7.0]
+    sizes = np.arange(1, 13)
+    rate = curves.rate("iteration", {"compute": 8.0, "sync": 0.5, "constant": 2.0}, sizes)
+    assert rate[0] == pytest.approx(1 / 10.5) and rate[3] == pytest.approx(1 / 6)
+    assert sizes[np.argmax(rate)] == 4
 
 
 def test_goodput_by_hand() -> None:

@@ -35,8 +35,7 @@ def test_losses_without_noise_say_the_true_work() -> None:
 
 
 def test_losses_change_what_is_believed_and_not_what_is_true() -> None:
-    """`greedy` does not look at sizes and does the same; `mip` plans otherwise; the same seed gives
-    the same again."""
+    """`greedy` does not look at sizes and does the same; `mip` plans otherwise."""
 
     def mean(policy: str, noise: float | None) -> float:
         found = simulate(WORKLOAD, policy=policy, options=options(noise)).metrics
@@ -45,7 +44,6 @@ def test_losses_change_what_is_believed_and_not_what_is_true() -> None:
 
     assert mean("greedy", 0.02) == mean("greedy", None)
     assert mean("mip", 0.02) != mean("mip", None)
-    assert mean("mip", 0.02) == mean("mip", 0.02)
 
 
 def test_every_curve_falls_to_its_target() -> None:

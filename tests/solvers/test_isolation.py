@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from models import INF, dense
 from places import ROOT
+from text_tables import cases
 from waiting import in_time, wait_for
 
 from allocator.solvers.base import SolveLimits, Termination
@@ -117,22 +118,22 @@ def test_what_was_reported_survives(
     assert answer.values.tolist() == plan and answer.objective == MODEL.value @ plan
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("exits", "exit code 3: out of patience"),
-        ("crashes_with_plan", "SIGSEGV"),
-        ("raises", "ZeroDivisionError: one divided by none"),
-        ("exhausts_memory", "MemoryError"),
-        ("returns_object", "a dict, not an answer"),
-        ("returns_nan", "not finite"),
-        ("returns_short", "not 3 numbers"),
-        ("reports_nan", "a bound that is no number"),
-        ("writes_garbage", "without a head"),
-        ("fails_to_load", "libsolver.so.7 is missing"),
-        ("not_there", "No module named"),
-    ],
-)
+FAILURES = """
+exits -> exit code 3: out of patience
+crashes_with_plan -> SIGSEGV
+raises -> ZeroDivisionError: one divided by none
+exhausts_memory -> MemoryError
+returns_object -> a dict, not an answer
+returns_nan -> not finite
+returns_short -> not 3 numbers
+reports_nan -> a bound that is no number
+writes_garbage -> without a head
+fails_to_load -> libsolver.so.7 is missing
+not_there -> No module named
+"""
+
+
+@pytest.mark.parametrize(("name", "says"), cases(FAILURES))
 def test_every_failure_is_an_answer_that_says_why(name: str, says: str, pool: Watched) -> None:
     """Crash, exception, garbage: FAILED with the reason, and the worker is not used again."""
     answer = faulty(name, pool).solve(MODEL, SolveLimits(time_s=30.0))
