@@ -18,7 +18,7 @@ from examples import seeds
 from fakes.executor_faults import CrashHere
 from fakes.simulated_executor import SimulatedExecutor
 from group_rounds import group_round
-from queues import NOW, Clock, Controller, Seen, Story, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
 from service_worlds import Fate, FaultyExecutor, FaultyStore
 
 from allocator.clusters.adapter import Capabilities
@@ -250,11 +250,12 @@ class Groups(Story):
 
 
 @pytest.fixture
-def verbs(tmp_path: Path) -> Iterator[Groups]:
+def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Groups]:
     """Jobs g, h, i and x, submitted in this order; five GPUs in pool a."""
     pools = "pool,gpu_type,gpus,memory_gb,sharing\na,A,5,40,any\nb,B,0,,\n"
     source = cluster(**{"pools.csv": pools, "config.toml": CONFIG})
-    with fresh("sqlite", tmp_path, source, Clock()) as queue:
+    backend = getattr(request, "param", "sqlite")
+    with fresh(backend, tmp_path, source, Clock()) as queue:
         for name in ("g", "h", "i", "x"):
             queue.submit(job_id=name, model="m", total_work=100, max_gpus=4)
         yield Groups(queue)
@@ -404,6 +405,7 @@ def test_a_primary_comes_and_changes_places_with_its_secondary(verbs: Groups) ->
     assert [verbs.queue.job(name).attained_gpu_s for name in "gh"] == [10, 10]
 
 
+@pytest.mark.parametrize("verbs", BACKENDS, indirect=True)
 def test_the_database_itself_refuses_a_second_secondary(verbs: Groups) -> None:
     """The last line of defence."""
     verbs.play("want h=a/1 g=a/1/h x=a/1\nstarts -> h.1 x.1 g.1")
@@ -411,6 +413,7 @@ def test_the_database_itself_refuses_a_second_secondary(verbs: Groups) -> None:
         connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
 
 
+@pytest.mark.parametrize("verbs", BACKENDS, indirect=True)
 def test_ends_in_any_order_and_every_turn_is_kept(verbs: Groups) -> None:
     """The ends of both primary jobs are told in one look, the later one first."""
     verbs.group()

@@ -42,7 +42,9 @@ def command(*more: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "kind", ["local", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("slurm", "ray"))]
 )
-def test_it_is_shrunk_moved_and_grown_and_learns_the_same(kind: str, tmp_path: Path) -> None:
+def test_it_is_shrunk_moved_and_grown_and_learns_the_same(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Two GPUs of a node of this machine, a real Slurm or a real Ray, then one, then one of another
     node, then three on both. Each stop writes a checkpoint, each start goes on from it. On this
     machine the second supervisor is killed: steps since the last checkpoint are done again, and no
@@ -50,6 +52,7 @@ def test_it_is_shrunk_moved_and_grown_and_learns_the_same(kind: str, tmp_path: P
     the same step of a run that was never disturbed.
     """
     rig = RIGS[kind](tmp_path)
+    request.addfinalizer(rig.close)
     assert isinstance(rig, LocalRig)
     executor = rig.current
     shapes = [{"n1": 2}, {"n1": 1}, {"n2": 1}, {"n1": 2, "n2": 1}]

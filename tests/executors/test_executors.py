@@ -173,12 +173,11 @@ def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None
     assert {o.job_id for o in executor.observe()} == {"h", "x"}
 
 
-@pytest.mark.parametrize("kind", ["local", "files", "simulated"])
-def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rig", ["local", "files", "simulated"], indirect=True)
+def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(rig: Rig) -> None:
     """Four GPUs; h and i have one each, g runs on both and on the two others. It waits for i. When
     h and i have ended, g still has all four; when g has ended too, another job has them."""
-    rig = RIGS[kind](tmp_path)
-    executor = rig.current
+    executor, is_local = rig.current, type(rig) is LocalRig
     assert executor.capabilities.shares_with_several
     both = (ColocatedAllocation("h", 1), ColocatedAllocation("i", 1))
     order = rig.order("g", gpus=4, beside=both)
@@ -188,22 +187,22 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_pat
     executor.start(rig.order("i"))
     executor.start(order)
     rig.executor().start(order)
-    if kind != "simulated":
+    if isinstance(rig, LocalRig):
         orders = [
-            read_json(tmp_path / "state" / "open" / name / "order.json") or {}
+            read_json(rig.folder / "open" / name / "order.json") or {}
             for name in ("h.1", "i.1", "g.1")
         ]
         told = [[one["job_id"], one["generation"]] for one in orders[2]["beside"]]
         assert told == [["h", 1], ["i", 1]] and orders[0]["beside"] == []
-        if kind == "local":
+        if is_local:
             assert [one["devices"] for one in orders] == [[0], [1], [0, 1, 2, 3]]
-    if kind == "local":  # files leave it to their actor, the simulated machines note a breach
+    if is_local:  # files leave it to their actor, the simulated machines note a breach
         with pytest.raises(NotNow, match="have two jobs"):
             executor.start(place_next_to(rig.order("y"), "h", 1))
     for name in ("h", "i"):
         rig.running(name)
         rig.end(name)
-    if kind == "local":
+    if is_local:
         with pytest.raises(NotNow, match="0 GPUs are free"):
             executor.start(rig.order("x"))
     rig.running("g")

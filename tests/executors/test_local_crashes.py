@@ -193,7 +193,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Calla
     ],
 )
 def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
-    tmp_path: Path, every: int, sides: tuple[bool, bool]
+    tmp_path: Path, request: pytest.FixtureRequest, every: int, sides: tuple[bool, bool]
 ) -> None:
     """The life of an allocation (start, stop, acknowledge, start of the next), with a crash at
     every third or every single write, rename and process start in turn, and the same call given
@@ -204,6 +204,7 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
         point += every
         rig = LocalRig(tmp_path / str(point))
         rig.folder.parent.mkdir()
+        request.addfinalizer(rig.close)
         with pytest.MonkeyPatch.context() as patch:
             crashed = crash_at(patch, point, sides[point % 2])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import Controller, cluster, fresh
+from queues import BACKENDS, Controller, cluster, fresh
 
 import allocator
 from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
@@ -21,12 +21,13 @@ JOB = {"job_id": "x", "model": "m", "total_work": 1000, "max_gpus": 4}
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    with fresh("sqlite", tmp_path) as queue:
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    with fresh(getattr(request, "param", "sqlite"), tmp_path) as queue:
         queue.submit(**JOB)
         yield queue
 
 
+@pytest.mark.parametrize("queue", BACKENDS, indirect=True)
 def test_the_next_snapshot_has_the_change(queue: Queue) -> None:
     """Also where the snapshot before knew the job with its old values."""
     assert allocator.validate(queue.snapshot()).jobs.weight.tolist() == [1.0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import NOW, Controller, cluster, fresh
+from queues import BACKENDS, NOW, Controller, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
@@ -24,10 +24,10 @@ NODES = (
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     """Pool a on two nodes of four GPUs, pool b without nodes; jobs j and k wait."""
     files = {"nodes.csv": NODES, "config.toml": TOPOLOGY}
-    with fresh("sqlite", tmp_path, cluster(**files)) as made:
+    with fresh(getattr(request, "param", "sqlite"), tmp_path, cluster(**files)) as made:
         made.submit_many([{"job_id": "j", **JOB}, {"job_id": "k", **JOB}])
         yield made
 
@@ -43,6 +43,7 @@ def on_nodes(pool: str, gpus: int, nodes: str) -> tuple[str, int, str, bool, str
     return pool, gpus, "", False, nodes
 
 
+@pytest.mark.parametrize("queue", BACKENDS, indirect=True)
 def test_nodes_are_added_changed_and_removed(queue: Queue) -> None:
     """A pool has the GPUs of its up nodes; every call may be repeated."""
     assert queue.pools() == {"a": 8, "b": 4}
@@ -134,6 +135,7 @@ def test_a_move_within_a_pool_is_a_stop_and_a_start(queue: Queue) -> None:
     assert (job.resizes, job.to_dict()["want_nodes"]) == (1, [{"node": "n2", "gpus": 2}])
 
 
+@pytest.mark.parametrize("queue", BACKENDS, indirect=True)
 def test_shares_of_a_gpu_and_cpus_are_counted(queue: Queue) -> None:
     """Two halves are one GPU, a third half is another; CPUs of a node may be what is short."""
     half = {"model": "m", "total_work": 9, "max_gpus": 1, "gpu_fraction": 0.5}

@@ -37,10 +37,9 @@ def rig(tmp_path: Path) -> Iterator[LocalRig]:
         yield made
 
 
-def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_path: Path) -> None:
+def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(rig: LocalRig) -> None:
     """The end cannot be written (a folder is in its place), and neither can the complaint about it
     (the log is full): the supervisor waits, and writes the end when it can."""
-    rig = LocalRig(tmp_path)
     executor = rig.current
     order = rig.order("j", kind="short")
     place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
