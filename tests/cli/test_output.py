@@ -86,6 +86,7 @@ spot features: data/examples/features.csv
 spot hazards: data/examples/regions/hazards.csv --pools data/examples/regions/pools.csv
 rent: data/rental/example.csv --budget 2
 simulate: data/workloads/demo --policy greedy --until 3000
+assess: data/examples/history
 generate: bursty --jobs 5 --out made
 import csv: log.csv --map submitted_s=at --map duration_s=length --map gpus=n --gpus 8 --out \
 imported
