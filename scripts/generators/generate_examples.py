@@ -72,7 +72,8 @@ watched for a day.
 - `starts.csv`: 20 starts: 40 s to boot, 25 s for the image, 10 s for the job, 3 % noise.
 - `speeds.csv`: 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise.
 - `traces/`, `markets/`: the smallest file of every format of job traces and spot markets.
-- `submit/`: files that would submit jobs: scripts of sbatch, manifests, a row of jobs.csv.
+- `submit/`: files with which jobs would be submitted: scripts of sbatch, manifests, a row of
+  jobs.csv.
 - `kubernetes/`: two nodes and three jobs, as `kubectl get nodes,pods,jobs -A -o json` writes them.
 """
 

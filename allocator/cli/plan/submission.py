@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def call_submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveCommand) -> int:
     """Answer when the job of a file would start, and whom it would push away."""
     from allocator.cli import tables
-    from allocator.cli.plan.whatif import differences
+    from allocator.cli.plan.differences import differences
     from allocator.clusters.submission.read import read_new_job
     from allocator.engine.decision import explain_decision
     from allocator.engine.submission import submit, with_job
