@@ -44,7 +44,7 @@ def faults(s: AuditContext) -> Iterator[str]:
 def _still_there(s: AuditContext, r: Reservation) -> Bools:
     """Find the jobs that hold GPUs of the pool when the reservation begins, (J,)."""
     jobs = s.problem.jobs
-    late = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible & (s.allocation.held > 0)
+    late: Bools = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible & (s.allocation.held > 0)
     late[r.job] = False
     for j in np.flatnonzero(late).tolist():
         job, pool, gpus, rates = s.options(np.array([j]))

@@ -90,6 +90,7 @@ assess: data/examples/history
 generate: bursty --jobs 5 --out made
 import csv: log.csv --map submitted_s=at --map duration_s=length --map gpus=n --gpus 8 --out \
 imported
+import slurm: data/examples/traces/history.txt --out history
 import spot-events: events.txt --out spots
 bench solvers: --sizes 6x8x2 --seeds 1 --engines greedy --limit 5 --out solvers
 bench policies: --workloads data/workloads/demo --policies greedy --seeds 1 --out sweep
