@@ -19,7 +19,7 @@ from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question,
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.bench.assess.words import sentences
 from allocator.cli.output import SCHEMA_VERSION
-from allocator.domain.workload import RecordedTimes, Workload
+from allocator.domain.workload import NOT_RECORDED, RecordedTimes, Workload
 from allocator.errors import UsageError
 from allocator.io.workloads import write_workload
 from allocator.performance.table import RateTable
@@ -47,7 +47,9 @@ def site(jobs: int = 24, gpus: int = 4, gap_s: float = 9000.0, **late_s: float) 
     options = allocator.SimulationOptions(react_s=1.0, prove_every=0)
     ran = allocator.simulate(made, policy="easy", options=options).tables["jobs"]
     times = [np.asarray(ran[c]) + late_s.get(c, 0.0) for c in ("started_s", "finished_s")]
-    return dataclasses.replace(made, recorded=RecordedTimes(*times), assumed=ASSUMED)
+    return dataclasses.replace(
+        made, recorded=RecordedTimes(*times, np.full(jobs, np.nan)), assumed=ASSUMED
+    )
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_a_wrong_use_is_not_believed() -> None:
 
 def test_without_a_record_nothing_is_believed() -> None:
     """The cases are there; the words say what is missing."""
-    bare = dataclasses.replace(site(8), recorded=RecordedTimes(np.zeros(0), np.zeros(0)))
+    bare = dataclasses.replace(site(8), recorded=NOT_RECORDED)
     none = assess(bare, Question())
     assert none["calibration"] is None and [c["name"] for c in none["cases"]] == [PRESENT, RIGID]
     answer, belief = sentences(none)

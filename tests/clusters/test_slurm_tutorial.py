@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 
 from places import ROOT
@@ -40,7 +41,9 @@ def test_the_tutorial_can_be_followed() -> None:
         )
         command.chmod(0o755)
         (work / "train.sh").write_text(TRAIN)
+        (work / "train.sbatch").write_text(TRAIN.replace("\n", "\n#SBATCH --gres=gpu:2\n", 1))
         (work / "rates.csv").write_text(RATES)
+        shutil.copy(ROOT / "data" / "examples" / "traces" / "history.txt", work)
         (work / "slurm.toml").write_text(block("toml", "unlimited_s"))
 
         def follow(text: str) -> str:

@@ -18,7 +18,7 @@ from allocator.clusters.kubernetes.workloads.jobs import (
 )
 from allocator.clusters.kubernetes.workloads.owners import read_annotations
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
-from allocator.errors import AllocatorError, UsageError
+from allocator.errors import AllocatorError, UsageError, install_command
 
 RAY_JOB = "RayJob"
 CLUSTER = ("spec", "rayClusterSpec")
@@ -130,8 +130,8 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, Any]]:
         import yaml
     except ImportError:
         raise AllocatorError(
-            "a manifest in YAML needs a package: pip install 'elastic-gpu-allocator[kubernetes]',"
-            " or give it as JSON"
+            f"a manifest in YAML needs a package: {install_command('kubernetes')}; as JSON it needs"
+            " none"
         ) from None
     loader = yaml.SafeLoader(text)
     try:
