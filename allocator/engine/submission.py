@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.changes import changed
+from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
@@ -125,16 +126,16 @@ def with_job(snapshot: Snapshot, row: Mapping[str, Any]) -> Snapshot:
 
 
 def submit(
-    snapshot: Snapshot, row: Mapping[str, Any], command: SolveCommand
+    problem: Problem, other: Snapshot, with_other: Problem, command: SolveCommand
 ) -> tuple[Submission, Decision, Decision]:
     """Decide a round as it is and with one more job, and compare both plans.
 
     Parameters
     ----------
-    snapshot : Snapshot
+    problem : Problem
         The round without the job.
-    row : mapping of str to object
-        The job, as columns of jobs.csv.
+    other, with_other : Snapshot and Problem
+        The round with the job, which is the last of its jobs (`with_job`).
     command : SolveCommand
         Who decides, and how.
 
@@ -147,15 +148,13 @@ def submit(
 
     Raises
     ------
-    InvalidInput, Infeasible, NoPlanInTime
+    Infeasible, NoPlanInTime
         As of `solve`, for either round.
     """
-    before = command.decide(command.problem(snapshot, {}))
-    other = with_job(snapshot, row)
-    problem = command.problem(other, {})
-    after = command.decide(problem)
-    name = str(row["job_id"])
-    told = explain_decided(other, problem, name, command, after, trusts_assumed=True)
+    before = command.decide(problem)
+    after = command.decide(with_other)
+    name = with_other.jobs.job_id[-1]
+    told = explain_decided(other, with_other, name, command, after, trusts_assumed=True)
     found = compare(before, after)
     others = tuple(job for job in found.jobs if job.job_id != name)
     mine = tuple(job for job in found.jobs if job.job_id == name)

@@ -145,8 +145,9 @@ def _raw(workload: Workload) -> Snapshot:
     changes = workload.changes
     columns = jobs(problem)
     own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED)}
-    if len(workload.recorded):
-        own |= {c.name: getattr(workload.recorded, c.name[9:]) for c in RECORDED}
+    if len(recorded := workload.recorded):
+        times = (recorded.start_s, recorded.end_s, recorded.limit_s)
+        own |= {c.name: values for c, values in zip(RECORDED, times, strict=True)}
     tables = {
         WORKLOAD.file: build_table(WORKLOAD, own),
         **cluster_tables(problem),

@@ -31,6 +31,7 @@ from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
 from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
+from allocator.options.node_needs import NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import lending, quota_table
@@ -46,6 +47,7 @@ from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, RESERVATION, LinearModel
 from formulations.model.ragged import begins_run
 from formulations.model.single_round import build_model
+from formulations.placement.holes import Need
 
 SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
 LISTED = 4000  # largest number of pairs of options of which a round offers all
@@ -83,7 +85,10 @@ class CompiledRound:
 
     @cached_property
     def leaves(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """Nodes and GPUs of them that a column has to leave to a job with a reservation."""
+        """What columns have to leave free for a job with a reservation: nodes, and GPUs of each.
+
+        Columns that have nothing to leave are not listed.
+        """
         late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
         return {
             c: r.nodes
@@ -91,6 +96,17 @@ class CompiledRound:
             if r.nodes
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
         }
+
+    def need_of(self, needs: NodeNeeds, column: int) -> Need:
+        """Return what a column needs of nodes."""
+        i = self.instance
+        return needs.of(
+            int(i.job[column]),
+            int(i.pool[column]),
+            int(i.gpus[column]),
+            int(self.nodes[column]),
+            self.leaves.get(column, ()),
+        )
 
     @cached_property
     def model(self) -> LinearModel:

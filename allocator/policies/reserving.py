@@ -33,7 +33,7 @@ from allocator.options.kept.reservations import SAME, option_ends
 from allocator.options.node_needs import NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.placement.holes import Need, Place
+from formulations.placement.holes import Place
 
 TRIED = 20  # most jobs for each pool that are looked at
 
@@ -133,28 +133,26 @@ class _Ends:
 
         The seconds are inf if there never is.
         """
-        i = self._round.instance
+        round_ = self._round
+        i = round_.instance
         pool, gpus = int(i.pool[o]), int(i.held[o])
         here = i.pool[self._columns] == pool
         columns, end_s = self._columns[here], self._end_s[here]
         holes = None
-        if self._round.problem.has_nodes[pool]:
+        if round_.problem.has_nodes[pool]:
             holes = self._needs.holes()
             for c in columns.tolist():
-                holes.take(self._places.get(int(i.job[c]), ()), self._need(c))
+                holes.take(self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c))
         free = int(i.capacity[pool]) - int(i.held[columns].sum())
         for time_s in (0.0, *np.unique(end_s[np.isfinite(end_s)]).tolist()):
             for c in columns[end_s == time_s].tolist():
                 free += int(i.held[c])
                 if holes is not None:
-                    holes.release(self._places.get(int(i.job[c]), ()), self._need(c))
+                    holes.release(
+                        self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c)
+                    )
             if free >= gpus:
-                spot = () if holes is None else holes.find(self._need(o))
+                spot = () if holes is None else holes.find(round_.need_of(self._needs, o))
                 if spot is not None:
                     return time_s, tuple((n, k) for n, k, _ in spot)
         return math.inf, ()
-
-    def _need(self, c: int) -> Need:
-        i = self._round.instance
-        nodes = int(self._round.nodes[c])
-        return self._needs.of(int(i.job[c]), int(i.pool[c]), int(i.gpus[c]), nodes)

@@ -18,7 +18,7 @@ A job that stays is on its nodes: there y_on is k_on x_o.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -135,18 +135,22 @@ class _Builder:
             if each > 0 and np.isfinite(limit):
                 self._entries[column, self._limit(what, node, -1, limit)] += gpus * each
 
+    def _open_nodes(self, need: Need) -> Iterator[int]:
+        """Yield the nodes of the pool of a need without those that it shares with a reservation."""
+        shared = need.shared_nodes
+        return (n for n in self._nodes.nodes_of(need.pool) if n not in shared)
+
     def place_share(self, option: int, need: Need) -> None:
         """Let an option have a share of any GPU."""
         chosen = self._add_row({option: -1.0}, 0.0, 0.0)
-        for n in self._nodes.nodes_of(need.pool):
-            for g in range(0 if n in dict(need.leaves) else self._nodes.size[n]):
+        for n in self._open_nodes(need):
+            for g in range(self._nodes.size[n]):
                 self._add_spot(option, n, 1, g, 1.0, need, chosen)
 
     def place_whole(self, option: int, need: Need) -> None:
         """Let an option have whole GPUs of its pool."""
         nodes = self._nodes
-        open_ = (n for n in nodes.nodes_of(need.pool) if n not in dict(need.leaves))
-        fit = {n: min(need.gpus, nodes.usable(n, need)) for n in open_}
+        fit = {n: min(need.gpus, nodes.usable(n, need)) for n in self._open_nodes(need)}
         if need.wish is Wish.PACKED and need.most_nodes == 1:
             chosen = self._add_row({option: -1.0}, 0.0, 0.0)
             for n, k in fit.items():

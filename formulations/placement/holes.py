@@ -76,6 +76,11 @@ class Need(NamedTuple):
     leaves: tuple[tuple[int, int], ...] = ()
 
     @property
+    def shared_nodes(self) -> frozenset[int]:
+        """The nodes of `leaves`."""
+        return frozenset(n for n, _ in self.leaves)
+
+    @property
     def hole(self) -> int:
         """Size of the hole that the job looks for.
 

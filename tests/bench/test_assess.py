@@ -17,7 +17,7 @@ import allocator
 from allocator.bench.assess import outcomes
 from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question, assess
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
-from allocator.bench.assess.words import sentences
+from allocator.cli.measure.assess_words import sentences
 from allocator.cli.output import SCHEMA_VERSION
 from allocator.domain.workload import NOT_RECORDED, RecordedTimes, Workload
 from allocator.errors import UsageError

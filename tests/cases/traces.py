@@ -86,8 +86,8 @@ SACCT = """JobID|Submit|Start|End|State|Elapsed|Account|User|Partition|Priority|
 |billing=1,cpu=1,gres/gpu:a100=2,gres/gpu=2,node=1|cpu=1,gres/gpu=2,node=1
 2_1|2026-11-28T13:30:00|2026-11-28T13:30:00|2026-11-28T13:40:00|FAILED|00:10:00|vision|bob|a100|10\
 |cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
-2_2|2026-11-28T13:30:00|2026-11-28T13:40:00|2026-11-28T13:45:00|REQUEUED|00:05:00|vision|bob|a100|10\
-|cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
+2_2|2026-11-28T13:30:00|2026-11-28T13:40:00|2026-11-28T13:45:00|REQUEUED|00:05:00|vision|bob|a100\
+|10|cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
 2_2|2026-11-28T13:45:00|2026-11-28T23:45:00|2026-11-29T01:45:00|TIMEOUT|02:00:00|vision|bob|a100|10\
 |cpu=2,gres/gpu:a100=8,gres/gpu=8,node=2|cpu=2,gres/gpu=8,node=2
 3|2026-11-28T13:50:00|None|2026-11-28T13:55:00|CANCELLED by 0|00:00:00|nlp|eve|v100|0||gres/gpu=4

@@ -57,8 +57,8 @@ def test_a_report_without_pictures_says_why(
 def test_own_log_from_slurm(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The columns that docs/howto.md asks sacct for are enough, in their order, and its command
-    simulates the jobs that ran.
+    """Records with only the columns that docs/howto.md asks sacct for are imported. The command of
+    that page then simulates the jobs that ran.
     """
     page = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
     asked = re.search(r"sacct .* -o (\S+) > history.txt\n(allocator .*)", page)

@@ -16,7 +16,7 @@ from places import ROOT
 import allocator
 from allocator.domain.plan import Plan
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.submission import submit
+from allocator.engine.submission import submit, with_job
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
 GOT = ("job_id", "action", "pool", "gpus", "reason")
@@ -90,7 +90,10 @@ def test_starts_that_become_later_are_told() -> None:
     """Jobs that wait in both plans, with the expected start of each, the most delayed first."""
     snapshot = allocator.read_snapshot(DEMO)
     row = {"job_id": "wide", "model": "bert", "submitted_s": 0, "remaining_work": 1e5}
-    done, before, after = submit(snapshot, row | {"min_gpus": 8, "max_gpus": 8}, SolveCommand())
+    command = SolveCommand()
+    other = with_job(snapshot, row | {"min_gpus": 8, "max_gpus": 8})
+    problem, with_other = (command.problem(one, {}) for one in (snapshot, other))
+    done, before, after = submit(problem, other, with_other, command)
     waits = [
         {d.round.problem.jobs.job_id[j] for j in (d.allocation.gpus == 0).nonzero()[0].tolist()}
         for d in (before, after)

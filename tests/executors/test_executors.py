@@ -104,8 +104,9 @@ def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
 
 
 def test_old_orders_are_refused(rig: Rig) -> None:
-    """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes.
-    After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after it.
+    """An executor that has seen fencing token 2 refuses starts and stops with token 1, and still
+    obeys token 2; so does a new executor object on the same state. Once allocation 5 of a job was
+    ordered, starts and stops of its allocation 4 are refused, while 5 runs and after it has ended.
     """
     rig.executor().start(rig.order("j", 5, token=2))
     executor = rig.current

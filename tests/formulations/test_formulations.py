@@ -108,8 +108,9 @@ def test_dominance_never_changes_the_optimum(seed: int) -> None:
 
 
 def test_more_gpus_that_end_in_time_are_not_dominated() -> None:
-    """Job 0 has 1 GPU, or 2 and ends in time, of the same value; job 1 has 1. Of the late ones one
-    GPU may be taken: both jobs run only if job 0 has 2."""
+    """A reservation leaves one GPU to options that end after it begins. Job 0 ends after it on one
+    GPU and before it on two, with the same value. Job 1 ends after it, on one GPU. So both jobs run
+    only if job 0 gets two GPUs, and that option must not be dropped as dominated."""
     one = two_jobs(
         value=np.array([1.0, 1.0, 5.0]),
         start=np.array([0, 2, 3]),

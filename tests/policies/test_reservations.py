@@ -56,8 +56,9 @@ def decided(p: Problem, **more: Any) -> tuple[list[int], tuple[Reservation, ...]
 
 
 def test_jobs_that_end_in_time_fill_the_gap_and_others_wait() -> None:
-    """Two GPUs are held for 450 and 700 s, so four are free after 900 s, three rounds. A job of 800
-    s runs until then on one of the two others, one of 1,000 s does not, a preemptible one does."""
+    """Of four GPUs one is held for 450 s and one for 700 s. The large job needs all four, so it is
+    promised a start after 900 s, the end of the third round. Until then a job of 800 s may use one
+    of the two GPUs that are free. A job of 1,000 s may use one only if it can be stopped."""
     p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
     assert decided(p) == ([0, 1, 1, 0, 1], (Reservation(0, 0, 4, 900.0),))
     assert decided(dataclasses.replace(p, reserve_after_s=NEVER)) == ([0, 1, 1, 1, 1], ())
@@ -66,7 +67,8 @@ def test_jobs_that_end_in_time_fill_the_gap_and_others_wait() -> None:
 
 
 def test_when_it_is_time_the_large_job_starts() -> None:
-    """All four GPUs are free. Three later jobs would be done sooner, and are worth more."""
+    """All four GPUs are free. Four later jobs are together worth more, and would all start if
+    nothing were reserved. The large job starts."""
     p = a_round(LARGE, *[waits(400)] * 4)
     assert decided(p) == ([4, 0, 0, 0, 0], (Reservation(0, 0, 4, 0.0),))
     assert decided(dataclasses.replace(p, reserve_after_s=NEVER))[0] == [0, 1, 1, 1, 1]
@@ -106,7 +108,8 @@ def test_nobody_gets_one(why: str, p: Problem) -> None:
 
 
 def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> None:
-    """After 200 - 10 + 300 s and 200 - 60 + 300 s: 490 against 440, or against twice that."""
+    """Weight times time since submission, one round added: 490 s for the first job, and 440 s for
+    the second, which comes first if it has twice the weight."""
     for weight, first in ((1, 0), (2, 1)):
         other = {**LARGE, "submitted_s": 60, "weight": weight}
         p = a_round(LARGE, other, runs(1000), waits(9000))
@@ -114,9 +117,9 @@ def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> No
 
 
 def test_nodes_are_kept_too() -> None:
-    """Two nodes of 4; a job of 4 on one node. One GPU of n0 is held for 450 s, one of n1 for 2,000
-    s: n0 is kept. Later jobs of 1,000 s get the three GPUs of n1, and none of n0; one of 500 s gets
-    one there."""
+    """Two nodes of 4 GPUs, and a job that needs all four of one node. One GPU of n0 is held for 450
+    s, and one of n1 for 2,000 s, so n0 is kept for it after 600 s. Later jobs that run for 1,000 s
+    get the three free GPUs of n1 and none of n0. One that runs for 500 s gets a GPU of n0."""
     nodes = [{"node": n, "pool": "p0", "gpus": 4} for n in ("n0", "n1")]
     places = [{"job_id": "j1", "node": "n0", "gpus": 1}, {"job_id": "j2", "node": "n1", "gpus": 1}]
     p = a_round(
@@ -171,8 +174,9 @@ def test_plan_and_reasons_speak_of_it() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
-    """8 GPUs, jobs of 1 GPU and 30 min at a load of .95; a gang of 8 after an hour. It waits at
-    most for the longest rest of what runs, and a round; without reservations until the last."""
+    """Jobs of one GPU and 30 min use 95 % of 8 GPUs, and after an hour a gang comes that needs all
+    8. It waits at most as long as the longest job that runs then, and two rounds. Without
+    reservations it waits for hours."""
     rng = np.random.default_rng(seed)
     at = np.sort(rng.uniform(0, 6 * 3600, int(0.95 * 8 * 6 * 2)))
     jobs = [{**FIRM, "submitted_s": float(s), "total_work": 1800} for s in at]
@@ -189,7 +193,8 @@ def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_plan_that_keeps_it_is_better(seed: int) -> None:
-    """Every set of later jobs is tried: the best that leaves the GPUs at T has the plan's value."""
+    """Every set of waiting jobs is tried. The best set that leaves the reserved GPUs free from the
+    start of the reservation on has the value of the plan."""
     rng = np.random.default_rng(seed)
     running = [runs(float(w)) for w in rng.integers(100, 2000, rng.integers(0, 4))]
     later = [

@@ -149,8 +149,9 @@ def test_wrong_submissions(
 
 
 def test_lists_in_every_format(capsys: Output, name: str) -> None:
-    """The same jobs for people, programs and spreadsheets; what a job holds is pool and gpus. It
-    has held two GPUs at $2.5 an hour for an hour: lists say so, and the status of its tenant.
+    """`queue list` shows the same jobs as a table, as JSON and as CSV. The columns pool and gpus
+    say what a job holds. One job has held two GPUs for an hour at $2.5 an hour each. The lists and
+    the status of its tenant say so.
     """
 
     def told(*words: str) -> Any:

@@ -32,7 +32,7 @@ def test_memory_is_paid_while_gpus_are_held() -> None:
 
 
 def random_workload(seed: int, objective: str) -> Workload:
-    """Eight jobs on four pools, with memory of their own and prices of memory."""
+    """Return eight jobs that state the memory they need, on four pools that price memory."""
     made, rng = generate("mixed", seed=seed, jobs=8).workload(), np.random.default_rng(seed)
     p = made.problem
     per_gb, memory_gb = rng.choice([0.0, 0.02, 0.2], len(p.pools)), rng.uniform(4, 30, 8)

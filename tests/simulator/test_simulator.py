@@ -250,8 +250,9 @@ def test_snapshot_state_of_a_round() -> None:
 def test_wrong_options(wrong: str) -> None:
     """Values that make no sense are refused by name."""
     name, value = wrong.split("=")
+    given: dict[str, Any] = {name: value if name == "speeds" else float(value)}
     with pytest.raises(UsageError, match=name):
-        SimulationOptions(**{name: value if name == "speeds" else float(value)})  # type: ignore[arg-type]
+        SimulationOptions(**given)
 
 
 def random_workload(seed: int) -> Workload:

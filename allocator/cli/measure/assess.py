@@ -74,7 +74,7 @@ def add(commands: Any) -> None:
 def call(args: argparse.Namespace) -> int:
     from allocator import read_workload
     from allocator.bench.assess.assessing import CURVES, Question, assess
-    from allocator.bench.assess.words import COLUMNS, intervals, rows, sentences
+    from allocator.cli.measure.assess_words import COLUMNS, intervals, rows, sentences
     from allocator.io.plans import dumps, write_files
 
     workload = read_workload(args.history)
@@ -101,7 +101,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _show(found: Mapping[str, Any], said: list[str]) -> None:
-    from allocator.bench.assess.words import COLUMNS, rows
+    from allocator.cli.measure.assess_words import COLUMNS, rows
     from allocator.cli.tables import Table, show
 
     names, *lines = zip(*rows(found), strict=True)

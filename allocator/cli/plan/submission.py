@@ -30,15 +30,16 @@ def call_submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveComm
     )
     other = with_job(snapshot, job.row)
     try:
-        warn(command.problem(other, {}).warnings)
-        done, before, after = submit(snapshot, job.row, command)
+        with_other = command.problem(other, {})
     except InvalidInput as error:
         raise InvalidInput(job.locate(error.faults, other), error.warnings) from None
+    warn(with_other.warnings)
+    done, before, after = submit(problem, other, with_other, command)
     note(*(f"{args.submit}: {text}" for text in job.notes))
     if args.out:
         write_snapshot(other, args.out)
     how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
-    plan = explain_decision(command.problem(other, {}), after, **how)
+    plan = explain_decision(with_other, after, **how)
     if args.format == "json":
         print_json(
             {

@@ -119,7 +119,8 @@ class Openings:
     def _find_share(self, need: Need, below: float) -> Opening | None:
         """Return the cheapest opening of a share: other shares leave a GPU; None = none."""
         found = None
-        split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in dict(need.leaves))
+        shared = need.shared_nodes
+        split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in shared)
         for n, g in islice(split, NODES):
             old = {j: self._at[j] for j in self._at.on[n] if self._at[j][0][::2] == (n, g)}
             hole = (n, 1, g)
@@ -195,11 +196,11 @@ class Openings:
         holes = self._holes
         if size > holes.largest_size:
             return []
+        closed = opened | need.shared_nodes
         large = (
             n
             for n in holes.nodes_of(need.pool)
-            if holes.size[n] >= size and n not in opened and n not in dict(need.leaves)
-            if among is None or n in among
+            if holes.size[n] >= size and n not in closed and (among is None or n in among)
         )
         missing = [
             (min(need.hole, holes.size[n]) - holes.usable(n, need), n)

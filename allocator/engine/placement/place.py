@@ -317,14 +317,7 @@ class _Placing:
 
     def _need_of(self, column: int) -> Need:
         """Return what a column needs of nodes."""
-        i = self.round.instance
-        return self.needs.of(
-            int(i.job[column]),
-            int(i.pool[column]),
-            int(i.gpus[column]),
-            int(self.round.nodes[column]),
-            self.round.leaves.get(column, ()),
-        )
+        return self.round.need_of(self.needs, column)
 
     def _end_loss(self, j: int) -> float:
         """Return what job j loses if it gets nothing, inf if it must get something."""

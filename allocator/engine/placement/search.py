@@ -100,17 +100,7 @@ class _Search:
     @cached_property
     def needs_of(self) -> dict[int, Need]:
         """What each column needs."""
-        i = self.round.instance
-        return {
-            c: self.needs.of(
-                int(i.job[c]),
-                int(i.pool[c]),
-                int(i.gpus[c]),
-                int(self.round.nodes[c]),
-                self.round.leaves.get(c, ()),
-            )
-            for c in self._columns.tolist()
-        }
+        return {c: self.round.need_of(self.needs, c) for c in self._columns.tolist()}
 
     @cached_property
     def stays(self) -> dict[int, tuple[Place, ...]]:

@@ -7,14 +7,16 @@
     Account, User, QOS, Partition       one of them is the tenant (--tenant)
     Priority                            the weight, with --weight priority
 
-A record with GPUs that ran is a job that runs on as many GPUs of the same type, or not at all. So
-is each task of an array, each part of a heterogeneous job, and each run of a requeued job, from the
-time at which it was queued again. Steps, records without GPUs and those that never started are
-dropped and counted.
+Each record that ran on GPUs becomes a job. The job needs as many GPUs of the same type as the
+record had; it never runs on fewer or more. Each task of an array and each part of a heterogeneous
+job has a record, and so becomes a job. A job that was requeued has a record for each run; each run
+becomes a job that is submitted when the run was queued. Steps, records without GPUs and records
+that never started are left out; the import says how many.
 
-There is a pool for each GPU type, or for each partition and type (`--pools partition`), of the size
-that `--gpus a100=128,v100=16` gives. Without it, its size is the most that ran at once, and that of
-its nodes the most that a job held on one; the workload says that this is assumed.
+Each GPU type becomes a pool; with `--pools partition` each partition and type does. Its size is
+what `--gpus a100=128,v100=16` says. Without that option the size of a pool is the most GPUs that
+were in use at once, and the size of its nodes is the most GPUs that a job held on one node; the
+workload says that these sizes are assumed.
 
 A time is a date, in UTC if it names no zone, or unix seconds (SLURM_TIME_FORMAT=%s).
 """

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allocator.bench.assess.assessing import MOST_USE, MOST_WAITING, PRESENT, RIGID
+from allocator.report.measures import interval, number, percent, time_unit
 
 COLUMNS = (
     "",
@@ -19,12 +20,6 @@ COLUMNS = (
     "waiting against yours",
     "completion against yours",
     "fewest GPUs",
-)
-UNITS = (
-    (120.0, "s", 1.0),
-    (7200.0, "min", 60.0),
-    (172_800.0, "h", 3600.0),
-    (math.inf, "d", 86_400.0),
 )
 TIMES = ("waiting_s_mean", "waiting_s_p50", "waiting_s_p90", "waiting_s_p99", "completion_s_mean")
 
@@ -66,7 +61,7 @@ def _belief(found: Mapping[str, Any]) -> str:
     )
     waiting = (
         f"mean waiting is {waits[0]} simulated and {waits[1]} recorded"
-        f" ({_signed(seen['waiting_percent'])} %)"
+        f" ({percent(seen['waiting_percent'])} %)"
     )
     use = (
         f"the GPUs in use are {100 * seen['simulated']['use']:.1f} % simulated and"
@@ -114,23 +109,16 @@ def _gpus(fewest: float, gpus: int) -> str:
 
 def _change(change: Mapping[str, Sequence[float]]) -> str:
     low, high = change["interval"]
-    between = "" if math.isnan(low) else f" [{_signed(low)} to {_signed(high)}]"
-    return (
-        "–"
-        if math.isnan(change["percent"][0])
-        else f"{_span(change['percent'], _signed)} %{between}"
-    )
+    between = "" if math.isnan(low) else f" {interval(low, high)}"
+    changed = change["percent"]
+    return "–" if math.isnan(changed[0]) else f"{_span(changed, percent)} %{between}"
 
 
 def _time(values: Sequence[float]) -> str:
-    name, size = next((name, size) for most, name, size in UNITS if abs(values[1]) < most)
-    return f"{_span(values, lambda v: f'{v / size:.3g}')} {name}"
+    name, size = time_unit(values[1:])
+    return f"{_span(values, lambda v: number(v / size))} {name}"
 
 
 def _span(values: Sequence[Any], text: Any) -> str:
     low, high = map(text, values)
     return low if low == high else f"{low} to {high}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}"
