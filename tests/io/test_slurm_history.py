@@ -78,8 +78,8 @@ def test_every_assumption_is_in_the_workload_and_in_the_summary(tmp_path: Path) 
         " each job runs on the GPU type that it had;"
         " there are as many GPUs as ran at once (a100 10, v100 4);"
         " nodes have as many as a job had on one (a100 4, v100 4);"
-        " 1 further runs of requeued jobs are jobs of their own;"
-        " 1 jobs that still ran were done when sacct was called"
+        " further runs of requeued jobs (1) are jobs of their own;"
+        " jobs that still ran (1) were done when sacct was called"
     )
     assert f"assumed: {assumed}" in summary.notes
     assert tables.files["workload.csv"]["min_gpus"] == tables.files["workload.csv"]["max_gpus"]

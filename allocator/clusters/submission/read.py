@@ -48,6 +48,8 @@ def read_new_job(path: Path, snapshot: Snapshot, folder: Path | None, now_s: flo
     text = decode(raw, reading)
     for fault in reading.faults:
         raise refuse(file, fault.line, fault.message)
+    if text is not None and not text.strip():
+        raise refuse(file, None, "is empty; write an sbatch script, a manifest, or a CSV row")
     site = Site.of(snapshot, folder)
     if SCRIPT.search(text or ""):
         return read_script(file, text or "", site, now_s)

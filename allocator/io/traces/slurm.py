@@ -107,8 +107,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
     assumed = [
         "each job runs on the GPU type that it had",
         *assumed,
-        *([f"{again} further runs of requeued jobs are jobs of their own"] if again else []),
-        *([f"{cut} jobs that still ran were done when sacct was called"] if cut else []),
+        *([f"further runs of requeued jobs ({again}) are jobs of their own"] if again else []),
+        *([f"jobs that still ran ({cut}) were done when sacct was called"] if cut else []),
     ]
     notes = tuple(_notes(rows, index, most, pools))
     return Trace(jobs, pools, len(rows), dropped, notes, origin_s=origin, assumed=tuple(assumed))

@@ -192,9 +192,8 @@ def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
     cells: list[str] = rows[column]
     if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
         parsed, wrong = parse(number(column, required=False), cells)
-        raise_if(
-            Path(rows.file), [Fault(rows.file, rows.lines[i], message) for i, message in wrong]
-        )
+        faults = [Fault(rows.file, rows.lines[i], f"{said}, and no date") for i, said in wrong]
+        raise_if(Path(rows.file), faults)
         return parsed.value, False
     if all(map(DATE.fullmatch, cells)):
         try:
