@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import settings
 
@@ -25,3 +27,9 @@ def seeds(few: int, many: int) -> list[object]:
     """Return the parameters of a test with one round for each seed; the later ones are soak."""
     soak = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(few, many))
     return [*range(few), *soak]
+
+
+def series(values: Sequence[object], by_default: int) -> list[object]:
+    """Return the values of a test's parameter: the first ones by default, the rest nightly."""
+    rest = (pytest.param(value, marks=pytest.mark.nightly) for value in values[by_default:])
+    return [*values[:by_default], *rest]
