@@ -116,6 +116,12 @@ def find_by_id(connection: Connection, token_id: int, now_s: float) -> Token | N
     return _find_valid(connection, tokens.c.id == token_id, now_s)
 
 
+def find_by_name(connection: Connection, name: str, now_s: float) -> Token | None:
+    """Return the newest valid token of this name, or None."""
+    listed = reversed(list_tokens(connection))
+    return next((token for token in listed if token.name == name and token.is_valid(now_s)), None)
+
+
 def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
     """End a token at once, and return it; ending it again changes nothing.
 

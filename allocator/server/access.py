@@ -2,8 +2,9 @@
 
 A caller shows a token (`Authorization: Bearer agt_...`), or a browser shows the cookie of its
 session. What changes something over a session also needs the session's CSRF token, in the header
-X-CSRF-Token or in the field `csrf` of a form. A handler says who may call it by the type of its
-parameter: Reader, Writer or Operator.
+X-CSRF-Token or in the field `csrf` of a form. Where a proxy logs people in, it names the user in a
+header, and the browser gets a session of the token of that name. A handler says who may call it by
+the type of its parameter: Reader, Writer or Operator.
 """
 
 from __future__ import annotations
@@ -114,11 +115,43 @@ async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
     if token is None:
         service.sessions.end(session.key)
         return None
+    if _read_user(request) not in (None, token.name):  # another user of the same browser
+        service.sessions.end(session.key)
+        return None
     if request.method not in SAFE:
         given = request.headers.get("x-csrf-token") or (await read_form(request)).get("csrf", "")
         if not secrets.compare_digest(given.encode(), session.csrf.encode()):
             raise Refusal(403, "wrong_csrf", "the form is out of date; load the page again")
     return Caller(token.role, token.tenant, token.id, token.name, session)
+
+
+async def find_user(request: Request) -> Token | None:
+    """Return the token of the user whom a proxy names, None if there is none to believe.
+
+    Raises Refusal for a user without a token.
+    """
+    service = get_service(request)
+    user = _read_user(request)
+    if user is None:
+        return None
+    now_s = service.queue.clock()
+    token = await service.queue.look(
+        lambda connection: tokens.find_by_name(connection, user, now_s)
+    )
+    if token is None:
+        raise Refusal(
+            403, "unknown_user", "there is no token of your name; ask an operator for one"
+        )
+    return token
+
+
+def _read_user(request: Request) -> str | None:
+    """Return the name that a believed proxy gives, None without one. Two names are no name."""
+    options = get_service(request).options
+    if not options.user_header or read_address(request) not in options.proxies:
+        return None
+    given = request.headers.getlist(options.user_header)
+    return ", ".join(given) if given else None
 
 
 def read_address(request: Request) -> str:

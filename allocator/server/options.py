@@ -16,6 +16,11 @@ class ServerOptions:
         Whoever reaches the service reads as a viewer, without a token.
     names : sequence of str
         Names under which the service is reached, besides localhost and IP addresses.
+    user_header : str
+        Header in which a proxy names the user, who has the rights of the token of that name; empty:
+        none is read.
+    proxies : sequence of str
+        Addresses whose `user_header` is believed.
     tls : bool
         The service is reached by https, so that cookies are marked as secure.
     most_body_bytes, body_s
@@ -46,6 +51,8 @@ class ServerOptions:
 
     open_reading: bool = False
     names: Sequence[str] = ()
+    user_header: str = ""
+    proxies: Sequence[str] = ("127.0.0.1", "::1")
     tls: bool = False
     most_body_bytes: int = 1 << 20
     body_s: float = 20.0

@@ -123,6 +123,31 @@ def test_reading_can_be_open(tmp_path: Path) -> None:
         assert nobody.post("/logout").status_code == 401
 
 
+def test_a_proxy_names_the_user(tmp_path: Path) -> None:
+    """Whom the header names has the rights of the token of that name, and changes need the form's
+    token as ever. Another name, two names, a name without a token, and a header that no proxy of
+    the service wrote give nothing.
+    """
+    believed = ("--user-header", "X-Forwarded-User")
+    with served(tmp_path, *believed) as server, server.client() as browser:
+
+        def get(path: str, *names: str) -> httpx.Response:
+            return browser.get(path, headers=[("X-Forwarded-User", name) for name in names])
+
+        assert get("/login", "operator").headers["location"] == "/"
+        page = get("/jobs", "operator")
+        assert page.status_code == 200 and "operator" in page.text
+        assert browser.post("/logout", headers={"X-Forwarded-User": "operator"}).status_code == 403
+        assert get("/jobs", "viewer").status_code == 401
+        for names in (("nobody",), ("operator", "viewer")):
+            assert "no token of your name" in get("/login", *names).text
+    (tmp_path / "far").mkdir()
+    far = served(tmp_path / "far", *believed, "--proxy", "192.0.2.1")
+    with far as server, server.client() as browser:
+        page = browser.get("/login", headers={"X-Forwarded-User": "operator"})
+        assert page.status_code == 200 and 'name="token"' in page.text
+
+
 def test_the_log_has_no_secret(server: Server) -> None:
     """The log names tokens by their number."""
     with server.client("viewer") as client:

@@ -8,12 +8,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.parsing import add_effort, add_queue, add_settings, duration, parse_integer
-from allocator.cli.queue.serve import LISTEN, served
+from allocator.cli.parsing import add_effort, add_queue, add_settings, duration
+from allocator.cli.queue.serve import LISTEN, parse_address, served
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
 from allocator.errors import UsageError
@@ -28,6 +29,7 @@ EXAMPLES = """
 allocator run cluster.db                                       dry run: say what would be done \
 now, do nothing
 allocator run cluster.db --executor local --devices a100=0-7,v100=8-15
+allocator run cluster.db --executor slurm --state /shared/allocator --every 300 --react 20
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics \
 /run/allocator.prom
 """
@@ -38,7 +40,7 @@ ACTING = ("state", "devices", "metrics", "port", "log", "serve")
 KILLED_S = 5.0
 ABOUT = """\
 Without --executor this is a dry run: it decides one round, says what that would stop and start, and
-writes nothing. With --executor files or local it acts.
+writes nothing. With an executor it acts: on Slurm, Kubernetes, Ray, this machine, or by files.
 
 Decides again and again which job gets which GPUs, writes the round to the journal, and has it
 carried out. It may be killed at any time and started again; started twice, the second one stands by
@@ -89,9 +91,9 @@ def add(commands: Any) -> None:
         metavar="NAME",
         default=DRY_RUN,
         help=(
-            "dry-run (default): says what one round would do now, and changes "
-            "nothing at all; files: an actor of your own; local: processes of "
-            "this machine; or one that an installed package brings"
+            "dry-run (default): says what one round would do now, and changes nothing at all;"
+            " slurm, kubernetes, ray: jobs of that cluster; local: processes of this machine;"
+            " files: an actor of your own; or one that an installed package brings"
         ),
     )
     where.add_argument(
@@ -133,7 +135,10 @@ def add(commands: Any) -> None:
         "--metrics", metavar="FILE", help="textfile for Prometheus, replaced after every round"
     )
     tell.add_argument(
-        "--port", type=parse_integer(0, 65535), metavar="N", help="answer /metrics on 127.0.0.1:N"
+        "--port",
+        type=partial(parse_address, option="--port", here="127.0.0.1"),
+        metavar="[ADDRESS:]N",
+        help="answer /metrics at this port (default of ADDRESS: 127.0.0.1)",
     )
     tell.add_argument(
         "--serve",
@@ -248,7 +253,7 @@ def _show_preview(store: QueueDatabase, options: ControllerOptions, form: str) -
     )
     note(
         f"dry run: {len(found.steps) or 'no'} steps for {jobs} jobs; "
-        "nothing was written (--executor files or local acts)"
+        "nothing was written (--executor NAME acts)"
     )
     return 0
 
@@ -272,7 +277,7 @@ def _serve(
     telemetry = Telemetry(clock.now, log, Path(args.metrics) if args.metrics else None)
     controller = Controller(store, executor, clock, options, telemetry=telemetry)
     if args.port is not None:
-        server = serve(telemetry.metrics, args.port)
+        server = serve(telemetry.metrics, *args.port)
         stack.callback(server.shutdown)
         telemetry.event("metrics_port", port=server.server_address[1])
     if args.serve is not None:

@@ -18,6 +18,7 @@ allocator serve cluster.db                                     http://127.0.0.1:
 allocator serve cluster.db --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --name \
 gpus.example.org
 allocator serve cluster.db --open-reading                      reading without a token
+allocator serve cluster.db --behind-tls --name gpus.example.org --user-header X-Forwarded-User
 """
 ABOUT = """\
 Serves the pages for people and the API for programs, until SIGTERM. Reading and changing needs a
@@ -62,6 +63,20 @@ def add(commands: Any) -> None:
         help="another server in front of this one speaks https",
     )
     parser.add_argument(
+        "--user-header",
+        metavar="HEADER",
+        default="",
+        help="a proxy in front logs people in and names them in this header: each has the rights of"
+        " the token of that name",
+    )
+    parser.add_argument(
+        "--proxy",
+        dest="proxies",
+        action="append",
+        metavar="ADDRESS",
+        help="address of that proxy; may be repeated (default: this machine)",
+    )
+    parser.add_argument(
         "--rate",
         type=number(0.1),
         metavar="N",
@@ -97,10 +112,11 @@ def call(args: argparse.Namespace) -> int:
                 " --tls-key, or --behind-tls"
             ]
         )
-    given = {"rate": args.rate, "advice_s": args.advice_limit}
+    given = {"rate": args.rate, "advice_s": args.advice_limit, "proxies": args.proxies}
     options = ServerOptions(
         open_reading=args.open_reading,
         names=tuple(args.names),
+        user_header=args.user_header,
         tls=tls,
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -141,9 +157,9 @@ def served(queue: str, listen: str) -> Iterator[None]:
             child.wait()
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return address and port of ADDRESS:PORT. Raises UsageError."""
+def parse_address(text: str, option: str = "--listen", here: str = "") -> tuple[str, int]:
+    """Return address and port of ADDRESS:PORT, or `here` and PORT. Raises UsageError."""
     address, sign, port = text.rpartition(":")
-    if not sign or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f'--listen "{text}": write ADDRESS:PORT, such as {LISTEN}')
-    return address.strip("[]") or "0.0.0.0", int(port)
+    if not (sign or here) or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f'{option} "{text}": write ADDRESS:PORT, such as {LISTEN}')
+    return address.strip("[]") or (here if not sign else "0.0.0.0"), int(port)

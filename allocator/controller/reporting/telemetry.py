@@ -58,6 +58,10 @@ HELP = {
         "gauge",
         "Dollars left until its date, or the end of its window.",
     ),
+    "longrun_runs_out_timestamp_seconds": (
+        "gauge",
+        "When they are gone at the recent rate, if that is before.",
+    ),
     "longrun_dollar_price": ("gauge", "Value of a dollar in weighted hours, by its books."),
     "overhead_seconds": ("gauge", "Wall seconds of the last round besides its decision."),
 }
@@ -65,6 +69,7 @@ LONGRUN = {
     "longrun_spent_dollars": "spent",
     "longrun_balance_dollars": "balance",
     "longrun_remaining_dollars": "remaining",
+    "longrun_runs_out_timestamp_seconds": "runs_out_s",
     "longrun_dollar_price": "dollar_price",
 }
 """Gauges of a long-run budget, and the key of each in the report of the budget."""
@@ -252,7 +257,8 @@ class Telemetry:
         for name, key in LONGRUN.items():
             self.metrics.clear(name)
             for tenant, found in report.items():
-                self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
+                if found[key] is not None:
+                    self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
         """Replace the text file in one step; a collector of another user can read it."""
@@ -272,8 +278,8 @@ def _format_time(at_s: float) -> str:
         return ""
 
 
-def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
-    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process.
+def serve(metrics: Metrics, address: str, port: int) -> ThreadingHTTPServer:
+    """Answer GET /metrics at an address, from a thread that ends with the process.
 
     Port 0 takes any free port. Raises OSError.
 
@@ -317,7 +323,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             return
 
-    server = Server(("127.0.0.1", port), Handler)
+    server = Server((address, port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 

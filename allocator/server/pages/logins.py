@@ -7,7 +7,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from allocator.server.access import COOKIE, Form, Reader, Served, verify
+from allocator.queue.tokens import Token
+from allocator.server.access import COOKIE, Form, Reader, Served, Service, find_user, verify
 from allocator.server.errors import Refusal
 from allocator.server.pages.rendering import read_static, render_page
 
@@ -29,8 +30,11 @@ HEADINGS = {
 
 
 @router.get("/login")
-async def show_login(request: Request, next: str = "/") -> Response:
-    """Ask for a token."""
+async def show_login(request: Request, served: Served, next: str = "/") -> Response:
+    """Ask for a token, unless a proxy says who it is."""
+    user = await find_user(request)
+    if user is not None:
+        return _start_session(served, user, next)
     return render_page(request, None, "login.html", next=next)
 
 
@@ -38,8 +42,13 @@ async def show_login(request: Request, next: str = "/") -> Response:
 async def log_in(request: Request, served: Served, form: Form) -> Response:
     """Start a session for a token."""
     token = await verify(request, form.get("token", ""))
+    return _start_session(served, token, form.get("next", "/"))
+
+
+def _start_session(served: Service, token: Token, path: str) -> Response:
+    """Give the browser the cookie of a new session, and lead it to a page."""
     session = served.sessions.start(token.id)
-    answer = RedirectResponse(local_path(form.get("next", "/")), 303)
+    answer = RedirectResponse(local_path(path), 303)
     answer.set_cookie(
         COOKIE,
         session.key,

@@ -72,7 +72,7 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
     /metrics answers.
     """
     monkeypatch.setattr(telemetry, "IDLE_S", 1.0)
-    server = serve(Metrics(), 0)
+    server = serve(Metrics(), "127.0.0.1", 0)
     address = server.server_address[:2]
     silent = [
         socket.create_connection(address, timeout=PATIENCE_S)
