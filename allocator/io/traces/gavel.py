@@ -28,14 +28,22 @@ from allocator.domain.schema.cells import NUMBER, parse
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, decode
 from allocator.io.traces import assemble
-from allocator.io.traces.base import MeasuredSpeeds, Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.base import (
+    MeasuredSpeeds,
+    Trace,
+    TraceOptions,
+    TracePool,
+    sort_out,
+    trace_jobs,
+)
 from allocator.io.traces.text import (
     content,
+    find_packed,
+    first_line,
     input_error,
     integer,
     number,
     raise_if,
-    read_first_lines,
 )
 
 LAYOUTS = {
@@ -57,7 +65,7 @@ workload = assemble.workload
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has 7 or 10 cells with numbers at the right places; else why."""
-    first = next(iter(read_first_lines(source)), "")
+    first = first_line(source)
     cells = first.split("\t")
     layout = LAYOUTS.get(len(cells))
     if layout is None:
@@ -72,8 +80,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     Raises InvalidInput and UsageError.
     """
     given = options.extra_value("throughputs")
-    candidates = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
-    table = Path(given) if given else next((p for p in candidates if p.is_file()), None)
+    table = Path(given) if given else find_packed(source.parent, *TABLES)
     if table is None:
         raise UsageError(
             f'there is no table of steps per second next to "{source}"; name it by --throughputs'
@@ -94,7 +101,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
     model, values = _lines(source)
     gpus = values["gpus"]
     duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
-    known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
+    unknown = ~(duration > 0) | (gpus < 1)
+    dropped, known = sort_out({"have no measured speed at their size": unknown})
     jobs = trace_jobs(
         [f"gavel-{i + 1}" for i in range(len(model))],
         values["submitted"],
@@ -104,7 +112,6 @@ def read(source: Path, options: TraceOptions) -> Trace:
         work=values["steps"],
         weight=values["weight"],
     )
-    dropped = {"have no measured speed at their size": len(model) - len(known)}
     return Trace(
         jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds
     )

@@ -76,12 +76,7 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
     if options.hours is not None:
         inside &= trace.jobs.submitted_s < begin + options.hours * 3600
     jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window")
-    jobs = replace(
-        jobs,
-        submitted_s=jobs.submitted_s - begin,
-        recorded_start_s=jobs.recorded_start_s - begin,
-        recorded_end_s=jobs.recorded_end_s - begin,
-    )
+    jobs = jobs.shift(-begin)
     jobs = _keep_jobs(
         jobs,
         jobs.gpus <= largest_pool(trace, jobs),
