@@ -33,10 +33,10 @@ def sample(name: str, folder: Path) -> tuple[Path, TraceOptions, Trace]:
 
 
 @every_format
-def test_format_is_documented_and_has_the_three_functions(name: str) -> None:
-    """recognise, read and workload; a section in docs/traces.md; a sample here."""
+def test_format_is_documented_and_has_both_functions(name: str) -> None:
+    """recognise and read; a section in docs/traces.md; a sample here."""
     module = registry.load(name)
-    assert all(callable(getattr(module, f)) for f in ("recognise", "read", "workload"))
+    assert all(callable(getattr(module, f)) for f in ("recognise", "read"))
     assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     assert name in SAMPLES
 

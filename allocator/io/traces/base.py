@@ -7,7 +7,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -167,6 +167,13 @@ def trace_jobs(
     )
 
 
+def map_distinct(function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    """Return a function of the values of each row, which is called once for equal rows."""
+    rows = list(zip(*columns, strict=True))
+    known = {row: function(*row) for row in set(rows)}
+    return [known[row] for row in rows]
+
+
 def sort_out(reasons: Mapping[str, Bools]) -> tuple[dict[str, int], Ints]:
     """Return how many rows are left out for each reason, the first that holds, and the others."""
     left = np.zeros(len(next(iter(reasons.values()))), dtype=bool)
@@ -207,6 +214,14 @@ class MeasuredSpeeds:
     batch_size: Ints
     accumulation: Ints
 
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> MeasuredSpeeds:
+        """Return rows; of an efficiency and settings of the batch there may be none."""
+        usual = (1.0, 0, 0)
+        whole = [(*row, *usual[len(row) - 4 :]) for row in rows]
+        model, gpu_type, *numbers = zip(*whole, strict=True)
+        return cls(model, gpu_type, *map(np.array, numbers))
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -243,6 +258,11 @@ class Trace:
         """Return the GPUs of the whole cluster."""
         return sum(p.gpus for p in self.pools)
 
+    def pools_for(self, types: str) -> list[TracePool]:
+        """Return the pools that jobs of these GPU types may use."""
+        allowed = types.split("|")
+        return [p for p in self.pools if not types or p.gpu_type in allowed]
+
 
 @dataclass(frozen=True)
 class WorkloadText:
@@ -257,4 +277,3 @@ class TraceFormat(Protocol):
 
     recognise: Callable[[Path], str]
     read: Callable[[Path, TraceOptions], Trace]
-    workload: Callable[[Trace, TraceOptions], WorkloadText]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 from ast import literal_eval
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_t
 SPREAD = "_unconsolidated"
 MOST_GPUS = 1 << 20
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has 7 or 10 cells with numbers at the right places; else why."""
@@ -86,10 +85,10 @@ def read(source: Path, options: TraceOptions) -> Trace:
             f'there is no table of steps per second next to "{source}"; name it by --throughputs'
             " FILE"
         )
-    speeds = _speeds(table)
+    speeds = MeasuredSpeeds.of(read_speeds_alone(table, SPREAD))
     per_node = options.gpus_per_node
     pools = [
-        p if per_node is None else TracePool(p.pool, p.gpu_type, p.gpus, per_node)
+        replace(p, gpus_per_node=per_node or p.gpus_per_node)
         for p in POOLS
         if p.gpu_type in speeds.gpu_type
     ]
@@ -149,21 +148,6 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
     raise_if(source, found)
     values["weight"] = np.where(values["weight"] > 0, values["weight"], 1.0)
     return model, values
-
-
-def _speeds(path: Path) -> MeasuredSpeeds:
-    """Return steps per second of every job type alone, without sizes that do not run (0)."""
-    model, types, gpus_, rate = zip(*read_speeds_alone(path, SPREAD), strict=True)
-    none = np.zeros(len(rate), dtype=np.int64)
-    return MeasuredSpeeds(
-        model,
-        types,
-        np.array(gpus_, dtype=np.int64),
-        np.array(rate),
-        np.ones(len(rate)),
-        none,
-        none,
-    )
 
 
 def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:

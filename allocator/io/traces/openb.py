@@ -21,7 +21,14 @@ import numpy as np
 
 from allocator.errors import UsageError
 from allocator.io.traces import assemble, curves
-from allocator.io.traces.base import Trace, TraceOptions, TracePool, sort_out, trace_jobs
+from allocator.io.traces.base import (
+    Trace,
+    TraceOptions,
+    TracePool,
+    map_distinct,
+    sort_out,
+    trace_jobs,
+)
 from allocator.io.traces.text import (
     csv_rows,
     find_packed,
@@ -50,8 +57,6 @@ NODE_LIST = (
     "openb_node_list_gpu_node.csv",
     "openb_node_list_all_node.csv",
 )
-
-workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
@@ -87,13 +92,12 @@ def read(source: Path, options: TraceOptions) -> Trace:
     )
     is_cut = np.array([phase == "Running" for phase in rows["pod_phase"]], dtype=bool)
     there = {p.gpu_type for p in pools}
-    types = {spec: _types(spec, there) for spec in set(rows["gpu_spec"])}
     jobs = trace_jobs(
         rows["name"],
         rows["creation_time"],
         end - begin,
         rows["num_gpu"],
-        gpu_types=[types[spec] for spec in rows["gpu_spec"]],
+        gpu_types=map_distinct(lambda spec: _types(spec, there), rows["gpu_spec"]),
         recorded=(begin, np.where(is_cut, np.nan, end)),
     ).take(keep)
     parts = (rows["gpu_milli"][keep] < 1000).sum()

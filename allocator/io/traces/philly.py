@@ -29,8 +29,6 @@ COLUMNS = (
 GPUS = 1000
 WEEK_H = 168.0
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has the columns of this table, else what is missing."""

@@ -49,8 +49,6 @@ ALIASES = {
 }
 KIND = {"duration_s": number, "gpus": integer}  # of the cells of fields that are no text
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has columns for the three required fields, else why not.

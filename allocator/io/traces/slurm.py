@@ -55,8 +55,6 @@ from allocator.io.traces.text import (
 TENANTS = {"account": "Account", "user": "User", "qos": "QOS", "partition": "Partition"}
 LEAST_WEIGHT = 0.01
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has the columns of sacct that are required, else why not."""
