@@ -15,7 +15,6 @@ from typing import Any, Literal, overload
 
 from allocator.domain.plan import Plan
 from allocator.engine.expected_words import describe_next_of_jobs
-from allocator.io.tables.joined_rows import map_distinct
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -182,7 +181,7 @@ def _plain(table: Table) -> None:
             columns.append(cells)  # what would be added is stripped again
             continue
         form = f"%{'' if is_number else '-'}{max(map(len, cells))}s"
-        columns.append(map_distinct(form.__mod__, cells))
+        columns.append([form % cell for cell in cells])
     rows = map("  ".join, zip(*columns, strict=True))
     print("\n".join([table.title, *map(str.rstrip, rows)]))
 
@@ -301,7 +300,7 @@ def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
 
 def _places(*columns: Sequence[Any]) -> list[str]:
     """Return what jobs hold, "-" for nothing."""
-    return map_distinct(lambda held: _place(*held), list(zip(*columns, strict=True)))
+    return [_place(*held) for held in zip(*columns, strict=True)]
 
 
 def _place(

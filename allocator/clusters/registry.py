@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from allocator.clusters.adapter import ClusterAdapter
@@ -14,28 +16,18 @@ if TYPE_CHECKING:
 MakeAdapter = Callable[[], ClusterAdapter]
 
 
-def _kubernetes() -> ClusterAdapter:
-    from allocator.clusters.kubernetes.adapter import KubernetesCluster
-
-    return KubernetesCluster()
-
-
-def _ray() -> ClusterAdapter:
-    from allocator.clusters.ray.adapter import RayAdapter
-
-    return RayAdapter()
-
-
-def _slurm() -> ClusterAdapter:
-    from allocator.clusters.slurm.adapter import SlurmAdapter
-
-    return SlurmAdapter()
+def _make_built_in(module: str, adapter: str) -> ClusterAdapter:
+    made: ClusterAdapter = getattr(import_module(module), adapter)()
+    return made
 
 
 CLUSTERS: Mapping[str, MakeAdapter] = {
-    "kubernetes": _kubernetes,
-    "ray": _ray,
-    "slurm": _slurm,
+    name: partial(_make_built_in, f"allocator.clusters.{name}.adapter", adapter)
+    for name, adapter in {
+        "kubernetes": "KubernetesCluster",
+        "ray": "RayAdapter",
+        "slurm": "SlurmAdapter",
+    }.items()
 }
 
 

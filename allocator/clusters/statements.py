@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from typing import Any, TypeVar
 
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
@@ -32,6 +33,7 @@ JOB_FIELDS = (  # columns of jobs.csv that a job may state
     "placement",
     "target_loss",
 )
+Settings = TypeVar("Settings")
 LEAST_SHARE = 1e-3  # of its work that a running job is taken to have left
 
 
@@ -59,6 +61,61 @@ def find_faults(fields: Mapping[str, Any]) -> list[str]:
         except UsageError as error:
             faults.append(str(error))
     return faults
+
+
+def accept_fields(said: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return what a job states, if it has no fault, and its faults."""
+    if not isinstance(said, dict):
+        return {}, ["it is no JSON object"]
+    faults = find_faults(said)
+    return ({} if faults else said), faults
+
+
+def read_settings(
+    kind: type[Settings],
+    system: str,
+    given: Mapping[str, Any],
+    choices: Mapping[str, Sequence[str]] = {},
+) -> Settings:
+    """Return the settings of a site, by the defaults of their dataclass.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass with texts, numbers above 0 and tables.
+    system : str
+        What messages call the cluster.
+    given : mapping of str to object
+        The settings.
+    choices : mapping of str to sequence of str
+        Texts that count, by name.
+
+    Raises
+    ------
+    UsageError
+        For settings that make no sense.
+    """
+    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    place = f"settings of {system}:"
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(
+                f'{place} no setting "{name}"{did_you_mean(name, known)}'
+                f" (known: {', '.join(known)})"
+            )
+        usual = known[name].default
+        if name in choices:
+            if value not in choices[name]:
+                raise UsageError(f"{place} {name} is one of {', '.join(choices[name])}")
+        elif usual is MISSING:
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{place} [{name}] is a table")
+        elif isinstance(usual, float):
+            if not is_number(value) or value <= 0:
+                raise UsageError(f"{place} {name} is a number above 0")
+        elif not isinstance(value, str) or not value:
+            raise UsageError(f"{place} {name} is a text")
+    return kind(**given)
 
 
 def merge(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

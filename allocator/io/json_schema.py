@@ -5,12 +5,17 @@ The schemas are derived from the columns and fields that the code itself uses.
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from allocator.domain.objectives import MOST_LEVELS, REGISTRY
-from allocator.domain.plan import JOB_FIELDS, SCHEMA_VERSION
+from allocator.domain.plan import SCHEMA_VERSION, BudgetPlan, JobPlan, NodePlan, Plan, PoolPlan
 from allocator.domain.schema.columns import (
     CONFIG,
     CONFIG_TABLES,
@@ -27,6 +32,11 @@ from allocator.domain.schema.workload_columns import WORKLOAD_CONFIG, WORKLOAD_T
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {ColumnKind.INTEGER: "integer", ColumnKind.NUMBER: "number", ColumnKind.BOOLEAN: "boolean"}
+PLAIN = {str: "string", int: "integer", float: "number", NoneType: "null"}
+IN_TOML: Mapping[ColumnKind, Mapping[str, Any]] = {
+    ColumnKind.JSON: {"type": "object"},
+    ColumnKind.TEXTS: {"type": "array", "items": {"type": "string"}},
+}
 PATTERNS = {
     ColumnKind.INTEGERS: r"^\s*[0-9]+(\s*\|\s*[0-9]+)*\s*$",
     ColumnKind.TEXTS: r"^[^|]+(\|[^|]+)*$",
@@ -88,18 +98,10 @@ def _table(schema: TableSchema) -> Schema:
 def _config(columns: tuple[Column, ...]) -> Schema:
     out = _object(columns)
     for name, keys in CONFIG_TABLES.items():
-        table = _object(keys)
+        out["properties"][name] = table = _object(keys)
         table["properties"] |= {
-            c.name: {"type": "object", "description": c.doc}
-            for c in keys
-            if c.kind is ColumnKind.JSON
+            c.name: {**IN_TOML[c.kind], "description": c.doc} for c in keys if c.kind in IN_TOML
         }
-        table["properties"] |= {
-            c.name: {"type": "array", "items": {"type": "string"}, "description": c.doc}
-            for c in keys
-            if c.kind is ColumnKind.TEXTS
-        }
-        out["properties"][name] = table
     return out | {"description": "settings of the round (TOML)"}
 
 
@@ -144,143 +146,80 @@ def _objectives() -> str:
 
 
 def result_schema() -> Schema:
-    """Describe plan.json."""
-    fields: Schema = {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "snapshot": _of("string", "name of the snapshot folder"),
-        "digest": {
-            "type": "string",
-            "pattern": "^[0-9a-f]{64}$",
-            "description": "SHA-256 of the snapshot's content",
-        },
-        "now_s": _of("number", "time of the snapshot, seconds"),
-        "interval_s": _of("number", "length of the round, seconds"),
-        "policy": _of("string", "who decided"),
-        "objective": {"type": "string", "pattern": _objectives()},
-        "solver": _maybe("string", "back end, if any"),
-        "solver_version": _maybe("string", "its version"),
-        "solver_choice": _maybe("string", "why auto picked this back end"),
-        "seed": _of("integer", "seed handed to the solver"),
-        "status": {"enum": ["optimal", "feasible", "infeasible", "error"]},
-        "termination": _of("string", "why the search ended: gap, time_limit ..."),
-        "fallback": _maybe("string", "who made the plan where the asked solver had none"),
-        "objective_value": _of("number", "V: proven V <= best possible <= B"),
-        "bound": _of("number", "B"),
-        "gap": {"type": "number", "minimum": 0, "description": "(B - V) / max(|V|, 1e-9)"},
-        "bound_by": _of("string", "who proved the bound: lagrangian or a solver"),
-        "seconds": {
+    """Describe plan.json: the fields of `Plan`, in the words of its docstring."""
+    node = _closed(
+        {
+            "node": {"type": "string", "description": "name"},
+            "gpus": {"type": "integer", "minimum": 1},
+            "gpu": {"type": "integer", "description": "number of the GPU of which it has a share"},
+            "fraction": {"type": "number", "description": "gpu_fraction"},
+        }
+    )
+    node["required"] = ["node", "gpus"]
+    job = _record(
+        JobPlan,
+        gpus={"minimum": 0},
+        nodes={"type": ["array", "null"], "items": node},
+        action={"enum": ["start", "keep", "grow", "shrink", "move", "pause", "wait"]},
+    )
+    unknown = {"type": ["number", "null"]}  # nan in Python
+    pool = _record(PoolPlan, marginal_value=unknown)
+    plan = _record(
+        Plan,
+        digest={"pattern": "^[0-9a-f]{64}$"},
+        objective={"pattern": _objectives()},
+        status={"enum": ["optimal", "feasible", "infeasible", "error"]},
+        gap={"minimum": 0},
+        seconds={
             "type": "object",
             "additionalProperties": {"type": "number"},
             "required": ["total"],
-            "description": "time spent: read, validate, build, solve, total",
         },
-        "jobs": _rows("every job of the snapshot once", _job()),
-        "pools": _rows(
-            "every pool",
-            {
-                "pool": _of("string", "name"),
-                "gpus": _of("integer", "usable now"),
-                "used": _of("integer", "given away"),
-                "marginal_value": _maybe("number", "objective per further GPU"),
-            },
-        ),
-        "tenants": _rows(
-            "every tenant",
-            {
-                "tenant": _of("string", "name"),
-                "gpus": _of("integer", "held by its jobs"),
-                "guaranteed": _of("integer", "guaranteed_gpus"),
-                "max_gpus": _maybe("integer", "null = no limit"),
-                "cost_per_hour": _of("number", "US dollars"),
-            },
-        ),
-        "budget": _closed(
-            {
-                "per_hour": _maybe("number", "US dollars, null = none"),
-                "spent_per_hour": _of("number", "US dollars"),
-                "marginal_value": _maybe("number", "objective per further dollar/hour"),
-            }
-        ),
-        "warnings": {"type": "array", "items": {"type": "string"}},
-        "placement": _closed(
-            {
-                "value_before": _of("number", "value of the plan that counts GPUs by pool"),
-                "lost": _of("number", "the part of it that the nodes do not allow"),
-                "gap": _of("number", "lost / max(|V|, 1e-9)"),
-                "moved": _of("integer", "jobs that move to other nodes of their pool"),
-                "reduced": _of("integer", "jobs that get another option than in that plan"),
-            }
-        ),
-    }
-    whole = _closed(fields)
-    whole["required"].remove("placement")  # only where pools have nodes
+        jobs={"type": "array", "items": job, "description": "every job of the snapshot once"},
+        pools={"items": pool},
+        budget=_record(BudgetPlan, marginal_value=unknown),
+        placement=_record(NodePlan),
+    )
+    plan["properties"] = {"schema_version": {"const": SCHEMA_VERSION}, **plan["properties"]}
+    optional = ("placement",)  # only where pools have nodes
     return {
         "$schema": DIALECT,
         "title": "plan",
         "description": "One decision and its proof.",
-    } | whole
-
-
-def _job() -> Schema:
-    fields: Schema = {
-        "job_id": _of("string", "name"),
-        "tenant": _of("string", "who pays"),
-        "pool": _maybe("string", "null = nothing"),
-        "gpus": {"type": "integer", "minimum": 0},
-        "batch_size": _maybe("integer", "of the row of rates.csv it runs at"),
-        "shared_with": _maybe("string", "job on the same GPUs"),
-        "nodes": {
-            "type": ["array", "null"],
-            "description": "nodes of the pool, null without nodes.csv",
-            "items": _node(),
-        },
-        "previous_pool": _maybe("string", "held until now"),
-        "previous_gpus": _of("integer", "held until now"),
-        "action": {"enum": ["start", "keep", "grow", "shrink", "move", "pause", "wait"]},
-        "reason": _maybe("string", "code, if it does not get what it could use"),
-        "detail": _maybe("string", "the numbers behind the reason"),
-        "work_per_s": _of("number", "speed"),
-        "value": _of("number", "share of the objective"),
-        "cost_per_hour": _of("number", "US dollars"),
-        "accumulation": _maybe("integer", "passes per step of that row"),
-        "variant": _maybe("string", "of that row: how the job has to be run"),
-        "mode": _maybe("string", "how its workers are kept in step, of the modes that it lists"),
-        "position": _maybe("integer", "place among those that wait, from 1"),
-        **_range("expected_start", "when it is expected to start, if it waits, clock of now_s"),
-        **_range("expected_done", "when it is expected to be done, clock of now_s"),
-        **_range("time_saved", "seconds saved against running as requested"),
-        "expected_note": _maybe("string", "why nothing is expected"),
-    }
-    return {name: fields[name] for name in JOB_FIELDS}
-
-
-def _range(name: str, doc: str) -> Schema:
-    """Return the fields of an estimate with its range."""
-    return {
-        f"{name}_s": _maybe("number", doc),
-        f"{name}_low_s": _maybe("number", "low end of the range of 90 %"),
-        f"{name}_high_s": _maybe("number", "high end of the range of 90 %"),
+        **plan,
+        "required": [name for name in plan["properties"] if name not in optional],
     }
 
 
-def _node() -> Schema:
-    entry = _closed(
+def _record(record: type, **more: Schema) -> Schema:
+    """Return the schema of a dataclass; `more` is what its types do not say of a field."""
+    words = _describe_fields(record)
+    return _closed(
         {
-            "node": _of("string", "name"),
-            "gpus": {"type": "integer", "minimum": 1},
-            "gpu": _of("integer", "number of the GPU of which it has a share"),
-            "fraction": _of("number", "gpu_fraction"),
+            name: _value(kind) | {"description": words[name]} | more.get(name, {})
+            for name, kind in get_type_hints(record).items()
         }
     )
-    return entry | {"required": ["node", "gpus"]}
 
 
-def _of(kind: str, doc: str) -> Schema:
-    return {"type": kind, "description": doc}
+def _describe_fields(record: type) -> dict[str, str]:
+    """Return what the docstring of a record says of each field."""
+    listed = (inspect.getdoc(record) or "").partition("Attributes\n----------\n")[2]
+    found: dict[str, str] = defaultdict(str)
+    for names, words in re.findall(r"^(\w.*?) : .*\n((?: {4}.*\n?)+)", listed, re.MULTILINE):
+        found |= dict.fromkeys(names.split(", "), " ".join(words.split()))
+    return found
 
 
-def _maybe(kind: str, doc: str) -> Schema:
-    return {"type": [kind, "null"], "description": doc}
+def _value(kind: Any) -> Schema:
+    """Return the schema of a type of a field; {} for one that is described by hand."""
+    parts = get_args(kind)
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _value(parts[0])}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _record(kind)
+    names = [PLAIN.get(part) for part in parts or (kind,)]
+    return {} if None in names else {"type": names if parts else names[0]}
 
 
 def _closed(fields: Schema) -> Schema:
@@ -290,7 +229,3 @@ def _closed(fields: Schema) -> Schema:
         "required": list(fields),
         "additionalProperties": False,
     }
-
-
-def _rows(doc: str, fields: Schema) -> Schema:
-    return {"type": "array", "description": doc, "items": _closed(fields)}

@@ -10,10 +10,9 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from allocator.domain.plan import JOB_FIELDS, Plan
 from allocator.domain.schema.columns import PLACEMENTS
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.tables.csv_table import csv_text
-from allocator.io.tables.joined_rows import is_constant, join_rows, map_distinct, quote_cells
 
 ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 PLAN_JSON = "plan.json"
@@ -41,37 +39,25 @@ def read_fields(result: Plan) -> dict[str, Any]:
 
 def write_document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[Any]]) -> str:
     """Return the text of plan.json from its other fields and the columns of its jobs."""
-    return "".join(_document(fields, _in_json(jobs)))
-
-
-def _document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Return the text of plan.json in pieces; the columns of the jobs are texts."""
-    begin = "{\n"
-    parts: list[Iterable[str]] = []
+    texts = {name: list(map(dumps, jobs[name])) for name in JOB_FIELDS if name in jobs}
+    row = "{" + ", ".join(f'"{name}": %s' for name in texts) + "}"
+    parts = []
     for name, value in fields.items():
-        head = f"{begin} {dumps(name)}: "
         if name == "jobs":
-            parts += [[head], _list(_jobs(jobs))]
+            items = [row % cells for cells in zip(*texts.values(), strict=True)]
         elif isinstance(value, (list, tuple)):
-            parts += [[head], _list([",\n  ".join(map(dumps, value))] if value else [])]
+            items = list(map(dumps, value))
         else:
-            parts += [[head, dumps(value)]]
-        begin = ",\n"
-    return chain(*parts, ["\n}\n"])
+            parts.append(f" {dumps(name)}: {dumps(value)}")
+            continue
+        lines = ",\n  ".join(items)
+        parts.append(f" {dumps(name)}: [\n  {lines}\n ]" if items else f" {dumps(name)}: []")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def to_csv(result: Plan) -> str:
     """Return the part `jobs` of the plan as CSV; an empty cell is null."""
-    return "".join(_jobs_csv(result.jobs, {}))
-
-
-def _jobs_csv(
-    jobs: Mapping[str, Sequence[Any]], in_json: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    """Return the jobs as CSV in pieces; numbers that are known as JSON are not written again."""
-    columns = [_cells(jobs[f], in_json.get(f)) for f in JOB_FIELDS]
-    rows = join_rows(columns, ["", *[","] * (len(columns) - 1), "\n"], "")
-    return chain([csv_text(JOB_FIELDS, ())], rows)
+    return csv_text(JOB_FIELDS, zip(*(map(_cell, result.jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
 def placements_csv(result: Plan) -> str:
@@ -102,11 +88,7 @@ def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
         If the files cannot be written.
     """
     # plan.json comes last: it announces a whole plan
-    in_json = _in_json(result.jobs)
-    texts: dict[str, str | Iterable[str]] = {
-        PLAN_CSV: _jobs_csv(result.jobs, in_json),
-        PLAN_JSON: _document(read_fields(result), in_json),
-    }
+    texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
     if result.placement is not None:
         texts = {PLACEMENTS.file: placements_csv(result), **texts}
     paths = write_files(Path(folder), texts)
@@ -188,7 +170,7 @@ def dumps(value: Any) -> str:
         return encode_basestring(value)
     if value is None:
         return "null"
-    if type(value) is int:
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
         return repr(value)
     try:
         return ENCODE(value)
@@ -209,75 +191,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _list(items: Iterable[str]) -> Iterator[str]:
-    """Yield a JSON list in pieces; `items` is the text of its items, one for each line."""
-    begin = "[\n  "
-    for text in items:
-        yield begin + text
-        begin = ""
-    yield "[]" if begin else "\n ]"
-
-
-def _jobs(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Return the text of one JSON object per job, in pieces of many jobs."""
-    names = [f'"{name}": ' for name in columns]
-    around = ["{" + names[0], *(f", {name}" for name in names[1:]), "}"]
-    return join_rows(list(columns.values()), around, ",\n  ")
-
-
-def _in_json(jobs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[str]]:
-    """Return the columns of jobs as JSON texts, in their order in a plan."""
-    return {name: _column(jobs[name]) for name in JOB_FIELDS if name in jobs}
-
-
-class NumberTexts(list[str]):
-    """The finite numbers of a column as JSON writes them, "null" for None."""
-
-
-def _column(values: Sequence[Any]) -> Sequence[str]:
-    """Return each value of a column as JSON text."""
-    if is_constant(values, None):
-        return ["null"] * len(values)
-    sorts = set(map(type, values))
-    if float in sorts and sorts <= {float, type(None)}:
-        numbers = values if len(sorts) == 1 else [v for v in values if v is not None]
-        if math.isfinite(sum(numbers)):
-            texts = map(repr, values)
-            if len(sorts) == 1:
-                return NumberTexts(texts)
-            return NumberTexts(["null" if text == "None" else text for text in texts])
-    return _texts(values, sorts, dumps)
-
-
-def _cells(values: Sequence[Any], in_json: Sequence[str] | None = None) -> Sequence[str]:
-    """Return each value of a column as a CSV cell, None as an empty one.
-
-    `in_json` is the column as JSON.
-    """
-    if is_constant(values, None):
-        return [""] * len(values)
-    if isinstance(in_json, NumberTexts):
-        return ["" if text == "null" else text for text in in_json]
-    return quote_cells(_texts(values, set(map(type, values)), _cell))
-
-
-def _texts(values: Sequence[Any], sorts: set[type], write: Callable[[Any], str]) -> Sequence[str]:
-    """Return the text of each value; names and whole numbers that repeat are written once."""
-    if sorts <= {str, int, type(None)}:
-        return map_distinct(write, values)
-    return list(map(write, values))
-
-
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Any:
     """Return a value as a CSV cell; the items of a list have bars between them.
 
     A node is written as node:gpus, a share of a GPU as node:fraction@gpu.
     """
-    if type(value) is str:
-        return value
-    if isinstance(value, (list, tuple)):
-        return "|".join(map(_item, value))
-    return "" if value is None else str(value)
+    return "|".join(map(_item, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _item(value: Any) -> str:

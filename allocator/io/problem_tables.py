@@ -7,22 +7,29 @@ and in order, used or not, so that every name keeps its number. Values that the 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Jobs, Problem, State, usable_gpus
+from allocator.domain.problem import Problem, State, usable_gpus
 from allocator.domain.schema.colocation import join_names, other_jobs
-from allocator.domain.schema.columns import JOBS, TABLES, Column, ColumnKind, TableSchema
+from allocator.domain.schema.columns import CONFIG, JOBS, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.modes import name_mode
-from allocator.domain.schema.texts import Cells, text_of
+from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
 Values = Mapping[str, Any]
+CLUSTER = {  # optional tables that workloads have, too -> the field of a problem with their rows
+    "tenants.csv": "tenants",
+    "quotas.csv": "quotas",
+    "rates.csv": "rates",
+    "models.csv": "curves",
+    "sharing.csv": "sharing",
+    "pauses.csv": "pauses",
+    "interactive.csv": "interactive",
+    "finished.csv": "finished",
+}
 
 
 def snapshot_folder(problem: Problem) -> Snapshot:
@@ -33,184 +40,68 @@ def snapshot_folder(problem: Problem) -> Snapshot:
     add up to its GPUs, because machines came or went, its nodes and all placements on them are left
     out.
     """
-    tables = {JOBS.file: build_table(JOBS, jobs(problem)), **cluster_tables(problem)}
-    keep = _sound_nodes(problem)
     placed = problem.placements
-    on = keep[placed.node]
     # placements of a job add up, or none of them is written
-    whole = ~np.isin(placed.job, placed.job[~on])
-    add_table(
-        tables,
-        "placements.csv",
-        {
-            "job_id": names_of_indices(problem.jobs.job_id, placed.job[whole]),
-            "node": names_of_indices(problem.nodes.node, placed.node[whole]),
-            "gpus": placed.gpus[whole],
-            "gpu": placed.gpu[whole],
-        },
-    )
-    add_table(
-        tables,
-        "prices.csv",
-        {
-            "at_s": problem.announced.at_s,
-            "pool": names_of_indices(problem.pools.pool, problem.announced.pool),
-            "price_per_gpu_hour": problem.announced.price_per_gpu_hour,
-            "gpus": problem.announced.gpus,
-        },
-    )
+    whole = placed.select(~np.isin(placed.job, placed.job[~_sound_nodes(problem)[placed.node]]))
     job, kind = np.nonzero(problem.received)
-    add_table(
-        tables,
-        "received.csv",
-        {
-            "job_id": names_of_indices(problem.jobs.job_id, job),
-            "gpu_type": names_of_indices(problem.gpu_types, kind),
-            "seconds": problem.received[job, kind],
-        },
-    )
+    received = {"job_id": job, "gpu_type": kind, "seconds": problem.received[job, kind]}
+    tables = {JOBS.file: build_table(JOBS, jobs(problem)), **cluster_tables(problem)}
+    for file, rows in (
+        ("placements.csv", vars(whole) | {"job_id": whole.job}),
+        ("prices.csv", vars(problem.announced)),
+        ("received.csv", received),
+    ):
+        _add_rows(tables, file, name_columns(problem, TABLES[file], rows))
     return Snapshot(problem.name, config(problem), tables)
 
 
 def jobs(problem: Problem) -> dict[str, Any]:
     """Return every column of jobs.csv."""
     held = problem.jobs
-    running = held.state == State.RUNNING
     lists = [s.tolist() for s in problem.size_lists]
     sets = [[problem.gpu_types[t] for t in np.flatnonzero(s)] for s in problem.type_sets]
     modes = [list(map(name_mode, modes)) for modes in problem.mode_sets]
-    named_columns = {
-        "model": names_of_indices(problem.models, held.model),
-        "tenant": names_of_indices(problem.tenants.tenant, held.tenant),
-        "pool": names_of_indices(problem.pools.pool, held.pool),
-        "gpus": np.where(running, held.gpus, -1),
-        "shared_with": _names_of_primaries(held),
+    return name_columns(problem, JOBS, vars(held)) | {
+        "gpus": np.where(held.state == State.RUNNING, held.gpus, -1),
+        "shared_with": [
+            join_names(held.job_id[h] for h in others) if first >= 0 else ""
+            for first, others in zip(held.primary.tolist(), other_jobs(held.secondary), strict=True)
+        ],
         "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
         "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
         "modes": [modes[k] if k >= 0 else () for k in held.modes.tolist()],
     }
-    return _fields(held, JOBS.file) | named_columns
-
-
-def _names_of_primaries(held: Jobs) -> list[str]:
-    """Return the names of the primary jobs of each job, "" = none."""
-    return [
-        join_names(held.job_id[h] for h in others) if first >= 0 else ""
-        for first, others in zip(held.primary.tolist(), other_jobs(held.secondary), strict=True)
-    ]
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:
-    """Return all other tables of a snapshot; optional tables only if they have rows.
+    """Return pools.csv, nodes.csv and the tables of CLUSTER; optional ones only if they have rows.
 
-    They are pools.csv, tenants.csv, quotas.csv, rates.csv, models.csv, nodes.csv, sharing.csv,
-    pauses.csv, interactive.csv and finished.csv.
+    There is a table of rates or one of speed models in any case.
     """
-    p = problem.pools
-    rates = problem.rates
-    curves = problem.curves
-    sharing = problem.sharing
-    tables = {
-        "pools.csv": build_table(
-            TABLES["pools.csv"],
-            _fields(p, "pools.csv") | {"gpu_type": names_of_indices(problem.gpu_types, p.gpu_type)},
-        )
-    }
-
-    def add_fields(file: str, source: Any, **columns: Any) -> None:
-        add_table(tables, file, _fields(source, file) | columns)
-
-    tenants = problem.tenants
-    quotas = problem.quotas
-    add_fields("tenants.csv", tenants, parent=names_of_indices(tenants.tenant, tenants.parent))
-    add_fields(
-        "quotas.csv",
-        quotas,
-        tenant=names_of_indices(tenants.tenant, quotas.tenant),
-        gpu_type=names_of_indices(problem.gpu_types, quotas.gpu_type),
-        pool=names_of_indices(p.pool, quotas.pool),
-    )
-    add_fields(
-        "rates.csv",
-        rates,
-        model=names_of_indices(problem.models, rates.model),
-        work_per_s=rates.rate,
-        gpu_type=names_of_indices(problem.gpu_types, rates.gpu_type),
-    )
-    add_fields(
-        "models.csv",
-        curves,
-        model=names_of_indices(problem.models, curves.model),
-        gpu_type=names_of_indices(problem.gpu_types, curves.gpu_type),
-        kind=[TABLES["models.csv"].column("kind").choices.index(k) for k in curves.kind],
-    )
-    if not (len(rates.rate) or len(curves.kind)):
-        tables["rates.csv"] = build_table(
-            TABLES["rates.csv"], _fields(rates, "rates.csv") | {"work_per_s": ()}
-        )
+    pools = TABLES["pools.csv"]
+    tables = {pools.file: build_table(pools, name_columns(problem, pools, vars(problem.pools)))}
+    for file, field in CLUSTER.items():
+        rows = vars(getattr(problem, field))
+        rates = {"work_per_s": problem.rates.rate} if file == "rates.csv" else {}
+        _add_rows(tables, file, name_columns(problem, TABLES[file], rows | rates))
+    if not tables.keys() & {"rates.csv", "models.csv"}:
+        none = {column.name: () for column in TABLES["rates.csv"].columns if column.required}
+        tables["rates.csv"] = build_table(TABLES["rates.csv"], none)
+    nodes = name_columns(problem, TABLES["nodes.csv"], vars(problem.nodes))
+    nodes |= {level.name: list(level.label) for level in problem.levels}
     keep = np.flatnonzero(_sound_nodes(problem))
-    nodes = problem.nodes
-    add_table(
-        tables,
-        "nodes.csv",
-        {
-            "node": names_of_indices(nodes.node, keep),
-            "pool": names_of_indices(p.pool, nodes.pool[keep]),
-            "gpus": nodes.gpus[keep],
-            "state": nodes.state[keep],
-            "rack": names_of_indices(nodes.rack, keep),
-            "cpus": nodes.cpus[keep],
-            "host_memory_gb": nodes.host_memory_gb[keep],
-        },
-        {level.name: names_of_indices(level.label, keep) for level in problem.levels},
-    )
-    add_fields(
-        "sharing.csv",
-        sharing,
-        model_a=names_of_indices(problem.models, sharing.model_a),
-        model_b=names_of_indices(problem.models, sharing.model_b),
-        gpu_type=names_of_indices(problem.gpu_types, sharing.gpu_type),
-    )
-    add_fields(
-        "pauses.csv",
-        problem.pauses,
-        model=names_of_indices(problem.models, problem.pauses.model),
-        gpu_type=names_of_indices(problem.gpu_types, problem.pauses.gpu_type),
-    )
-    add_fields(
-        "interactive.csv",
-        problem.interactive,
-        pool=names_of_indices(p.pool, problem.interactive.pool),
-    )
-    add_fields(
-        "finished.csv",
-        problem.finished,
-        model=names_of_indices(problem.models, problem.finished.model),
-    )
+    _add_rows(tables, "nodes.csv", {name: picked(cells, keep) for name, cells in nodes.items()})
     return tables
 
 
 def config(problem: Problem) -> dict[str, Any]:
     """Return config.toml with every value of the problem."""
-    limits = {
-        "budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
-        "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
-        "max_changes": None if problem.max_changes < 0 else problem.max_changes,
-    }
-    return {
-        "now_s": problem.now_s,
-        "interval_s": problem.interval_s,
-        "restart_s": problem.restart_s,
-        **{k: v for k, v in limits.items() if v is not None},
-        "reserve_after_s": problem.reserve_after_s,
-        "objective": problem.objective,
-        **({"max_primaries": problem.max_primaries} if problem.max_primaries > 1 else {}),
-        "spread_pauses": problem.spread_pauses,
-        "dollar_price": problem.dollar_price,
-        "sizes": problem.sizes,
-        "size_error": problem.size_error,
-        **{name: dict(settings) for name, settings in problem.settings.items() if settings},
-    }
+    settings = {c.name: getattr(problem, c.name) for c in CONFIG if hasattr(problem, c.name)}
+    absent = {c.name for c in CONFIG if settings.get(c.name) == c.empty}
+    if problem.max_primaries == 1:
+        absent.add("max_primaries")
+    tables = {name: dict(table) for name, table in problem.settings.items() if table}
+    return {name: value for name, value in settings.items() if name not in absent} | tables
 
 
 def _sound_nodes(problem: Problem) -> Any:
@@ -223,40 +114,38 @@ def _sound_nodes(problem: Problem) -> Any:
     return (usable == pools.gpus)[nodes.pool]
 
 
-def _fields(source: Any, file: str) -> dict[str, Any]:
-    """Return the columns of a file that are fields of `source`."""
+def name_columns(problem: Problem, schema: TableSchema, rows: Values) -> dict[str, Any]:
+    """Return the columns of a table that `rows` has, with names in place of their numbers."""
+    names = {
+        "jobs": problem.jobs.job_id,
+        "models": problem.models,
+        "gpu_types": problem.gpu_types,
+        "tenants": problem.tenants.tenant,
+        "pools": problem.pools.pool,
+        "nodes": problem.nodes.node,
+    }
     return {
-        c.name: getattr(source, c.name) for c in TABLES[file].columns if hasattr(source, c.name)
+        c.name: [names[c.names][i] if i >= 0 else "" for i in rows[c.name].tolist()]
+        if c.names
+        else rows[c.name]
+        for c in schema.columns
+        if c.name in rows
     }
 
 
-def names_of_indices(names: Sequence[str], index: Ints) -> list[str]:
-    """Return the name of each index, "" for -1."""
-    return [names[i] if i >= 0 else "" for i in index.tolist()]
-
-
-def add_table(
-    tables: dict[str, Table],
-    file: str,
-    values: Values,
-    levels: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> None:
-    """Add a table unless it has no rows; nodes.csv also has the `levels` of the topology."""
+def _add_rows(tables: dict[str, Table], file: str, values: Values) -> None:
+    """Add a table unless it has no rows."""
     if len(next(iter(values.values()))):
-        table = build_table(TABLES[file], values)
-        named = {name: labels for name, labels in levels.items() if any(labels)}
-        tables[file] = replace(table, columns={**table.columns, **named})
+        tables[file] = build_table(TABLES[file], values)
 
 
 def build_table(schema: TableSchema, values: Values) -> Table:
-    """Return a table with the columns of the schema that have values.
+    """Return a table with the columns of the schema that have values, and then the others.
 
     Columns without any value are left out unless they are required.
     """
-    return Table.of(
-        schema,
-        {c.name: _cells(c, values[c.name]) for c in schema.columns if c.name in values},
-    )
+    cells = {c.name: _cells(c, values[c.name]) for c in schema.columns if c.name in values}
+    return Table.of(schema, cells | {k: v for k, v in values.items() if k not in cells})
 
 
 def _cells(column: Column, values: Any) -> Cells:
@@ -265,8 +154,8 @@ def _cells(column: Column, values: Any) -> Cells:
         numbers = np.asarray(values, dtype=np.float64)
         least = max(column.low, 0) if column.kind is ColumnKind.INTEGER else -np.inf
         return np.where(np.isfinite(numbers) & (numbers >= least), numbers, np.nan)
-    if column.kind is ColumnKind.CHOICE:
-        return [column.choices[i] for i in np.asarray(values).tolist()]
+    if column.kind is ColumnKind.CHOICE and isinstance(values, np.ndarray):
+        return [column.choices[i] for i in values.tolist()]
     if column.kind is ColumnKind.BOOLEAN:
         return np.asarray(values, dtype=np.bool_)
     if column.kind is ColumnKind.JSON:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allocator.domain.cluster import merge_changes
-from allocator.domain.problem import Bools
 from allocator.domain.rules.workload_rules import validate_workload
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
@@ -22,9 +21,9 @@ from allocator.domain.schema.workload_columns import (
     WORKLOAD_TABLES,
 )
 from allocator.domain.snapshot import Snapshot, tables_of_frames
-from allocator.domain.workload import Changes, Workload
+from allocator.domain.workload import Workload
 from allocator.io.folders import FolderKind, parse_folder, read_folder, write_folder
-from allocator.io.problem_tables import build_table, cluster_tables, config, jobs, names_of_indices
+from allocator.io.problem_tables import build_table, cluster_tables, config, jobs, name_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,42 +141,26 @@ def write_workload(
 def _raw(workload: Workload) -> Snapshot:
     """Return the tables of a workload as text."""
     problem = workload.problem
-    changes = workload.changes
     columns = jobs(problem)
     own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED)}
     if len(recorded := workload.recorded):
         times = (recorded.start_s, recorded.end_s, recorded.limit_s)
         own |= {c.name: values for c, values in zip(RECORDED, times, strict=True)}
-    tables = {
-        WORKLOAD.file: build_table(WORKLOAD, own),
-        **cluster_tables(problem),
-    }
+    tables = {WORKLOAD.file: build_table(WORKLOAD, own), **cluster_tables(problem)}
+    changes = workload.changes
     changes = merge_changes(changes, np.ones(len(changes), dtype=bool))
-    tables |= _moves(CAPACITY.file, changes, changes.gpus >= 0, problem.pools.pool)
-    tables |= _moves(
-        "prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool
-    )
-    events = workload.node_events
-    if len(events):
-        names = names_of_indices(problem.nodes.node, events.node)
-        columns = {"at_s": events.at_s, "node": names, "state": events.state}
-        tables[NODE_EVENTS.file] = build_table(NODE_EVENTS, columns)
+    prices = WORKLOAD_TABLES["prices.csv"]
+    for schema, rows in (
+        (CAPACITY, changes.select(changes.gpus >= 0)),
+        (
+            replace(prices, columns=tuple(c for c in prices.columns if c.name != "gpus")),
+            changes.select(~np.isnan(changes.price_per_gpu_hour)),
+        ),
+        (NODE_EVENTS, workload.node_events),
+    ):
+        if len(rows):
+            tables[schema.file] = build_table(schema, name_columns(problem, schema, vars(rows)))
     settings = config(problem) | ({"assumed": workload.assumed} if workload.assumed else {})
     if not np.isin(problem.jobs.model, [*problem.rates.model, *problem.curves.model]).all():
         settings["unknown_models"] = "assume"
     return Snapshot(problem.name, settings, tables)
-
-
-def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> dict[str, Any]:
-    """Return one of the two files of changes if it has rows."""
-    if not rows.any():
-        return {}
-    schema = WORKLOAD_TABLES[file]
-    values = {"at_s": changes.at_s[rows], "pool": names_of_indices(pools, changes.pool[rows])}
-    column = schema.columns[2].name
-    return {
-        file: build_table(
-            replace(schema, columns=schema.columns[:3]),
-            values | {column: getattr(changes, column)[rows]},
-        )
-    }

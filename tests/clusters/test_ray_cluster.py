@@ -166,6 +166,7 @@ def read_state(api: RayApi) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.nightly
 def test_advice_changes_nothing(
     train: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_advise_changes_nothing(
     assert whole_state(slurm) == before
 
 
+@pytest.mark.nightly
 def test_a_waiting_job_starts_where_the_plan_says(
     slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +156,7 @@ def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     assert [path.read_text() for path in saved] == ["saved\n"] * 4
 
 
+@pytest.mark.nightly
 def test_jobs_of_slurm_itself_do_not_take_the_gpus_meanwhile(slurm: SlurmCluster) -> None:
     """A waiting job that the plan leaves waiting is held only while the script runs."""
     ours = slurm.submit("--gres=gpu:4", ELASTIC, "-p", "v100", user="nobody")
@@ -169,6 +171,7 @@ def test_jobs_of_slurm_itself_do_not_take_the_gpus_meanwhile(slurm: SlurmCluster
     slurm.wait_for_state(two, "RUNNING")
 
 
+@pytest.mark.nightly
 def test_tasks_of_arrays_are_started_one_by_one(slurm: SlurmCluster) -> None:
     """A task that waits in its array is changed and released by its own name, whatever its job is
     called.
@@ -182,6 +185,7 @@ def test_tasks_of_arrays_are_started_one_by_one(slurm: SlurmCluster) -> None:
     assert slurm.gpus(f"{array}_2") == 4
 
 
+@pytest.mark.nightly
 def test_a_script_stops_before_any_change_if_the_cluster_is_another(slurm: SlurmCluster) -> None:
     """An id that belongs to another job, or a job that ended, ends the script."""
     job, other = (
@@ -216,6 +220,7 @@ def test_a_change_that_is_refused_or_ignored_is_reported(slurm: SlurmCluster) ->
     assert (states[refused], states[other]) == ("PENDING", "RUNNING")
 
 
+@pytest.mark.nightly
 def test_the_plugin_holds_only_what_declares_itself(slurm: SlurmCluster) -> None:
     """Users neither release nor resize such a job; all other jobs are Slurm's, as before."""
     ours = slurm.submit("--gres=gpu:1", ELASTIC, user="nobody")

@@ -42,7 +42,7 @@ MOVING = WORK | {
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
 SNAPSHOTS = (dict(EVERYTHING), SMALL, *RANDOM)
 WORKLOADS = (dict(EVERY_WORKLOAD), WORK, MOVING)
-ON_DISK = 40  # mutations of each seed
+ON_DISK = 10  # mutations of each seed
 
 
 def judge_faults(error: InvalidInput, files: dict[str, bytes], known: tuple[str, ...]) -> None:
@@ -93,7 +93,7 @@ def test_damaged_snapshots_are_judged(seed: int, tmp_path: Path) -> None:
     """InvalidInput with located messages, or a Problem that keeps its promises; both happen often.
     A folder on the disk gives the same as its files in memory, faults included.
     """
-    rng, many, sound = random.Random(seed), count(400, 1000), 0
+    rng, many, sound = random.Random(seed), count(100, 1000), 0
     for i in range(many):
         files = mutate(rng.choice(SNAPSHOTS), rng)
         snapshot = read = parse_snapshot(str(i), files)
@@ -115,7 +115,7 @@ def test_damaged_workloads_are_judged(seed: int, tmp_path: Path) -> None:
     """InvalidInput with located messages, or a Workload that keeps its promises and survives
     writing.
     """
-    rng, many, sound = random.Random(seed), count(200, 400), 0
+    rng, many, sound = random.Random(seed), count(60, 400), 0
     for i in range(many):
         files = mutate(rng.choice(WORKLOADS), rng)
         disk = None if i % 10 else written(files, tmp_path / str(i))

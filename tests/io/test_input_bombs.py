@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import series
 from waiting import PATIENCE_S
 
 from allocator.errors import InvalidInput
@@ -48,14 +49,17 @@ def _call(folder: Path, *arguments: str, memory_gb: int = 3) -> subprocess.Compl
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"," * 20_000_000,
-        b"job_id,model\n" + b"," * 20_000_000,
-        b'job_id,model\na,m\n"' + b"," * 20_000_000,
-    ],
+    series(
+        [
+            b"job_id,model\n" + b"," * 20_000_000,
+            b"," * 20_000_000,
+            b'job_id,model\na,m\n"' + b"," * 20_000_000,
+        ],
+        1,
+    ),
 )
 def test_twenty_megabytes_of_commas_are_a_fault(tmp_path: Path, content: bytes) -> None:
-    """As header, as row and inside a quote: exit 3 with the file's name, in a process of 3 GB."""
+    """As row, as header and inside a quote: exit 3 with the file's name, in a process of 3 GB."""
     (tmp_path / "jobs.csv").write_bytes(content)
     (tmp_path / "pools.csv").write_text("pool,gpu_type,gpus\np,G,8\n")
     (tmp_path / "rates.csv").write_text("model,gpu_type,gpus,work_per_s\nm,G,1,1\n")

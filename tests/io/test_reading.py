@@ -380,7 +380,7 @@ def tables(draw: st.DrawFn) -> Snapshot:
     return Snapshot("x", draw(CONFIGS), {file: Table(file, cells, range(2, len(rows) + 2))})
 
 
-@examples(30, 300)
+@examples(15, 300)
 @given(tables())
 def test_any_text_survives_writing(
     tmp_path_factory: pytest.TempPathFactory, snap: Snapshot

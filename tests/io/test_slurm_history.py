@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases.traces import SACCT, SAMPLES
+from examples import examples
 from hypothesis import given, strategies as st
 
 from allocator.cli import main
@@ -267,6 +268,7 @@ def test_bad_lines_are_faults_with_their_line(tmp_path: Path) -> None:
     ]
 
 
+@examples(20, 200)
 @given(
     st.lists(
         st.lists(

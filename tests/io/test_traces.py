@@ -120,12 +120,12 @@ def test_what_is_assumed_is_said_everywhere(
         assert any(assumed in warning for warning in workload.problem.warnings)
         again = read_workload(write_workload(tmp_path / "again", workload))
         assert again.assumed == workload.assumed
-        table, warnings = said("simulate", out, "--policy", "static", "--out", results)
-        assert assumed in table and assumed in warnings
-        document = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
-        assert any(assumed in warning for warning in document["warnings"])
-        page = Path(said("report", results)[0].strip())
-        assert assumed in page.read_text(encoding="utf-8")
+    table, warnings = said("simulate", out, "--policy", "static", "--out", results)
+    assert assumed in table and assumed in warnings
+    document = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
+    assert any(assumed in warning for warning in document["warnings"])
+    page = Path(said("report", results)[0].strip())
+    assert assumed in page.read_text(encoding="utf-8")
 
 
 def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from allocator.clusters.ray.api import ANSWERS, RayApi, read_answers
 from allocator.clusters.ray.observe import observe_ray
 from allocator.clusters.ray.progress import ask_jobs
 from allocator.clusters.ray.script import write_script
-from allocator.clusters.ray.settings import read_settings
+from allocator.clusters.ray.settings import RaySettings
+from allocator.clusters.statements import read_settings
 
 SCRIPT = "ray.sh"
 
@@ -31,7 +32,7 @@ class RayAdapter:
     capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
-        settings = read_settings(request.settings)
+        settings = read_settings(RaySettings, "Ray", request.settings)
         if request.answers is not None:
             answers = read_answers(request.answers)
             progress = {}

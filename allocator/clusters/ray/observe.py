@@ -29,7 +29,7 @@ from allocator.clusters.ray.resources import (
     read_nodes,
 )
 from allocator.clusters.ray.settings import RaySettings
-from allocator.clusters.statements import KEY, count_remaining, find_faults, split_progress
+from allocator.clusters.statements import KEY, accept_fields, count_remaining, split_progress
 from allocator.io.progress_sources import Progress
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -322,7 +322,5 @@ def read_statement(record: Record) -> tuple[dict[str, Any], str]:
         fields = json.loads(text)
     except (TypeError, ValueError):
         return {}, "it is no JSON"
-    if not isinstance(fields, dict):
-        return {}, "it is no JSON object"
-    faults = find_faults(fields)
-    return ({}, faults[0]) if faults else (fields, "")
+    said, faults = accept_fields(fields)
+    return said, (faults or [""])[0]

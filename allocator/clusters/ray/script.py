@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.ray.api import ADDRESS
 from allocator.clusters.ray.resources import NODE_ID
+from allocator.clusters.scripts import write_head
 
-HEAD = "script_head.sh"
 CHANGES = ("grow", "shrink", "move")
 SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
 _NUMBERED = re.compile(r"(.*)\.r(\d+)")
@@ -41,7 +39,8 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     impossible = [job for job in changes if _is_impossible(job, known)]
     changes = [job for job in changes if job not in impossible]
     pauses = [job for job in running if job.action == "pause"]
-    lines = [_write_head(mine, details)]
+    address = {"@ADDRESS@": shlex.quote(details["address"] or ADDRESS)}
+    lines = [write_head(__package__ or "", "the Ray", mine, details, address)]
     lines += [f"expect {shlex.quote(job.job_id)}" for job in (*changes, *pauses)]
     lines += ['[ $faults = 0 ] || { echo "ray.sh: nothing was changed; look again" >&2; exit 1; }']
     lines += [
@@ -65,16 +64,6 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     ]
     lines += _request(mine, known)
     return "\n".join(lines) + "\nexit $faults\n"
-
-
-def _write_head(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
-    actions = [job.action for job in jobs]
-    counts = ", ".join(f"{actions.count(name)} {name}" for name in dict.fromkeys(actions))
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(details["now_s"]))
-    head = files(__package__).joinpath(HEAD).read_text(encoding="utf-8")
-    about = f"# A plan for the Ray seen {when}.\n# Jobs: {counts or 'none'}."
-    address = shlex.quote(details["address"] or ADDRESS)
-    return head.replace("@ABOUT@", about).replace("@ADDRESS@", address)
 
 
 def _is_impossible(job: PlannedJob, known: Mapping[str, Any]) -> bool:

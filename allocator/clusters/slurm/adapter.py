@@ -14,7 +14,7 @@ from allocator.clusters.adapter import (
 from allocator.clusters.slurm.answers import ask_slurm, read_answers
 from allocator.clusters.slurm.observe import observe_slurm
 from allocator.clusters.slurm.script import write_script
-from allocator.clusters.slurm.settings import read_settings
+from allocator.clusters.slurm.settings import read_slurm_settings
 
 SCRIPT = "slurm.sh"
 
@@ -28,7 +28,7 @@ class SlurmAdapter:
     capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
-        settings = read_settings(request.settings)
+        settings = read_slurm_settings(request.settings)
         answers = ask_slurm() if request.answers is None else read_answers(request.answers)
         return observe_slurm(answers, settings)
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.scripts import write_head
 
 BATCH = 500  # jobs of one call of scontrol
 CHANGES = ("grow", "shrink", "move")
 
-HEAD = "script_head.sh"
 STOP = (
     '[ $faults = 0 ] || { echo "slurm.sh: nothing was changed; look again: allocator observe" >&2;'
     " exit 1; }"
@@ -103,15 +101,9 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
 def _write_head(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     version = details["version"]
     release = f"{version[0]}.{version[1]:02d}"
-    actions = [job.action for job in jobs]
-    counts = ", ".join(f"{actions.count(name)} {name}" for name in dict.fromkeys(actions))
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(details["now_s"]))
-    about = (
-        f"# A plan for the cluster {_plain(details['cluster']) or 'without a name'},"
-        f" Slurm {release}, seen {when}.\n# Jobs: {counts or 'none'}."
-    )
-    head = files(__package__).joinpath(HEAD).read_text(encoding="utf-8")
-    return head.replace("@ABOUT@", about).replace("@RELEASE@", release)
+    name = _plain(details["cluster"]) or "without a name"
+    cluster = f"the cluster {name}, Slurm {release},"
+    return write_head(__package__ or "", cluster, jobs, details, {"@RELEASE@": release})
 
 
 def _acts(job: PlannedJob) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocator.clusters.statements import KEY, find_faults, is_number
+from allocator.clusters.statements import KEY, accept_fields, find_faults, read_settings
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import POOLS
 from allocator.errors import UsageError
@@ -53,53 +53,27 @@ class SlurmSettings:
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def read_settings(given: Mapping[str, Any]) -> SlurmSettings:
+def read_slurm_settings(given: Mapping[str, Any]) -> SlurmSettings:
     """Check the settings of a site. Raises UsageError."""
-    known = SlurmSettings.__dataclass_fields__
-    for name, value in given.items():
-        if name not in known:
-            raise UsageError(
-                f'settings of Slurm: no setting "{name}"{did_you_mean(name, known)}'
-                f" (known: {', '.join(known)})"
+    settings = read_settings(SlurmSettings, "Slurm", given, CHOICES)
+    columns = [column.name for column in POOLS.columns if not column.required]
+    for table, entries in (("partitions", settings.partitions), ("pools", settings.pools)):
+        for name, fields in entries.items():
+            place = f"settings of Slurm: [{table}.{name}]"
+            if not isinstance(fields, Mapping):
+                raise UsageError(f"{place} is a table")
+            faults = (
+                find_faults(fields)
+                if table == "partitions"
+                else [
+                    f'no column "{column}"{did_you_mean(column, columns)}'
+                    for column in fields
+                    if column not in columns
+                ]
             )
-        _check_setting(name, value)
-    return SlurmSettings(**given)
-
-
-def _check_setting(name: str, value: Any) -> None:
-    if name in CHOICES:
-        if value not in CHOICES[name]:
-            raise UsageError(f"settings of Slurm: {name} is one of {', '.join(CHOICES[name])}")
-    elif name == "unlimited_s":
-        if not is_number(value) or value <= 0:
-            raise UsageError("settings of Slurm: unlimited_s is a number above 0")
-    elif not isinstance(value, Mapping):
-        raise UsageError(f"settings of Slurm: [{name}] is a table")
-    elif name == "partitions":
-        for partition, fields in value.items():
-            _check_partition(partition, fields)
-    elif name == "pools":
-        for pool, columns in value.items():
-            _check_pool(pool, columns)
-
-
-def _check_partition(partition: str, fields: Any) -> None:
-    place = f"settings of Slurm: [partitions.{partition}]"
-    if not isinstance(fields, Mapping):
-        raise UsageError(f"{place} is a table")
-    faults = find_faults(fields)
-    if faults:
-        raise UsageError(f"{place}: {faults[0]}")
-
-
-def _check_pool(pool: str, columns: Any) -> None:
-    known = [column.name for column in POOLS.columns if not column.required]
-    place = f"settings of Slurm: [pools.{pool}]"
-    if not isinstance(columns, Mapping):
-        raise UsageError(f"{place} is a table")
-    for name in columns:
-        if name not in known:
-            raise UsageError(f'{place}: no column "{name}"{did_you_mean(name, known)}')
+            if faults:
+                raise UsageError(f"{place}: {faults[0]}")
+    return settings
 
 
 def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
@@ -124,9 +98,5 @@ def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
         except ValueError:
             continue
         if isinstance(said, dict) and KEY in said:
-            fields = said[KEY]
-            if not isinstance(fields, dict):
-                return {}, [f'"{KEY}" is not a JSON object']
-            faults = find_faults(fields)
-            return ({} if faults else dict(fields)), faults
+            return accept_fields(said[KEY])
     return {}, []

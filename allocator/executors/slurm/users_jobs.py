@@ -25,7 +25,7 @@ from typing import Any
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
-from allocator.clusters.slurm.settings import MARK, read_settings
+from allocator.clusters.slurm.settings import MARK, read_slurm_settings
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
@@ -95,7 +95,7 @@ class UsersJobs:
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Mark jobs, and return the values of their submissions, and refusals by job."""
         try:
-            view = observe_slurm(ask_slurm(), read_settings({**settings, "jobs": "marked"}))
+            view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
         except ClusterUnreachable as error:
             raise SlurmUnreachable(str(error)) from error
         rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}

@@ -100,6 +100,12 @@ class MarketFormat(Protocol):
     read: Callable[[Path, MarketOptions], MarketHistory]
 
 
+def gpu_series(pool: str, gpu_type: str, at: Floats, gpus: Ints | Floats, end: float) -> PoolSeries:
+    """Return the series of a pool with known GPUs only: `gpus` (n,) from `at` (n,) on."""
+    times, steps = step_function(at, gpus)
+    return PoolSeries(pool, gpu_type, times, steps.astype(np.int64), end=end)
+
+
 def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
     """Return times and values of a step function in order of time, without steps to the same value.
 

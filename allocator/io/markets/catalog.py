@@ -39,15 +39,13 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read a pool for each accelerator, number and zone with a spot price. Raises InvalidInput."""
     rows = csv_rows(source, [text(c, required=False) for c in (*COLUMNS, "AvailabilityZone")])
     faults: list[Fault] = []
-    price = {}
-    for column in ("Price", "SpotPrice"):
-        values = []
+    price: dict[str, list[float]] = {"Price": [], "SpotPrice": []}
+    for column, values in price.items():
         for cell, line in zip(rows[column], rows.lines, strict=True):
-            value, why = parse_dollars(cell) if cell.strip() else (np.nan, "")
-            if why:
-                faults.append(Fault(str(source), line, f"{column} {why}"))
-            values.append(value)
-        price[column] = values
+            try:
+                values.append(parse_dollars(cell) if cell.strip() else np.nan)
+            except ValueError as error:
+                faults.append(Fault(str(source), line, f"{column} {error}"))
     raise_if(source, faults)
     zone = [z or r for z, r in zip(rows["AvailabilityZone"], rows["Region"], strict=True)]
     machine_price = {
@@ -60,31 +58,21 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     dropped = 0
     for i, kind in enumerate(rows["AcceleratorName"]):
         gpus = _whole(rows["AcceleratorCount"][i])
-        if (
-            not kind
-            or kind.lower().startswith("tpu")
-            or price["Price"][i] == PLACEHOLDER
-            or gpus < 1
-        ):
+        own, spot = price["Price"][i], price["SpotPrice"][i]
+        if not kind or kind.lower().startswith("tpu") or own == PLACEHOLDER or gpus < 1:
             dropped += bool(kind)
             continue
-        own = price["Price"][i]
-        spot = price["SpotPrice"][i]
         if not rows["InstanceType"][i]:
             base = machine_price.get((MACHINE_TYPES.get(kind, "").format(gpus), zone[i]))
             alone += base is None
             if base is not None:
-                own = own + price["Price"][base]
-                spot = spot + price["SpotPrice"][base]
+                own += price["Price"][base]
+                spot += price["SpotPrice"][base]
         if spot > 0:
             name = f"{zone[i]}-{kind.lower()}x{gpus}"
+            at, paid = np.zeros(1), np.array([spot / gpus])
             series[name] = PoolSeries(
-                name,
-                kind,
-                price_at=np.zeros(1),
-                price=np.array([spot / gpus]),
-                on_demand=own / gpus,
-                end=0.0,
+                name, kind, price_at=at, price=paid, on_demand=own / gpus, end=0.0
             )
     if not series:
         raise input_error(source, recognise(source) or "has no accelerator with a spot price")

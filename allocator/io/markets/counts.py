@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Ints
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
+from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
 from allocator.io.traces.text import content, input_error, read_first_lines
 
 NAME = re.compile(r"(?P<zone>.+)_(?P<type>[A-Za-z0-9-]+)_(?P<gpus>\d+)\.json")
@@ -41,7 +41,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     told = NAME.fullmatch(source.name)
     per_machine = options.gpus or (int(told["gpus"]) if told else 1)
     kind = told["type"].upper() if told else "GPU"
-    at, value = step_function(np.arange(len(data), dtype=np.float64) * gap, data * per_machine)
+    at = np.arange(len(data), dtype=np.float64) * gap
     there = float((data > 0).mean())
     notes = (
         (
@@ -51,7 +51,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     )
     name = f"{told['zone']}-{kind.lower()}x{told['gpus']}" if told else source.stem
     return MarketHistory(
-        (PoolSeries(name, kind, at, value.astype(np.int64), end=len(data) * gap),),
+        (gpu_series(name, kind, at, data * per_machine, len(data) * gap),),
         notes,
         _compare_with_smaller(source, told, there),
     )

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
-from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
+from allocator.io.traces.text import first_line, input_error, raise_if, read_lines
 
 
 def recognise(source: Path) -> str:
     """Return "" if the first line is a number, add or remove, and a name; else the reason."""
-    cells = next(iter(read_first_lines(source)), "").split(",")
+    cells = first_line(source).split(",")
     mine = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
     return "" if mine else "its first line is no `milliseconds,add|remove,node`"
 
@@ -30,14 +30,9 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     at: list[float] = []
     number: list[int] = []
     here: set[str] = set()
-    for line, row in enumerate(
-        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
-    ):
-        if not row.strip():
-            continue
+    for line, row in read_lines(source):
         cells = [c.strip() for c in row.split(",")]
-        why = _describe_fault(cells, here, at)
-        if why:
+        if why := _describe_fault(cells, here, at):
             faults.append(Fault(str(source), line, why))
             continue
         (here.add if cells[1] == "add" else here.discard)(cells[2])
@@ -46,15 +41,13 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     raise_if(source, faults)
     if not at:
         raise input_error(source, "has no line `milliseconds,add|remove,node`")
-    times, count = step_function(np.array(at), np.array(number))
     machines = options.gpus or 1
+    gpus = np.array(number) * machines
     return MarketHistory(
-        (PoolSeries(source.stem, "GPU", times, count.astype(np.int64) * machines, end=at[-1]),),
+        (gpu_series(source.stem, "GPU", np.array(at), gpus, at[-1]),),
         (
-            (
-                f"{source.name}: at most {max(number)} machines of {machines} GPUs over"
-                f" {at[-1] / 3600:.1f} h"
-            ),
+            f"{source.name}: at most {max(number)} machines of {machines} GPUs over"
+            f" {at[-1] / 3600:.1f} h",
         ),
     )
 

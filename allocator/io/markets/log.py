@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
-from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
+from allocator.io.traces.text import first_line, input_error, raise_if, read_lines
 
 LINE = re.compile(r"\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z)\] (?P<what>.+)")
 CREATED = re.compile(
@@ -40,35 +40,30 @@ Key = tuple[str, str, int]
 
 def recognise(source: Path) -> str:
     """Return "" if the first line is one of such a log, else the reason."""
-    first = LINE.fullmatch(next(iter(read_first_lines(source)), ""))
+    first = LINE.fullmatch(first_line(source))
     mine = first and any(p.fullmatch(first["what"]) for p in (CREATED, ASKED, OTHER))
     return "" if mine else "its first line is no `[time] Created instance ...`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read one pool per zone, type and size of machine. Raises InvalidInput."""
-    faults: list[Fault] = []
     fleet = _Fleet()
-    for number, text in enumerate(
-        content(source).decode("utf-8-sig", "replace").splitlines(), start=1
-    ):
-        if text.strip() and not fleet.note(LINE.fullmatch(text.strip())):
-            faults.append(
-                Fault(str(source), number, f'"{text.strip()[:60]}" is no line of such a log')
-            )
-    raise_if(source, faults)
+    raise_if(
+        source,
+        [
+            Fault(str(source), number, f'"{text[:60]}" is no line of such a log')
+            for number, text in read_lines(source)
+            if not fleet.note(LINE.fullmatch(text))
+        ],
+    )
     changes = fleet.list_changes()
     if not changes:
         raise input_error(source, "has no machine that was seen running")
     series = []
     for (zone, kind, gpus), rows in sorted(changes.items()):
-        rows.sort()
-        times, held = step_function(np.array([t for t, _ in rows]), np.cumsum([n for _, n in rows]))
-        series.append(
-            PoolSeries(
-                f"{zone}-{kind.lower()}x{gpus}", kind, times, held.astype(np.int64), end=fleet.at
-            )
-        )
+        at, change = np.array(sorted(rows)).T
+        pool = f"{zone}-{kind.lower()}x{gpus}"
+        series.append(gpu_series(pool, kind, at, np.cumsum(change), fleet.at))
     told = ", ".join(f"{n} {what}" for what, n in fleet.count.items() if n)
     return MarketHistory(tuple(series), (f"{source.name}: {told}",))
 
@@ -88,34 +83,27 @@ class _Fleet:
 
     def note(self, line: re.Match[str] | None) -> bool:
         """Read a line; return False if it is not a line of such a log."""
-        what = line["what"] if line else ""
-        made = CREATED.fullmatch(what)
-        asked = ASKED.fullmatch(what)
+        if line is None:
+            return False
         try:
-            self.at = (
-                datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()
-                if line
-                else self.at
-            )
+            self.at = datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()
         except ValueError:
             return False
-        if made:
-            self._alive[made["name"]] = (
-                (
-                    made["zone"],
-                    made["type"].split("-")[-1].upper(),
-                    int(made["gpus"]),
-                ),
-                self.at,
-            )
+        what = line["what"]
+        if made := CREATED.fullmatch(what):
+            kind = made["type"].split("-")[-1].upper()
+            self._alive[made["name"]] = (made["zone"], kind, int(made["gpus"])), self.at
             self._seen.discard(made["name"])
             self.count["created"] += 1
-        elif asked and asked["off"]:
-            self._remove_machine(asked["name"])
-        elif asked:
-            self._seen.add(asked["name"])
+        elif asked := ASKED.fullmatch(what):
+            if asked["off"]:
+                self._remove_machine(asked["name"])
+            else:
+                self._seen.add(asked["name"])
+        elif not OTHER.fullmatch(what):
+            return False
         self.count["creations failed"] += "creation failed" in what
-        return bool(made or asked or OTHER.fullmatch(what))
+        return True
 
     def list_changes(self) -> dict[Key, list[tuple[float, int]]]:
         """Return all changes; machines that still run stay available."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from allocator.io.markets.base import PoolSeries
@@ -10,21 +9,24 @@ from allocator.io.markets.base import PoolSeries
 PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
 
 
-def parse_dollars(text: object) -> tuple[float, str]:
-    """Return the number and "", or nan and why the text is not a price.
+def parse_dollars(text: object) -> float:
+    """Return the number of a price.
 
-    The reason shows how to write the number without its currency sign or thousands separator.
+    Raises
+    ------
+    ValueError
+        If it is none. The reason shows how to write the number without its currency sign or
+        thousands separator.
     """
     shown = str(text)[:40].strip()
-    if PLAIN.fullmatch(shown):
-        value = float(shown)
-    else:
+    if not PLAIN.fullmatch(shown):
         bare = re.sub(r"[$€£¥,\s]|USD|EUR", "", shown, flags=re.IGNORECASE)
         hint = f"; write {bare}" if bare != shown and PLAIN.fullmatch(bare) else ""
-        return math.nan, f'"{shown}" is not a plain number of US dollars{hint}'
+        raise ValueError(f'"{shown}" is not a plain number of US dollars{hint}')
+    value = float(shown)
     if not 0 < value < 1e6:
-        return math.nan, f"{value:g} is no price; it must be above 0"
-    return value, ""
+        raise ValueError(f"{value:g} is no price; it must be above 0")
+    return value
 
 
 def check_prices(series: PoolSeries) -> list[str]:

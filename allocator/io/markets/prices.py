@@ -68,11 +68,11 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     faults: list[Fault] = []
     for file in files:
         for n, row in enumerate(_rows(file)):
-            why, key, at, price = _row(row)
-            if why:
-                faults.append(Fault(str(file), None, f"SpotPriceHistory[{n}]: {why}"))
-            else:
-                found.setdefault(key, []).append((at, price))
+            try:
+                key, at_price = _row(row)
+                found.setdefault(key, []).append(at_price)
+            except ValueError as error:
+                faults.append(Fault(str(file), None, f"SpotPriceHistory[{n}]: {error}"))
     raise_if(source, faults)
     if not found:
         raise input_error(source, "has no spot price")
@@ -137,16 +137,17 @@ def _rows(file: Path) -> list[Any]:
     return rows
 
 
-def _row(row: Any) -> tuple[str, tuple[str, str], float, float]:
-    none = ("", "")
+def _row(row: Any) -> tuple[tuple[str, str], tuple[float, float]]:
+    """Return zone and instance type of a record, its time and its price. Raises ValueError."""
     if not isinstance(row, dict) or any(not isinstance(row.get(f), str) for f in FIELDS):
-        return f"must have the texts {', '.join(FIELDS)}", none, 0.0, 0.0
-    price, why = parse_dollars(row["SpotPrice"])
-    if why:
-        return f"SpotPrice {why}", none, 0.0, 0.0
+        raise ValueError(f"must have the texts {', '.join(FIELDS)}")
+    try:
+        price = parse_dollars(row["SpotPrice"])
+    except ValueError as error:
+        raise ValueError(f"SpotPrice {error}") from None
     try:
         when = datetime.fromisoformat(row["Timestamp"].replace("Z", "+00:00"))
     except ValueError:
-        return f'Timestamp "{row["Timestamp"][:40]}" is no date', none, 0.0, 0.0
+        raise ValueError(f'Timestamp "{row["Timestamp"][:40]}" is no date') from None
     at = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-    return "", (row["AvailabilityZone"], row["InstanceType"]), at, price
+    return (row["AvailabilityZone"], row["InstanceType"]), (at, price)

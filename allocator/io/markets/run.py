@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from allocator.domain.findings import did_you_mean
-from allocator.domain.problem import Ints
-from allocator.domain.schema.texts import format_numbers
+from allocator.domain.schema.texts import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
 from allocator.io.formats import first_recognised
@@ -19,6 +19,7 @@ from allocator.io.markets import registry
 from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries
 from allocator.io.markets.money import check_prices
 from allocator.io.plans import write_files
+from allocator.io.tables.csv_table import csv_text
 
 DATED = 1e8  # seconds: a source that begins later has dates
 
@@ -117,24 +118,20 @@ def changes(market: MarketHistory, pools: Sequence[str], names: Mapping[str, str
             raise UsageError(f'the market has no pool "{one}"{did_you_mean(one, there)}')
         if other not in pools:
             raise UsageError(f'the workload has no pool "{other}"{did_you_mean(other, pools)}')
-    rows = [
-        (t, pools.index(other), int(g), np.nan)
-        for one, other in names.items()
-        for t, g in zip(there[one].gpus_at.tolist(), there[one].gpus.tolist(), strict=True)
-    ]
-    rows += [
-        (t, pools.index(other), -1, p)
-        for one, other in names.items()
-        for t, p in zip(there[one].price_at.tolist(), there[one].price.tolist(), strict=True)
-    ]
-    rows.sort(key=lambda row: (row[0], row[1], row[2]))
-    at, pool, gpus, price = (np.array(c) for c in zip(*rows, strict=True))
-    return Changes(
-        at.astype(np.float64),
-        pool.astype(np.int64),
-        gpus.astype(np.int64),
-        price.astype(np.float64),
-    )
+    parts = []
+    for one, other in names.items():
+        s, pool = there[one], pools.index(other)
+        sizes, prices = len(s.gpus), len(s.price)
+        parts.append(
+            Changes(
+                np.concatenate([s.gpus_at, s.price_at]),
+                np.full(sizes + prices, pool),
+                np.concatenate([s.gpus, np.full(prices, -1)]),
+                np.concatenate([np.full(sizes, np.nan), s.price]),
+            )
+        )
+    whole = reduce(Changes.append, parts)
+    return whole.select(np.lexsort((whole.gpus, whole.pool, whole.at_s)))
 
 
 def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) -> Workload:
@@ -146,74 +143,53 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     problem = workload.problem
     pools = workload.problem.pools
     new = changes(market, pools.pool, names)
-    at = new.at_s + problem.now_s
+    new = replace(new, at_s=new.at_s + problem.now_s)
     gpus = pools.gpus.copy()
     price = pools.price_per_gpu_hour.copy()
-    first = at <= problem.now_s
-    for i in np.flatnonzero(first).tolist():
-        p = int(new.pool[i])
-        gpus[p] = new.gpus[i] if new.gpus[i] >= 0 else gpus[p]
-        price[p] = new.price_per_gpu_hour[i] if new.price_per_gpu_hour[i] >= 0 else price[p]
+    first = new.at_s <= problem.now_s
+    sized, priced = first & (new.gpus >= 0), first & (new.price_per_gpu_hour >= 0)
+    gpus[new.pool[sized]] = new.gpus[sized]
+    price[new.pool[priced]] = new.price_per_gpu_hour[priced]
     old = workload.changes
-    touched = {(int(p), bool(g >= 0)) for p, g in zip(new.pool, new.gpus, strict=True)}
-    stays = np.array(
-        [(int(p), bool(g >= 0)) not in touched for p, g in zip(old.pool, old.gpus, strict=True)],
-        dtype=bool,
-    )
-    both = [
-        np.concatenate([a[stays], b[~first]])
-        for a, b in (
-            (old.at_s, at),
-            (old.pool, new.pool),
-            (old.gpus, new.gpus),
-            (old.price_per_gpu_hour, new.price_per_gpu_hour),
-        )
-    ]
-    order: Ints = np.argsort(both[0], kind="stable")
-    merged = Changes(*(part[order] for part in both))
+    touched = {*zip(new.pool.tolist(), (new.gpus >= 0).tolist(), strict=True)}
+    kinds = zip(old.pool.tolist(), (old.gpus >= 0).tolist(), strict=True)
+    stays = np.array([kind not in touched for kind in kinds], dtype=bool)
+    both = old.select(stays).append(new.select(~first))
     return Workload(
-        replace(problem, pools=replace(pools, gpus=gpus, price_per_gpu_hour=price)), merged
+        replace(problem, pools=replace(pools, gpus=gpus, price_per_gpu_hour=price)),
+        both.select(np.argsort(both.at_s, kind="stable")),
     )
 
 
 def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
     """Write pools.csv, and capacity.csv and prices.csv if they have steps; return the folder."""
-    files = {
-        "pools.csv": _csv(
-            ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region"),
-            [
-                (
-                    s.pool,
-                    s.gpu_type,
-                    str(int(s.gpus[0]) if len(s.gpus) else 0),
-                    "spot",
-                    format_numbers(s.price[:1])[0] if len(s.price) else "",
-                    s.pool,
-                )
-                for s in market.series
-            ],
+    columns = ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region")
+    pools = [
+        (
+            s.pool,
+            s.gpu_type,
+            sum(s.gpus[:1]),
+            "spot",
+            text_of(s.price[0]) if len(s.price) else "",
+            s.pool,
         )
-    }
-    gpus = [
-        (t, s.pool, str(g))
         for s in market.series
-        for t, g in zip(format_numbers(s.gpus_at[1:]), s.gpus[1:].tolist(), strict=True)
     ]
-    price = [
-        (t, s.pool, p)
-        for s in market.series
-        for t, p in zip(format_numbers(s.price_at[1:]), format_numbers(s.price[1:]), strict=True)
-    ]
-    if gpus:
-        files["capacity.csv"] = _csv(
-            ("at_s", "pool", "gpus"), sorted(gpus, key=lambda r: (float(r[0]), r[1]))
+    files = {"pools.csv": csv_text(columns, pools)}
+    for file, column, at in (
+        ("capacity.csv", "gpus", "gpus_at"),
+        ("prices.csv", "price_per_gpu_hour", "price_at"),
+    ):
+        values = column.removesuffix("_per_gpu_hour")
+        rows = sorted(
+            (t, s.pool, value)
+            for s in market.series
+            for t, value in zip(getattr(s, at)[1:], getattr(s, values)[1:], strict=True)
         )
-    if price:
-        files["prices.csv"] = _csv(
-            ("at_s", "pool", "price_per_gpu_hour"), sorted(price, key=lambda r: (float(r[0]), r[1]))
-        )
+        if rows:
+            files[file] = csv_text(("at_s", "pool", column), [map(text_of, row) for row in rows])
     path = Path(folder)
-    write_files(path, {name: text.encode() for name, text in files.items()})
+    write_files(path, files)
     return path
 
 
@@ -241,7 +217,3 @@ def _steps_in_window(
     first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
     last = int(np.searchsorted(at, end, side="left"))
     return np.maximum(0.0, at[first:last] - begin), value[first:last].astype(np.float64)
-
-
-def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join([",".join(header), *(",".join(row) for row in rows)]) + "\n"

@@ -12,107 +12,62 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from allocator.domain.schema.texts import format_numbers
+from allocator.domain.schema.texts import format_numbers, text_of
 from allocator.io.model_files.model_names import column_names, row_names
-from formulations.model.linear import Floats, Ints, LinearModel
+from formulations.model.linear import Floats, LinearModel
 
 PER_LINE = 4  # terms
-CHUNK = 100_000  # terms formatted at a time
+ABOUT = "One round of the allocator. x_JOB_POOL_GPUS = 1: the job gets that many GPUs of that pool."
 
 
 def lp_text(model: LinearModel) -> Iterator[str]:
     """Yield the file piece by piece."""
     columns = column_names(model) or ["none"]
-    yield (
-        "\\ One round of the allocator. x_JOB_POOL_GPUS = 1: the job gets that many GPUs of that"
-        " pool.\n"
-    )
-    yield "Maximize\n value:"
-    for a in range(0, model.n, CHUNK):
-        yield "".join(
-            _terms(
-                columns[a : a + CHUNK],
-                model.value[a : a + CHUNK],
-                np.arange(len(model.value[a : a + CHUNK])),
-            )
-        )
-    yield "\nSubject To\n" if model.n else " 0 none\nSubject To\n"
-    yield from _rows(model, columns)
+    nothing = f" 0 {columns[0]}"  # in place of no terms
+    yield f"\\ {ABOUT}\nMaximize\n value:"
+    yield _terms(model.value, columns) or nothing
+    yield "\nSubject To\n"
+    start, column, coef = model.by_row()
+    sides = zip(model.lower.tolist(), model.upper.tolist(), strict=True)
+    for r, (name, (low, up)) in enumerate(zip(row_names(model), sides, strict=True)):
+        z = slice(start[r], start[r + 1])
+        yield _row(name, _terms(coef[z], [columns[c] for c in column[z]]) or nothing, low, up)
     yield "Bounds\n"
-    yield from _bounds(model, columns)
+    binary = model.integer & (model.col_lower == 0) & (model.col_upper == 1)
+    bounds = zip(columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=False)
+    yield from (_bounds(name, low, up) for i, (name, low, up) in enumerate(bounds) if not binary[i])
     if not model.n:
         yield " none = 0\n"
-    binary = model.integer & (model.col_lower == 0) & (model.col_upper == 1)
     for title, which in (("Binary", binary), ("General", model.integer & ~binary)):
         if which.any():
-            yield f"{title}\n" + "".join(f" {columns[c]}\n" for c in np.flatnonzero(which).tolist())
+            yield f"{title}\n" + "".join(f" {columns[c]}\n" for c in np.flatnonzero(which))
     yield "End\n"
 
 
-def _rows(model: LinearModel, columns: list[str]) -> Iterator[str]:
-    start, column, coef = model.by_row()
-    names = row_names(model)
-    first = 0
-    while first < model.m:
-        # so many rows that they make up about one chunk of terms
-        stop = max(first + 1, int(np.searchsorted(start, start[first] + CHUNK, side="right")) - 1)
-        z = slice(int(start[first]), int(start[stop]))
-        place = np.arange(z.start, z.stop) - np.repeat(
-            start[first:stop], np.diff(start[first : stop + 1])
-        )
-        terms = _terms([columns[c] for c in column[z].tolist()], coef[z], place)
-        at = (start[first : stop + 1] - z.start).tolist()
-        yield "".join(
-            _row(
-                names[r],
-                terms[at[r - first] : at[r - first + 1]] or [f" 0 {columns[0]}"],
-                float(model.lower[r]),
-                float(model.upper[r]),
-            )
-            for r in range(first, stop)
-        )
-        first = stop
-
-
-def _row(name: str, terms: list[str], lower: float, upper: float) -> str:
-    if lower == upper:
-        return f" {name}:{''.join(terms)} = {_side(upper)}\n"
-    text = ""
-    if np.isfinite(lower):
-        text = f" {name}{'.low' if np.isfinite(upper) else ''}:{''.join(terms)} >= {_side(lower)}\n"
-    return text + (f" {name}:{''.join(terms)} <= {_side(upper)}\n" if np.isfinite(upper) else "")
-
-
-def _side(x: float) -> str:
-    return format_numbers(np.array([x]))[0]
-
-
-def _terms(names: Sequence[str], coef: Floats, place: Ints) -> list[str]:
-    """Return the terms with their signs, with a new line after every PER_LINE terms of a row."""
-    return [
-        f" {'-' if t[0] == '-' else '+'} {t.lstrip('-')} {name}{line}"
-        for name, t, line in zip(
-            names,
-            format_numbers(coef),
-            np.where(place % PER_LINE == PER_LINE - 1, "\n ", "").tolist(),
-            strict=True,
-        )
+def _terms(numbers: Floats, names: Sequence[str]) -> str:
+    """Return terms with their signs, with a new line after every PER_LINE of them."""
+    terms = [
+        f" {'-' if text[0] == '-' else '+'} {text.lstrip('-')} {name}"
+        for text, name in zip(format_numbers(numbers), names, strict=False)
     ]
+    return "".join(f"{t}\n " if i % PER_LINE == 0 else t for i, t in enumerate(terms, start=1))
 
 
-def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
-    low = model.col_lower
-    up = model.col_upper
-    usual = ((low == 0) & np.isposinf(up)) | (model.integer & (low == 0) & (up == 1))
-    for c in np.flatnonzero(~usual).tolist():
-        a = float(low[c])
-        b = float(up[c])
-        if np.isneginf(a) and np.isposinf(b):
-            yield f" {columns[c]} free\n"
-        elif a == b:
-            yield f" {columns[c]} = {_side(a)}\n"
-        else:
-            yield (
-                f" {'-inf' if np.isneginf(a) else _side(a)} <= {columns[c]}"
-                f"{'' if np.isposinf(b) else f' <= {_side(b)}'}\n"
-            )
+def _row(name: str, terms: str, low: float, up: float) -> str:
+    if low == up:
+        return f" {name}:{terms} = {text_of(up)}\n"
+    text = ""
+    if np.isfinite(low):
+        text = f" {name}{'.low' if np.isfinite(up) else ''}:{terms} >= {text_of(low)}\n"
+    return text + (f" {name}:{terms} <= {text_of(up)}\n" if np.isfinite(up) else "")
+
+
+def _bounds(name: str, low: float, up: float) -> str:
+    """Return the bounds of one column, "" for those that all readers suppose."""
+    if (low, up) == (0, np.inf):
+        return ""
+    if (low, up) == (-np.inf, np.inf):
+        return f" {name} free\n"
+    if low == up:
+        return f" {name} = {text_of(low)}\n"
+    return f" {text_of(low)} <= {name}{'' if up == np.inf else f' <= {text_of(up)}'}\n"

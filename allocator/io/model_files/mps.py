@@ -3,21 +3,21 @@
 The objective is the row `value`, which the section OBJSENSE says to maximise. A row with two
 different finite bounds is an L row with a range. Rows without bounds have no effect and are left
 out. The objective names every column, also those with coefficient 0, so that the order of the
-columns is kept. Bounds are written wherever the defaults of readers differ.
+columns is kept. Bounds are written wherever the defaults of readers differ. (HiGHS 1.15 writes
+numbers with 15 digits, and an empty column that is not integer as an integer one.)
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from allocator.domain.schema.texts import format_numbers
 from allocator.io.model_files.model_names import column_names, row_names
-from formulations.model.linear import Bools, LinearModel
+from formulations.model.linear import Bools, Floats, LinearModel
 
-CHUNK = 50_000  # columns formatted at a time: a bounded amount of text in memory
+MARKS = {True: " MARKER 'MARKER' 'INTORG'\n", False: " MARKER 'MARKER' 'INTEND'\n"}
 
 
 def mps_text(model: LinearModel) -> Iterator[str]:
@@ -28,100 +28,68 @@ def mps_text(model: LinearModel) -> Iterator[str]:
     ValueError
         If a row has a lower bound above its upper one.
     """
-    if (model.lower > model.upper).any():
-        raise ValueError(
-            f"{model.row_name(int(np.argmax(model.lower > model.upper)))}: lower bound above upper"
-            " bound"
-        )
+    if (crossed := model.lower > model.upper).any():
+        row = model.row_name(int(np.argmax(crossed)))
+        raise ValueError(f"{row}: lower bound above upper bound")
     rows = row_names(model)
     columns = column_names(model)
-    low = np.isfinite(model.lower)
-    up = np.isfinite(model.upper)
-    equal = low & up & (model.lower == model.upper)
-    ranged = low & up & ~equal
-    kind = np.where(equal, "E", np.where(up, "L", np.where(low, "G", "")))
+    low, up = np.isfinite(model.lower), np.isfinite(model.upper)
+    equal = model.lower == model.upper
+    kind = np.where(equal, "E", np.where(up, "L", np.where(low, "G", ""))).tolist()
     yield "NAME allocation\nOBJSENSE\n    MAX\nROWS\n N value\n"
-    yield "".join(f" {k} {name}\n" for k, name in zip(kind.tolist(), rows, strict=True) if k)
+    yield from (f" {k} {name}\n" for k, name in zip(kind, rows, strict=True) if k)
     yield "COLUMNS\n"
-    yield from _columns(model, rows, columns, low | up)
-    yield "RHS\n"
-    side = np.where(up, model.upper, model.lower)
-    some = np.flatnonzero((low | up) & (side != 0))
-    yield "".join(
-        f" RHS {rows[r]} {b}\n"
-        for r, b in zip(some.tolist(), format_numbers(side[some]), strict=True)
+    yield from _columns(
+        model, columns, [name if k else "" for k, name in zip(kind, rows, strict=True)]
     )
-    if ranged.any():
-        some = np.flatnonzero(ranged)
-        width = format_numbers(model.upper[some] - model.lower[some])
-        yield "RANGES\n" + "".join(
-            f" RNG {rows[r]} {b}\n" for r, b in zip(some.tolist(), width, strict=True)
-        )
+    side = np.where(up, model.upper, model.lower)
+    yield "RHS\n"
+    yield from _sides("RHS", rows, (low | up) & (side != 0), side)
+    if (ranged := low & up & ~equal).any():
+        yield "RANGES\n"
+        with np.errstate(invalid="ignore"):
+            yield from _sides("RNG", rows, ranged, model.upper - model.lower)
     yield "BOUNDS\n"
-    yield from _bounds(model, columns)
+    bounds = zip(columns, model.integer, model.col_lower, model.col_upper, strict=True)
+    yield from (_bound(name, bool(i), float(a), float(b)) for name, i, a, b in bounds)
     yield "ENDATA\n"
 
 
-def _columns(model: LinearModel, rows: list[str], columns: list[str], kept: Bools) -> Iterator[str]:
-    marks = {True: "INTORG", False: "INTEND"}
-    now = False
-    edges = [0, *(np.flatnonzero(np.diff(model.integer)) + 1).tolist(), model.n]
-    for first, stop in itertools.pairwise(edges):
-        for a in range(first, stop, CHUNK):
-            b = min(a + CHUNK, stop)
-            if bool(model.integer[a]) != now:
-                now = not now
-                yield f" MARKER 'MARKER' '{marks[now]}'\n"
-            z = slice(int(model.start[a]), int(model.start[b]))
-            lines = [
-                f" {columns[c]} value {v}\n"
-                for c, v in enumerate(format_numbers(model.value[a:b]), a)
-            ]
-            entry = [
-                f" {columns[c]} {rows[r]} {t}\n" if k else ""
-                for c, r, t, k in zip(
-                    model.entry_column[z].tolist(),
-                    model.index[z].tolist(),
-                    format_numbers(model.coef[z]),
-                    kept[model.index[z]].tolist(),
-                    strict=True,
-                )
-            ]
-            at = (model.start[a : b + 1] - model.start[a]).tolist()
-            yield "".join(
-                x for i, line in enumerate(lines) for x in (line, *entry[at[i] : at[i + 1]])
-            )
-    if now:
-        yield " MARKER 'MARKER' 'INTEND'\n"
+def _columns(model: LinearModel, columns: list[str], rows: list[str]) -> Iterator[str]:
+    """Yield the entries of each column; rows without a name are left out."""
+    value, coef = format_numbers(model.value), format_numbers(model.coef)
+    start, index = model.start.tolist(), model.index.tolist()
+    is_marked = False
+    for c, (name, is_integer) in enumerate(zip(columns, model.integer.tolist(), strict=True)):
+        if is_integer != is_marked:
+            is_marked = is_integer
+            yield MARKS[is_marked]
+        entries = range(start[c], start[c + 1])
+        yield f" {name} value {value[c]}\n"
+        yield from (f" {name} {rows[index[z]]} {coef[z]}\n" for z in entries if rows[index[z]])
+    if is_marked:
+        yield MARKS[False]
 
 
-def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
-    low = model.col_lower
-    up = model.col_upper
-    binary = model.integer & (low == 0) & (up == 1)
-    usual = ~model.integer & (low == 0) & np.isposinf(up)
-    for a in range(0, model.n, CHUNK):
-        some = np.flatnonzero(~usual[a : a + CHUNK]) + a
-        yield "".join(
-            f" BV BND {columns[c]}\n" if b else _bound(columns[c], x, y)
-            for c, b, x, y in zip(
-                some.tolist(),
-                binary[some].tolist(),
-                low[some].tolist(),
-                up[some].tolist(),
-                strict=True,
-            )
-        )
+def _sides(section: str, rows: list[str], some: Bools, numbers: Floats) -> Iterator[str]:
+    """Yield the numbers of some rows."""
+    texts = format_numbers(numbers[some])
+    for r, text in zip(np.flatnonzero(some).tolist(), texts, strict=True):
+        yield f" {section} {rows[r]} {text}\n"
 
 
-def _bound(name: str, low: float, up: float) -> str:
-    """Return the bounds of one column.
+def _bound(name: str, is_integer: bool, low: float, up: float) -> str:
+    """Return the bounds of one column, "" if all readers suppose them.
 
     Lower bounds come first, because a negative upper bound would change them.
     """
+    if (low, up) == (0, np.inf) and not is_integer:
+        return ""
+    if (low, up) == (0, 1) and is_integer:
+        return f" BV BND {name}\n"
     if low == up:
         return f" FX BND {name} {low!r}\n"
-    if np.isneginf(low) and np.isposinf(up):
+    if (low, up) == (-np.inf, np.inf):
         return f" FR BND {name}\n"
     lower = f" MI BND {name}\n" if np.isneginf(low) else f" LO BND {name} {low!r}\n"
     return lower + (f" PL BND {name}\n" if np.isposinf(up) else f" UP BND {name} {up!r}\n")

@@ -1,6 +1,6 @@
 """Readers of published job traces; each turns one format into a workload (docs/traces.md).
 
-To add a format, write a module with three functions, and add one line to `registry.FORMATS`:
+To add a format, write a module with two functions, and add one line to `registry.FORMATS`:
 
     recognise(source: Path) -> str
         Return "" if the source has this format, and the reason if not. It reads only the beginning
@@ -9,11 +9,8 @@ To add a format, write a module with three functions, and add one line to `regis
     read(source: Path, options: TraceOptions) -> Trace
         Return the jobs of the trace as columns. Rows that are dropped are counted by reason.
 
-    workload(trace: Trace, options: TraceOptions) -> WorkloadText
-        Return the files of the workload, after the jobs were selected.
-
-Between `read` and `workload`, `run.import_trace` cuts the window, truncates long jobs, and thins or
-clones the jobs to the load that was asked for. It does so for every format alike. Most formats use
-`assemble.workload` as their third function. tests/io/test_traces_seam.py runs every registered
-format through the same checks on a sample of a few lines.
+Then `run.import_trace` cuts the window, truncates long jobs, thins or clones the jobs to the load
+that was asked for, and makes the files of the workload, for every format alike.
+tests/io/test_traces_seam.py runs every registered format through the same checks on a sample of a
+few lines.
 """

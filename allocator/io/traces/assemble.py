@@ -5,13 +5,14 @@ The files are workload.csv, pools.csv, rates.csv and config.toml.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.texts import format_numbers
+from allocator.domain.schema.texts import Cells as Values, has_values, texts_of
 from allocator.domain.size_rule import sizes_by_rule
 from allocator.errors import UsageError
 from allocator.io.traces import curves
@@ -24,6 +25,7 @@ from allocator.io.traces.base import (
     TraceOptions,
     TracePool,
     WorkloadText,
+    map_distinct,
 )
 from allocator.io.traces.selection import largest_pool, measured_range
 
@@ -31,10 +33,9 @@ from allocator.io.traces.selection import largest_pool, measured_range
 def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
     """Return the files of the workload, with the jobs in order of submission.
 
-    Most formats use this as their third function. `min_gpus` is 1, or the
-    requested size if sizes are rigid. `max_gpus` is max_factor times
-    the requested size, at most `most_gpus`, and at least the requested size. It is also at most
-    what the largest allowed pool and the measured speeds hold. With `rigid`, `requested_gpus` is
+    `min_gpus` is 1, or the requested size if sizes are rigid. `max_gpus` is max_factor times the
+    requested size, at most `most_gpus`, and at least the requested size. It is also at most what
+    the largest allowed pool and the measured speeds hold. With `rigid`, `requested_gpus` is
     the only size; so it is for a trace without speeds, unless `max_factor` is given. What is
     assumed of such a trace is in the config. If the size rule (docs/reference/rules.md, R6) does
     not offer the requested size of a job, that size is added to the `sizes` of the job, unless
@@ -91,9 +92,7 @@ def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool
             f" ({', '.join(map(str, per_node))})"
         )
     return tuple(
-        TracePool(p.pool, p.gpu_type, int(n) * p.gpus_per_node, p.gpus_per_node, p.speed)
-        for p, n in zip(pools, nodes, strict=True)
-        if n
+        replace(p, gpus=int(n) * p.gpus_per_node) for p, n in zip(pools, nodes, strict=True) if n
     )
 
 
@@ -122,15 +121,15 @@ def seconds_at_request(
     if none was. Speeds between measured sizes are interpolated linearly. Of several rows of one
     size the fastest counts.
     """
-    held: dict[str, int] = {}
+    held: Counter[str] = Counter()
     for p in pools:
-        held[p.gpu_type] = held.get(p.gpu_type, 0) + p.gpus
+        held[p.gpu_type] += p.gpus
     best: dict[tuple[str, str], dict[int, float]] = {}
     rate = speeds.work_per_s * speeds.efficiency
     for m, t, k, r in zip(
         speeds.model, speeds.gpu_type, speeds.gpus.tolist(), rate.tolist(), strict=True
     ):
-        if t in held and r > 0:
+        if r > 0:
             sizes = best.setdefault((m, t), {})
             sizes[k] = max(r, sizes.get(k, 0.0))
 
@@ -138,16 +137,13 @@ def seconds_at_request(
         total = 0.0
         weight = 0
         for t, n in held.items():
-            sizes = best.get((m, t))
-            if sizes and min(sizes) <= k <= max(sizes):
-                known = sorted(sizes)
-                total += n / float(np.interp(k, known, [sizes[s] for s in known]))
+            known = sorted(best.get((m, t), {}).items())
+            if known and known[0][0] <= k <= known[-1][0]:
+                total += n / float(np.interp(k, *zip(*known, strict=True)))
                 weight += n
         return total / weight if weight else np.nan
 
-    keys = list(zip(model, gpus.tolist(), strict=True))
-    known = {key: per_work(*key) for key in set(keys)}
-    return work * np.array([known[key] for key in keys], dtype=np.float64)
+    return work * np.array(map_distinct(per_work, model, gpus.tolist()), dtype=np.float64)
 
 
 def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
@@ -196,47 +192,40 @@ def _work(trace: Trace, jobs: TraceJobs) -> Floats:
     """
     if trace.speeds is not None:
         return jobs.work
-    speed = {}
-    for types, k in set(zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)):
-        allowed = set(types.split("|")) if types else None
-        speed[types, k] = min(
-            p.speed
-            for p in trace.pools
-            if p.gpus >= k and (allowed is None or p.gpu_type in allowed)
-        )
-    slowest = np.array([speed[key] for key in zip(jobs.gpu_types, jobs.gpus.tolist(), strict=True)])
-    work: Floats = jobs.duration_s * (curves.rate(curves.overhead(jobs.model), jobs.gpus) * slowest)
+
+    def slowest(types: str, k: int) -> float:
+        return min(p.speed for p in trace.pools_for(types) if p.gpus >= k)
+
+    speed = np.array(map_distinct(slowest, jobs.gpu_types, jobs.gpus.tolist()))
+    work: Floats = jobs.duration_s * (curves.rate(curves.overhead(jobs.model), jobs.gpus) * speed)
     return work
 
 
 def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> Cells:
-    cells: dict[str, Sequence[str]] = {
-        "job_id": jobs.job_id,
-        "submitted_s": format_numbers(jobs.submitted_s),
-        "model": jobs.model,
-        "total_work": format_numbers(_work(trace, jobs)),
-        "requested_gpus": _integer_texts(jobs.gpus),
-        "min_gpus": _integer_texts(jobs.gpus if options.rigid else np.ones_like(jobs.gpus)),
-        "max_gpus": _integer_texts(most),
-        "sizes": _sizes(trace.pools, jobs.gpus, most, options),
-    }
-    optional = {
-        "tenant": jobs.tenant,
-        "gpu_types": jobs.gpu_types,
-        "restart_s": _known_numbers(jobs.restart_s),
-        "weight": ["" if t == "1" else t for t in format_numbers(jobs.weight)],
-        "recorded_start_s": _known_numbers(jobs.recorded_start_s),
-        "recorded_end_s": _known_numbers(jobs.recorded_end_s),
-        "recorded_limit_s": _known_numbers(jobs.recorded_limit_s),
-    }
-    return {
-        **{k: v for k, v in cells.items() if any(v)},
-        **{k: v for k, v in optional.items() if any(v)},
-    }
+    return _cells(
+        {
+            "job_id": jobs.job_id,
+            "submitted_s": jobs.submitted_s,
+            "model": jobs.model,
+            "total_work": _work(trace, jobs),
+            "requested_gpus": jobs.gpus,
+            "min_gpus": jobs.gpus if options.rigid else np.ones_like(jobs.gpus),
+            "max_gpus": most,
+            "sizes": _sizes(trace.pools, jobs.gpus, most, options),
+            "tenant": jobs.tenant,
+            "gpu_types": jobs.gpu_types,
+            "restart_s": jobs.restart_s,
+            "weight": np.where(jobs.weight == 1, np.nan, jobs.weight),
+            "recorded_start_s": jobs.recorded_start_s,
+            "recorded_end_s": jobs.recorded_end_s,
+            "recorded_limit_s": jobs.recorded_limit_s,
+        }
+    )
 
 
-def _known_numbers(values: Floats) -> list[str]:
-    return ["" if text == "nan" else text for text in format_numbers(values)]
+def _cells(columns: Mapping[str, Values]) -> Cells:
+    """Return the columns that have values as texts."""
+    return {name: list(texts_of(v)) for name, v in columns.items() if has_values(v)}
 
 
 def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOptions) -> list[str]:
@@ -255,46 +244,31 @@ def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOp
             return ""
         return "|".join(map(str, sorted(rule_sizes(pools, top) | {k})))
 
-    pairs = list(zip(asked.tolist(), most.tolist(), strict=True))
-    known = {pair: listed(*pair) for pair in set(pairs)}
-    return [known[pair] for pair in pairs]
+    return map_distinct(listed, asked.tolist(), most.tolist())
 
 
 def _pools(pools: Sequence[TracePool]) -> Cells:
-    return {
-        "pool": [p.pool for p in pools],
-        "gpu_type": [p.gpu_type for p in pools],
-        "gpus": [str(p.gpus) for p in pools],
-        "gpus_per_node": [str(p.gpus_per_node) for p in pools],
-    }
+    names = ("pool", "gpu_type", "gpus", "gpus_per_node")
+    return _cells({name: [getattr(pool, name) for pool in pools] for name in names})
 
 
 def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]) -> Cells:
     """Return the rows of the models in use, for GPU types that a pool has."""
     types = {p.gpu_type for p in pools}
-    use = [
-        i
-        for i, (m, t) in enumerate(zip(speeds.model, speeds.gpu_type, strict=True))
-        if m in models and t in types
-    ]
+    pairs = enumerate(zip(speeds.model, speeds.gpu_type, strict=True))
+    use = [i for i, (m, t) in pairs if m in models and t in types]
 
-    def whole(values: Ints) -> list[str]:
-        return [str(v) if v else "" for v in values[use].tolist()]
+    def known(values: Floats | Ints, usual: int) -> Floats:
+        return np.where(values[use] == usual, np.nan, values[use])
 
-    cells: dict[str, Sequence[str]] = {
-        "model": [speeds.model[i] for i in use],
-        "gpu_type": [speeds.gpu_type[i] for i in use],
-        "gpus": _integer_texts(speeds.gpus[use]),
-        "work_per_s": format_numbers(speeds.work_per_s[use]),
-    }
-    optional = {
-        "efficiency": ["" if t == "1" else t for t in format_numbers(speeds.efficiency[use])],
-        "batch_size": whole(speeds.batch_size),
-        "accumulation": whole(speeds.accumulation),
-    }
-    return {**cells, **{k: v for k, v in optional.items() if any(v)}}
-
-
-def _integer_texts(values: Ints) -> list[str]:
-    known = {v: str(v) for v in np.unique(values).tolist()}
-    return [known[v] for v in values.tolist()]
+    return _cells(
+        {
+            "model": [speeds.model[i] for i in use],
+            "gpu_type": [speeds.gpu_type[i] for i in use],
+            "gpus": speeds.gpus[use],
+            "work_per_s": speeds.work_per_s[use],
+            "efficiency": known(speeds.efficiency, 1),
+            "batch_size": known(speeds.batch_size, 0),
+            "accumulation": known(speeds.accumulation, 0),
+        }
+    )

@@ -7,14 +7,14 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Bools, Floats, Ints
 
 Cells = Mapping[str, Sequence[str]]  # column -> text of every row
 # overhead of each further GPU, evenly spaced on a log scale (see curves.py)
@@ -108,13 +108,22 @@ class TraceJobs:
         """Return the jobs of these rows, in this order; a row may occur twice."""
         index = rows.tolist()
 
-        def some(value: object) -> object:
+        def some(value: Any) -> Any:
             if isinstance(value, np.ndarray):
                 return value[rows]
-            return tuple(value[i] for i in index)  # type: ignore[index]
+            return tuple(value[i] for i in index)
 
-        chosen: dict[str, Any] = {f.name: some(getattr(self, f.name)) for f in fields(self)}
-        return replace(self, **chosen)
+        return TraceJobs(**{name: some(value) for name, value in vars(self).items()})
+
+    def shift(self, seconds: float) -> TraceJobs:
+        """Return the jobs with all times so much later."""
+        times = ("submitted_s", "recorded_start_s", "recorded_end_s")
+        return replace(self, **{name: getattr(self, name) + seconds for name in times})
+
+    def begin_at_first(self) -> tuple[TraceJobs, float]:
+        """Return the jobs on a clock that begins with the first submission, and that time."""
+        origin = float(self.submitted_s.min()) if len(self) else 0.0
+        return self.shift(-origin), origin
 
 
 def trace_jobs(
@@ -122,7 +131,7 @@ def trace_jobs(
     submitted_s: Floats,
     duration_s: Floats,
     gpus: Ints,
-    model: Sequence[str],
+    model: Sequence[str] | None = None,
     *,
     tenant: Sequence[str] | None = None,
     gpu_types: Sequence[str] | None = None,
@@ -137,6 +146,7 @@ def trace_jobs(
     `recorded` has the start and the end of each job, which count where they are in order.
     """
     n = len(job_id)
+    texts = [("",) * n if given is None else tuple(given) for given in (model, tenant, gpu_types)]
     unknown = np.full(n, np.nan)
     start, end = recorded or (unknown, unknown)
     start = np.where((submitted_s <= start) & ~(end < start), start, np.nan)
@@ -145,9 +155,9 @@ def trace_jobs(
         submitted_s.astype(np.float64),
         duration_s.astype(np.float64),
         gpus.astype(np.int64),
-        tuple(model),
-        tuple(tenant) if tenant is not None else ("",) * n,
-        tuple(gpu_types) if gpu_types is not None else ("",) * n,
+        texts[0],
+        texts[1],
+        texts[2],
         unknown if work is None else work,
         unknown if restart_s is None else restart_s,
         np.ones(n) if weight is None else weight,
@@ -155,6 +165,23 @@ def trace_jobs(
         np.where(np.isnan(start), np.nan, end),
         unknown if limit_s is None else limit_s,
     )
+
+
+def map_distinct(function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    """Return a function of the values of each row, which is called once for equal rows."""
+    rows = list(zip(*columns, strict=True))
+    known = {row: function(*row) for row in set(rows)}
+    return [known[row] for row in rows]
+
+
+def sort_out(reasons: Mapping[str, Bools]) -> tuple[dict[str, int], Ints]:
+    """Return how many rows are left out for each reason, the first that holds, and the others."""
+    left = np.zeros(len(next(iter(reasons.values()))), dtype=bool)
+    dropped = {}
+    for reason, holds in reasons.items():
+        dropped[reason] = int((holds & ~left).sum())
+        left |= holds
+    return dropped, np.flatnonzero(~left)
 
 
 @dataclass(frozen=True)
@@ -186,6 +213,14 @@ class MeasuredSpeeds:
     efficiency: Floats
     batch_size: Ints
     accumulation: Ints
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> MeasuredSpeeds:
+        """Return rows; of an efficiency and settings of the batch there may be none."""
+        usual = (1.0, 0, 0)
+        whole = [(*row, *usual[len(row) - 4 :]) for row in rows]
+        model, gpu_type, *numbers = zip(*whole, strict=True)
+        return cls(model, gpu_type, *map(np.array, numbers))
 
 
 @dataclass(frozen=True)
@@ -223,6 +258,11 @@ class Trace:
         """Return the GPUs of the whole cluster."""
         return sum(p.gpus for p in self.pools)
 
+    def pools_for(self, types: str) -> list[TracePool]:
+        """Return the pools that jobs of these GPU types may use."""
+        allowed = types.split("|")
+        return [p for p in self.pools if not types or p.gpu_type in allowed]
+
 
 @dataclass(frozen=True)
 class WorkloadText:
@@ -237,4 +277,3 @@ class TraceFormat(Protocol):
 
     recognise: Callable[[Path], str]
     read: Callable[[Path, TraceOptions], Trace]
-    workload: Callable[[Trace, TraceOptions], WorkloadText]

@@ -21,7 +21,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 from allocator.errors import UsageError
-from allocator.io.traces.base import MeasuredSpeeds, TraceOptions, TracePool
+from allocator.io.traces.base import MeasuredSpeeds, TraceOptions, TracePool, map_distinct
 
 PREFIX = "overhead-"
 
@@ -53,8 +53,8 @@ def name(c: float) -> str:
 
 def overhead(models: Sequence[str]) -> Floats:
     """Return c of each model name, shape (n,)."""
-    value = {m: float(m.rpartition(PREFIX)[2]) for m in set(models)}
-    return np.array([value[m] for m in models], dtype=np.float64)
+    values = map_distinct(lambda m: float(m.rpartition(PREFIX)[2]), models)
+    return np.array(values, dtype=np.float64)
 
 
 def rate(c: Floats, k: Ints) -> Floats:
@@ -75,18 +75,9 @@ def speeds(models: Sequence[str], pools: Sequence[TracePool], sizes: Ints) -> Me
         for k in sizes
         if k <= most[t]
     ]
-    model, gpu_type, gpus, factor = zip(*rows, strict=True)
-    k = np.array(gpus, dtype=np.int64)
-    none = np.zeros(len(rows), dtype=np.int64)
-    return MeasuredSpeeds(
-        model,
-        gpu_type,
-        k,
-        rate(overhead(model), k) * np.array(factor),
-        np.ones(len(rows)),
-        none,
-        none,
-    )
+    gpus = np.array([k for _, _, k, _ in rows])
+    rates = rate(overhead([m for m, _, _, _ in rows]), gpus).tolist()
+    return MeasuredSpeeds.of((m, t, k, r * s) for (m, t, k, s), r in zip(rows, rates, strict=True))
 
 
 def _stream(options: TraceOptions) -> np.random.Generator:

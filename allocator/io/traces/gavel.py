@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 from ast import literal_eval
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,22 @@ from allocator.domain.schema.cells import NUMBER, parse
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, decode
 from allocator.io.traces import assemble
-from allocator.io.traces.base import MeasuredSpeeds, Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.base import (
+    MeasuredSpeeds,
+    Trace,
+    TraceOptions,
+    TracePool,
+    sort_out,
+    trace_jobs,
+)
 from allocator.io.traces.text import (
     content,
+    find_packed,
+    first_line,
     input_error,
     integer,
     number,
     raise_if,
-    read_first_lines,
 )
 
 LAYOUTS = {
@@ -52,12 +61,10 @@ TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_t
 SPREAD = "_unconsolidated"
 MOST_GPUS = 1 << 20
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has 7 or 10 cells with numbers at the right places; else why."""
-    first = next(iter(read_first_lines(source)), "")
+    first = first_line(source)
     cells = first.split("\t")
     layout = LAYOUTS.get(len(cells))
     if layout is None:
@@ -72,17 +79,16 @@ def read(source: Path, options: TraceOptions) -> Trace:
     Raises InvalidInput and UsageError.
     """
     given = options.extra_value("throughputs")
-    candidates = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
-    table = Path(given) if given else next((p for p in candidates if p.is_file()), None)
+    table = Path(given) if given else find_packed(source.parent, *TABLES)
     if table is None:
         raise UsageError(
             f'there is no table of steps per second next to "{source}"; name it by --throughputs'
             " FILE"
         )
-    speeds = _speeds(table)
+    speeds = MeasuredSpeeds.of(read_speeds_alone(table, SPREAD))
     per_node = options.gpus_per_node
     pools = [
-        p if per_node is None else TracePool(p.pool, p.gpu_type, p.gpus, per_node)
+        replace(p, gpus_per_node=per_node or p.gpus_per_node)
         for p in POOLS
         if p.gpu_type in speeds.gpu_type
     ]
@@ -94,7 +100,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
     model, values = _lines(source)
     gpus = values["gpus"]
     duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
-    known = np.flatnonzero(~np.isnan(duration) & (duration > 0) & (gpus >= 1))
+    unknown = ~(duration > 0) | (gpus < 1)
+    dropped, known = sort_out({"have no measured speed at their size": unknown})
     jobs = trace_jobs(
         [f"gavel-{i + 1}" for i in range(len(model))],
         values["submitted"],
@@ -104,7 +111,6 @@ def read(source: Path, options: TraceOptions) -> Trace:
         work=values["steps"],
         weight=values["weight"],
     )
-    dropped = {"have no measured speed at their size": len(model) - len(known)}
     return Trace(
         jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds
     )
@@ -142,21 +148,6 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
     raise_if(source, found)
     values["weight"] = np.where(values["weight"] > 0, values["weight"], 1.0)
     return model, values
-
-
-def _speeds(path: Path) -> MeasuredSpeeds:
-    """Return steps per second of every job type alone, without sizes that do not run (0)."""
-    model, types, gpus_, rate = zip(*read_speeds_alone(path, SPREAD), strict=True)
-    none = np.zeros(len(rate), dtype=np.int64)
-    return MeasuredSpeeds(
-        model,
-        types,
-        np.array(gpus_, dtype=np.int64),
-        np.array(rate),
-        np.ones(len(rate)),
-        none,
-        none,
-    )
 
 
 def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:

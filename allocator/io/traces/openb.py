@@ -21,8 +21,23 @@ import numpy as np
 
 from allocator.errors import UsageError
 from allocator.io.traces import assemble, curves
-from allocator.io.traces.base import Trace, TraceOptions, TracePool, trace_jobs
-from allocator.io.traces.text import csv_rows, input_error, integer, missing_columns, number, text
+from allocator.io.traces.base import (
+    Trace,
+    TraceOptions,
+    TracePool,
+    map_distinct,
+    sort_out,
+    trace_jobs,
+)
+from allocator.io.traces.text import (
+    csv_rows,
+    find_packed,
+    input_error,
+    integer,
+    missing_columns,
+    number,
+    text,
+)
 
 PODS = (
     text("name"),
@@ -43,12 +58,10 @@ NODE_LIST = (
     "openb_node_list_all_node.csv",
 )
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" for a pod list, or for a folder with the default pod list; else the reason."""
-    pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
+    pods = find_packed(source, POD_LIST) if source.is_dir() else source
     return (
         f"has no {POD_LIST}"
         if pods is None
@@ -62,59 +75,45 @@ def read(source: Path, options: TraceOptions) -> Trace:
     Raises InvalidInput, and UsageError if there is no node list.
     """
     folder = source if source.is_dir() else source.parent
-    pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
+    pods = find_packed(source, POD_LIST) if source.is_dir() else source
     if pods is None:
         raise input_error(source, f"has no {POD_LIST} (or .gz)")
     given = options.extra_value("nodes")
-    nodes = Path(given) if given else _inside(folder, NODE_LIST)
+    nodes = Path(given) if given else find_packed(folder, *NODE_LIST)
     if nodes is None:
         raise UsageError(f'there is no node list next to "{pods}"; name it by --nodes FILE')
     if options.gpus_per_node is not None:
         raise UsageError("--gpus-per-node: the node list says how many GPUs a node has")
     pools = assemble.scale_pools(_pools(nodes), options.gpus)
     rows = csv_rows(pods, PODS)
-    gpus = rows["num_gpu"]
-    begin = rows["scheduled_time"]
-    duration = rows["deletion_time"] - begin
-    asks = gpus >= 1
-    ran = asks & (duration > 0)
-    parts = ran & (rows["gpu_milli"] < 1000)
-    kept = np.flatnonzero(ran)
-    index = kept.tolist()
-    types = {spec: _types(spec) for spec in set(rows["gpu_spec"])}
+    begin, end = rows["scheduled_time"], rows["deletion_time"]
+    dropped, keep = sort_out(
+        {"ask for no GPU": rows["num_gpu"] < 1, "never ran": ~(end - begin > 0)}
+    )
     is_cut = np.array([phase == "Running" for phase in rows["pod_phase"]], dtype=bool)
-    cut = is_cut[kept].sum()
-    jobs = trace_jobs(
-        [rows["name"][i] for i in index],
-        rows["creation_time"][kept],
-        duration[kept],
-        gpus[kept],
-        curves.draw_curves(len(index), options),
-        gpu_types=[types[rows["gpu_spec"][i]] for i in index],
-        recorded=(begin[kept], np.where(is_cut, np.nan, rows["deletion_time"])[kept]),
-    )
     there = {p.gpu_type for p in pools}
-    allowed = {
-        spec: "|".join(t for t in spec.split("|") if t in there) or spec
-        for spec in set(jobs.gpu_types)
-    }
+    jobs = trace_jobs(
+        rows["name"],
+        rows["creation_time"],
+        end - begin,
+        rows["num_gpu"],
+        gpu_types=map_distinct(lambda spec: _types(spec, there), rows["gpu_spec"]),
+        recorded=(begin, np.where(is_cut, np.nan, end)),
+    ).take(keep)
+    parts = (rows["gpu_milli"][keep] < 1000).sum()
     notes = (
-        f"{int(parts.sum())} pods ask for a part of a GPU and get a whole one",
-        f"{cut} pods were still running at the end of the trace; their run time is cut there",
+        f"{parts} pods ask for a part of a GPU and get a whole one",
+        f"{is_cut[keep].sum()} pods were still running at the end of the trace; their run time is"
+        " cut there",
     )
-    dropped = {"ask for no GPU": int((~asks).sum()), "never ran": int((asks & ~ran).sum())}
-    return Trace(
-        replace(jobs, gpu_types=tuple(allowed[t] for t in jobs.gpu_types)),
-        pools,
-        len(rows),
-        dropped,
-        notes,
-    )
+    jobs = replace(jobs, model=curves.draw_curves(len(jobs), options))
+    return Trace(jobs, pools, len(rows), dropped, notes)
 
 
-def _types(spec: str) -> str:
-    """Return the distinct types: "A|B|B" becomes "A|B"."""
-    return "|".join(dict.fromkeys(t.strip() for t in spec.split("|") if t.strip()))
+def _types(spec: str, there: set[str]) -> str:
+    """Return the distinct types, of which those of no pool count only if no other is named."""
+    names = dict.fromkeys(t.strip() for t in spec.split("|") if t.strip())
+    return "|".join([name for name in names if name in there] or names)
 
 
 def _pools(path: Path) -> tuple[TracePool, ...]:
@@ -130,10 +129,4 @@ def _pools(path: Path) -> tuple[TracePool, ...]:
     return tuple(
         TracePool(m if shapes[m] == 1 else f"{m}-{g}", m, n * g, g, SPEED.get(m, 1.0))
         for (m, g), n in sorted(count.items())
-    )
-
-
-def _inside(folder: Path, names: tuple[str, ...]) -> Path | None:
-    return next(
-        (p for name in names for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None
     )

@@ -11,12 +11,13 @@ Workloads", ATC 2019.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from allocator.io.traces import assemble, curves
-from allocator.io.traces.base import Trace, TraceOptions, trace_jobs
+from allocator.io.traces.base import Trace, TraceOptions, sort_out, trace_jobs
 from allocator.io.traces.text import csv_rows, integer, missing_columns, number, parse_seconds, text
 
 COLUMNS = (
@@ -27,8 +28,6 @@ COLUMNS = (
 )
 GPUS = 1000
 WEEK_H = 168.0
-
-workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
@@ -43,31 +42,22 @@ def read(source: Path, options: TraceOptions) -> Trace:
     """
     rows = csv_rows(source, COLUMNS)
     when, dated = parse_seconds(rows, "timestamp")
-    gpus = rows["num_gpus"]
-    duration = rows["duration"]
-    whole = list(
-        zip(rows["timestamp"], duration.tolist(), gpus.tolist(), rows["cluster"], strict=True)
+    first: dict[tuple[object, ...], int] = {}
+    for i, row in enumerate(zip(*(rows[column.name] for column in COLUMNS), strict=True)):
+        first.setdefault(row, i)
+    repeats = np.ones(len(rows), dtype=bool)
+    repeats[list(first.values())] = False
+    dropped, keep = sort_out(
+        {
+            "repeat another row": repeats,
+            "have no GPU or no duration": (rows["num_gpus"] < 1) | (rows["duration"] <= 0),
+        }
     )
-    first = np.zeros(len(rows), dtype=bool)
-    first[list({row: i for i, row in reversed(list(enumerate(whole)))}.values())] = True
-    works = (gpus >= 1) & (duration > 0)
-    keep = np.flatnonzero(first & works)
-    origin = float(when[keep].min()) if len(keep) else 0.0
-    index = keep.tolist()
-    jobs = trace_jobs(
-        [f"philly-{rows.lines[i]}" for i in index],
-        when[keep] - origin,
-        duration[keep],
-        gpus[keep],
-        curves.draw_curves(len(index), options),
-        tenant=[rows["cluster"][i] for i in index],
-    )
-    dropped = {
-        "repeat another row": int((~first).sum()),
-        "have no GPU or no duration": int((first & ~works).sum()),
-    }
+    names = [f"philly-{line}" for line in rows.lines]
+    whole = trace_jobs(names, when, rows["duration"], rows["num_gpus"], tenant=rows["cluster"])
+    jobs, origin = whole.take(keep).begin_at_first()
     return Trace(
-        jobs,
+        replace(jobs, model=curves.draw_curves(len(jobs), options)),
         assemble.one_pool(options, "GPU", GPUS),
         len(rows),
         dropped,

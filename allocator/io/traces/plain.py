@@ -14,16 +14,16 @@ state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs of one model
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.problem import Bools, Floats
-from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.domain.problem import Floats
 from allocator.errors import UsageError
 from allocator.io.traces import assemble, curves
-from allocator.io.traces.base import Trace, TraceOptions, trace_jobs
+from allocator.io.traces.base import Trace, TraceOptions, sort_out, trace_jobs
 from allocator.io.traces.text import (
     CsvRows,
     csv_rows,
@@ -31,7 +31,7 @@ from allocator.io.traces.text import (
     integer,
     number,
     parse_seconds,
-    read_first_lines,
+    read_header,
     text,
 )
 
@@ -47,15 +47,7 @@ ALIASES = {
     "tenant": ("vc", "user", "cluster"),
     "model": ("model_name",),
 }
-KIND = {
-    "submitted_s": ColumnKind.TEXT,
-    "started_s": ColumnKind.TEXT,
-    "ended_s": ColumnKind.TEXT,
-    "duration_s": ColumnKind.NUMBER,
-    "gpus": ColumnKind.INTEGER,
-}
-
-workload = assemble.workload
+KIND = {"duration_s": number, "gpus": integer}  # of the cells of fields that are no text
 
 
 def recognise(source: Path) -> str:
@@ -63,9 +55,7 @@ def recognise(source: Path) -> str:
 
     A column may have the name of the field or one of its aliases.
     """
-    first = read_first_lines(source)[:1]
-    there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
-    names = _names(there, {})
+    names = _names(read_header(source), {})
     missing = [f for f in ("submitted_s", "gpus") if f not in names]
     if not ("duration_s" in names or {"started_s", "ended_s"} <= set(names)):
         missing.append("duration_s")
@@ -77,9 +67,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
     Raises InvalidInput, and UsageError for a wrong --map.
     """
-    first = read_first_lines(source)[:1]
-    there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
-    if len(there) == 1 or "\0" in "".join(first):
+    there = read_header(source)
+    if len(there) == 1 or "\0" in "".join(there):
         # the file is no CSV: the reader says why, a message about a missing column would not
         csv_rows(source, [])
     names = _names(there, _mapped(options.extra.get("map", ()), there, source))
@@ -95,7 +84,9 @@ def read(source: Path, options: TraceOptions) -> Trace:
             1,
         )
     where = [_condition(w, there) for w in options.extra.get("where", ())]
-    wanted = {column: _column(column, field) for field, column in names.items()}
+    wanted = {
+        column: KIND.get(field, text)(column, required=False) for field, column in names.items()
+    }
     wanted |= {column: text(column) for column, _ in where if column not in wanted}
     rows = csv_rows(source, list(wanted.values()))
     return _trace(rows, names, where, options)
@@ -115,36 +106,25 @@ def _trace(
     else:
         start, end = (_clock(rows, names[field], unit)[0] for field in ("started_s", "ended_s"))
         duration = end - start
-    gpus = rows[names["gpus"]]
     wanted = np.ones(len(rows), dtype=bool)
     for column, values in where:
-        wanted &= _member(rows[column], values)
+        wanted &= np.array([cell in values for cell in rows[column]], dtype=bool)
+    gpus = rows[names["gpus"]]
     works = (gpus >= 1) & (duration > 0) & ~np.isnan(submitted)
-    keep = np.flatnonzero(wanted & works)
-    index = keep.tolist()
-    origin = float(submitted[keep].min()) if len(keep) else 0.0
-
-    def some(field: str) -> list[str]:
-        return [rows[names[field]][i] for i in index] if field in names else [""] * len(index)
-
-    ids = some("job_id") if "job_id" in names else [f"job-{rows.lines[i]}" for i in index]
-    jobs = trace_jobs(
-        _unique(ids, [rows.lines[i] for i in index]),
-        submitted[keep] - origin,
-        duration[keep],
-        gpus[keep],
-        (
-            curves.draw_by_model(some("model"), options)
-            if "model" in names
-            else curves.draw_curves(len(index), options)
-        ),
-        tenant=some("tenant"),
-        recorded=(start[keep] - origin, end[keep] - origin),
+    dropped, keep = sort_out(
+        {"excluded by --where": ~wanted, "have no GPU, time or duration": ~works}
     )
-    dropped = {
-        "excluded by --where": int((~wanted).sum()),
-        "have no GPU, time or duration": int((wanted & ~works).sum()),
-    }
+    texts = {field: rows[names[field]] for field in ("tenant", "model") if field in names}
+    ids = rows[names["job_id"]] if "job_id" in names else [""] * len(rows)
+    whole = trace_jobs(ids, submitted, duration, gpus, recorded=(start, end), **texts)
+    jobs, origin = whole.take(keep).begin_at_first()
+    jobs = replace(
+        jobs,
+        job_id=_unique(jobs.job_id, [rows.lines[i] for i in keep]),
+        model=curves.draw_by_model(jobs.model, options)
+        if "model" in names
+        else curves.draw_curves(len(jobs), options),
+    )
     columns = ", ".join(f"{field} = {column}" for field, column in names.items())
     return Trace(
         jobs,
@@ -191,15 +171,6 @@ def _condition(pair: str, there: Sequence[str]) -> tuple[str, set[str]]:
     return column, set(values.split("|"))
 
 
-def _column(column: str, field: str) -> Column:
-    kind = KIND.get(field, ColumnKind.TEXT)
-    if kind is ColumnKind.NUMBER:
-        return number(column, required=False)
-    if kind is ColumnKind.INTEGER:
-        return integer(column, required=False)
-    return text(column, required=False)
-
-
 def _clock(rows: CsvRows, column: str, unit: float) -> tuple[Floats, bool]:
     value, dated = parse_seconds(rows, column)
     return (value, True) if dated else (value * unit, False)
@@ -212,11 +183,7 @@ def _unit(options: TraceOptions) -> float:
     return UNITS[name]
 
 
-def _member(cells: Sequence[str], values: set[str]) -> Bools:
-    return np.fromiter((c in values for c in cells), dtype=bool, count=len(cells))
-
-
-def _unique(ids: Sequence[str], lines: Sequence[int]) -> list[str]:
+def _unique(ids: Sequence[str], lines: Sequence[int]) -> tuple[str, ...]:
     """Return the names; an empty or repeated one gets the number of its line."""
     seen: set[str] = set()
     out = []
@@ -224,4 +191,4 @@ def _unique(ids: Sequence[str], lines: Sequence[int]) -> list[str]:
         own = name if name and name not in seen else f"{name or 'job'}-{line}"
         seen.add(own)
         out.append(own)
-    return out
+    return tuple(out)

@@ -31,7 +31,7 @@ class TraceFormatEntry:
 
     Attributes
     ----------
-    module : has recognise, read and workload.
+    module : has recognise and read.
     source : what the user names.
     help : one line.
     extras : options that only this format has.

@@ -10,6 +10,7 @@ from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
 from allocator.io.formats import first_recognised
 from allocator.io.traces import registry
+from allocator.io.traces.assemble import workload
 from allocator.io.traces.base import TraceOptions, WorkloadText
 from allocator.io.traces.selection import ImportSummary, select_jobs
 from allocator.io.workloads import write_workload
@@ -44,7 +45,7 @@ def import_trace(
         raise UsageError(f"--gpus TYPE=N: {chosen} does not name the GPU types; write --gpus N")
     form = registry.load(chosen)
     trace, summary = select_jobs(form.read(path, options), options, chosen)
-    tables = form.workload(trace, options)
+    tables = workload(trace, options)
     if "assumed" in tables.config:
         summary = replace(summary, notes=(*summary.notes, f"assumed: {tables.config['assumed']}"))
     return tables, summary

@@ -9,14 +9,14 @@ last submission if no window was asked for, or if the number of jobs cut the win
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
 
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.times import parse_date, parse_duration
 from allocator.errors import UsageError
-from allocator.io.traces.base import Trace, TraceJobs, TraceOptions
+from allocator.io.traces.base import Trace, TraceJobs, TraceOptions, map_distinct
 from allocator.io.traces.text import DATE
 
 # random orders that thinning tries; the one nearest to the load asked for is taken
@@ -76,12 +76,7 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
     if options.hours is not None:
         inside &= trace.jobs.submitted_s < begin + options.hours * 3600
     jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window")
-    jobs = replace(
-        jobs,
-        submitted_s=jobs.submitted_s - begin,
-        recorded_start_s=jobs.recorded_start_s - begin,
-        recorded_end_s=jobs.recorded_end_s - begin,
-    )
+    jobs = jobs.shift(-begin)
     jobs = _keep_jobs(
         jobs,
         jobs.gpus <= largest_pool(trace, jobs),
@@ -134,14 +129,10 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
 def largest_pool(trace: Trace, jobs: TraceJobs) -> Ints:
     """Return the GPUs of the largest pool that each job may use, shape (n,)."""
 
-    def largest_for_types(types: str) -> int:
-        allowed = set(types.split("|")) if types else None
-        return max(
-            (p.gpus for p in trace.pools if allowed is None or p.gpu_type in allowed), default=0
-        )
+    def largest(types: str) -> int:
+        return max((p.gpus for p in trace.pools_for(types)), default=0)
 
-    known = {types: largest_for_types(types) for types in set(jobs.gpu_types)}
-    return np.array([known[t] for t in jobs.gpu_types], dtype=np.int64)
+    return np.array(map_distinct(largest, jobs.gpu_types), dtype=np.int64)
 
 
 def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
@@ -151,22 +142,17 @@ def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
     """
     speeds = trace.speeds
     assert speeds is not None
-    ranges: dict[tuple[str, str], tuple[int, int]] = {}
-    there = {p.gpu_type for p in trace.pools}
+    sizes: dict[tuple[str, str], list[int]] = {}
     for model, gpu_type, k in zip(speeds.model, speeds.gpu_type, speeds.gpus.tolist(), strict=True):
-        if gpu_type in there:
-            low, high = ranges.get((model, gpu_type), (k, k))
-            ranges[model, gpu_type] = min(low, k), max(high, k)
+        sizes.setdefault((model, gpu_type), []).append(k)
 
     def range_of(model: str, types: str) -> tuple[int, int]:
-        allowed = set(types.split("|")) if types else there
-        found = [r for t in allowed if (r := ranges.get((model, t)))]
-        return (min(r[0] for r in found), max(r[1] for r in found)) if found else (1, 0)
+        kinds = {p.gpu_type for p in trace.pools_for(types)}
+        found = [k for kind in kinds for k in sizes.get((model, kind), ())]
+        return min(found, default=1), max(found, default=0)
 
-    keys = list(zip(jobs.model, jobs.gpu_types, strict=True))
-    known = {key: range_of(*key) for key in set(keys)}
-    both = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    both = np.array(map_distinct(range_of, jobs.model, jobs.gpu_types), dtype=np.int64)
+    return both.reshape(-1, 2)[:, 0], both.reshape(-1, 2)[:, 1]
 
 
 def scale_to_load(
@@ -241,16 +227,13 @@ def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
 
 
 def _merge_jobs(parts: list[TraceJobs]) -> TraceJobs:
-    first = parts[0]
-    joined: dict[str, Any] = {
-        name: (
-            np.concatenate([getattr(p, name) for p in parts])
-            if isinstance(value, np.ndarray)
-            else tuple(x for p in parts for x in getattr(p, name))
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return TraceJobs(
+        *(
+            np.concatenate(values) if isinstance(values[0], np.ndarray) else tuple(chain(*values))
+            for values in columns
         )
-        for name, value in vars(first).items()
-    }
-    return TraceJobs(**joined)
+    )
 
 
 def _keep_jobs(jobs: TraceJobs, keep: Bools, dropped: dict[str, int], why: str) -> TraceJobs:
@@ -261,14 +244,10 @@ def _keep_jobs(jobs: TraceJobs, keep: Bools, dropped: dict[str, int], why: str) 
 
 
 def _truncate_durations(jobs: TraceJobs, most_hours: float) -> tuple[TraceJobs, int]:
-    largest_for_types = most_hours * 3600
-    long = jobs.duration_s > largest_for_types
-    if not long.any():
-        return jobs, 0
-    work = np.where(long, jobs.work * largest_for_types / jobs.duration_s, jobs.work)
-    return replace(jobs, work=work, duration_s=np.minimum(jobs.duration_s, largest_for_types)), int(
-        long.sum()
-    )
+    most_s = most_hours * 3600
+    long = jobs.duration_s > most_s
+    work = np.where(long, jobs.work * most_s / jobs.duration_s, jobs.work)
+    return replace(jobs, work=work, duration_s=np.minimum(jobs.duration_s, most_s)), int(long.sum())
 
 
 def _window_start(trace: Trace, options: TraceOptions) -> float:

@@ -59,8 +59,6 @@ PIPELINE = {"gpt_pmp"}  # pipeline-parallel: its tables mean something else
 INTERVAL_S = 60.0
 KINDS = ("goodput", "batches", "tuned", "samples")
 
-workload = assemble.workload
-
 
 @dataclass(frozen=True)
 class _Model:
@@ -195,19 +193,7 @@ def _table(
         raise input_error(
             profiles, f"has no step times for {', '.join(m.name for m in models) or 'any job'}"
         )
-    name, gpu_type_, gpus, speed_, useful_, batch_, passes_ = zip(*rows, strict=True)
-    return (
-        MeasuredSpeeds(
-            name,
-            gpu_type_,
-            np.array(gpus),
-            np.array(speed_),
-            np.array(useful_),
-            np.array(batch_),
-            np.array(passes_),
-        ),
-        work,
-    )
+    return MeasuredSpeeds.of(rows), work
 
 
 def _rows(

@@ -29,7 +29,15 @@ from pathlib import Path
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.io.traces.text import CsvRows, csv_rows, input_error, integer, number, text
+from allocator.io.traces.text import (
+    CsvRows,
+    csv_rows,
+    find_packed,
+    input_error,
+    integer,
+    number,
+    text,
+)
 
 # columns that are read of placements-M.csv, of scalability-M.csv, and of validation-B.csv
 PLACEMENTS = (text("placement"), integer("local_bsz"), number("step_time"), number("sync_time"))
@@ -120,7 +128,7 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
     {} if the machine has no tables. A size above one node consists of full nodes and a rest. If one
     batch was measured more than once, the mean counts. Raises InvalidInput.
     """
-    placements = _file(folder, f"placements-{machine}.csv")
+    placements = find_packed(folder, f"placements-{machine}.csv")
     if placements is None:
         return {}
     found: dict[int, dict[int, list[tuple[float, float]]]] = {}
@@ -135,7 +143,7 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
         if digits == pack_on_nodes(k, per_node):
             _add(found, k, rows, i)
     measured = set(found)
-    scalability = _file(folder, f"scalability-{machine}.csv")
+    scalability = find_packed(folder, f"scalability-{machine}.csv")
     if scalability is not None:
         rows = csv_rows(scalability, SCALABILITY)
         for i, (nodes, k) in enumerate(
@@ -200,10 +208,6 @@ def rank_batches(
         work_per_s[order],
         efficiency[order],
     )
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
 def _add(

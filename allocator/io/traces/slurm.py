@@ -25,16 +25,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.errors import Fault, UsageError
 from allocator.io.traces import assemble, curves
-from allocator.io.traces.base import Trace, TraceOptions, TracePool, trace_jobs
+from allocator.io.traces.base import Trace, TraceOptions, TracePool, sort_out, trace_jobs
 from allocator.io.traces.slurm_records import (
     find_missing,
     names_of,
@@ -54,8 +55,6 @@ from allocator.io.traces.text import (
 TENANTS = {"account": "Account", "user": "User", "qos": "QOS", "partition": "Partition"}
 LEAST_WEIGHT = 0.01
 
-workload = assemble.workload
-
 
 def recognise(source: Path) -> str:
     """Return "" if the first line has the columns of sacct that are required, else why not."""
@@ -72,7 +71,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     submitted, start, end, seconds = read_times(rows)
     held, nodes = read_gpus(rows)
     gpus = np.array([sum(types.values()) for types in held], dtype=np.int64)
-    dropped, keep = _sort_out(
+    dropped, keep = sort_out(
         {
             "are steps of jobs": np.array(["." in name for name in rows["JobID"]], dtype=bool),
             "never started, or ran for no time": np.isnan(start) | (seconds == 0),
@@ -83,25 +82,29 @@ def read(source: Path, options: TraceOptions) -> Trace:
         }
     )
     index = keep.tolist()
-    types = [next(iter(held[i])) for i in index]
+    whole = trace_jobs(
+        rows["JobID"],
+        submitted,
+        seconds,
+        gpus,
+        gpu_types=[next(iter(types), "") for types in held],
+        recorded=(start, end),
+        limit_s=read_limits(rows),
+    )
+    jobs, origin = whole.take(keep).begin_at_first()
+    names, types = jobs.job_id, jobs.gpu_types
     if _choose(options, "pools", ("type", "partition")) == "partition":
         types = _by_partition(types, _cells(rows, "Partition", index, "--pools partition"))
-    kept = (types, gpus[keep])
-    most = _most_at_once(*kept, start[keep], start[keep] + seconds[keep])
-    pools, assumed = _form_pools(most, _most_on_a_node(*kept, nodes[keep]), options)
-    origin = float(submitted[keep].min()) if index else 0.0
-    names = [rows["JobID"][i] for i in index]
-    jobs = trace_jobs(
-        _unique(names),
-        submitted[keep] - origin,
-        seconds[keep],
-        gpus[keep],
-        curves.draw_curves(len(index), options),
-        tenant=_tenants(rows, index, options),
+    begin = start[keep]
+    most = _most_at_once(types, jobs.gpus, begin, begin + jobs.duration_s)
+    pools, assumed = _form_pools(most, _most_on_a_node(types, jobs.gpus, nodes[keep]), options)
+    jobs = replace(
+        jobs,
+        job_id=_unique(names),
+        model=curves.draw_curves(len(jobs), options),
+        tenant=_tenants(rows, index, options) or jobs.tenant,
         gpu_types=types,
         weight=_weights(rows, index, options),
-        recorded=(start[keep] - origin, end[keep] - origin),
-        limit_s=read_limits(rows)[keep],
     )
     again, cut = len(index) - len(set(names)), int(np.isnan(end[keep]).sum())
     assumed = [
@@ -114,28 +117,18 @@ def read(source: Path, options: TraceOptions) -> Trace:
     return Trace(jobs, pools, len(rows), dropped, notes, origin_s=origin, assumed=tuple(assumed))
 
 
-def _sort_out(reasons: Mapping[str, Bools]) -> tuple[dict[str, int], Ints]:
-    """Return how many rows are left out for each reason, the first that holds, and the others."""
-    left = np.zeros(len(next(iter(reasons.values()))), dtype=bool)
-    dropped = {}
-    for reason, holds in reasons.items():
-        dropped[reason] = int((holds & ~left).sum())
-        left |= holds
-    return dropped, np.flatnonzero(~left)
-
-
-def _cells(rows: CsvRows, column: str, index: Sequence[int], option: str) -> list[str]:
+def _cells(rows: CsvRows, column: str, index: Sequence[int], option: str) -> tuple[str, ...]:
     """Return cells of a column that an option needs."""
     if column not in rows.values:
         raise input_error(Path(rows.file), f"has no column {column}, which {option} needs", 1)
-    return [rows[column][i] for i in index]
+    return tuple(rows[column][i] for i in index)
 
 
-def _by_partition(types: Sequence[str], partitions: Sequence[str]) -> list[str]:
+def _by_partition(types: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
     """Return names of types that tell partitions apart: "a100@train"."""
     pairs = list(zip(types, partitions, strict=True))
     places = Counter(name for name, _ in set(pairs))
-    return [f"{name}@{place}" if places[name] > 1 else name for name, place in pairs]
+    return tuple(f"{name}@{place}" if places[name] > 1 else name for name, place in pairs)
 
 
 def _most_at_once(types: Sequence[str], gpus: Ints, start: Floats, end: Floats) -> dict[str, int]:
@@ -181,17 +174,17 @@ def _form_pools(
     return assemble.scale_pools(pools, options.gpus), assumed
 
 
-def _tenants(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> list[str] | None:
+def _tenants(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> tuple[str, ...]:
     kind = _choose(options, "tenant", tuple(TENANTS))
     if "tenant" not in options.extra and TENANTS[kind] not in rows.values:
-        return None
+        return ()
     return _cells(rows, TENANTS[kind], index, f"--tenant {kind}")
 
 
-def _weights(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> Floats | None:
+def _weights(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> Floats:
     """Return weights in proportion to priorities, if that is asked for; priority 0 counts as 1."""
     if _choose(options, "weight", ("equal", "priority")) == "equal":
-        return None
+        return np.ones(len(index))
     cells = _cells(rows, "Priority", index, "--weight priority")
     parsed, wrong = parse(number("Priority", required=False), cells)
     faults = [Fault(rows.file, rows.lines[index[i]], message) for i, message in wrong]
@@ -210,14 +203,14 @@ def _choose(options: TraceOptions, name: str, known: Sequence[str]) -> str:
     return value
 
 
-def _unique(names: Sequence[str]) -> list[str]:
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of jobs; the second run of job 12 is 12-2."""
     runs: Counter[str] = Counter()
     out = []
     for name in names:
         runs[name] += 1
         out.append(name if runs[name] == 1 else f"{name}-{runs[name]}")
-    return out
+    return tuple(out)
 
 
 def _notes(

@@ -125,15 +125,40 @@ def read_first_lines(path: Path) -> list[str]:
     return raw.decode("utf-8-sig", "replace").splitlines()[:50]
 
 
+def read_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a file that are not blank, stripped, with their numbers.
+
+    Raises InvalidInput.
+    """
+    lines = content(path).decode("utf-8-sig", "replace").splitlines()
+    return [(n, line.strip()) for n, line in enumerate(lines, start=1) if line.strip()]
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file, "" if it cannot be read. Never raises."""
+    return next(iter(read_first_lines(path)), "")
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names in the first line of a CSV file, none if it cannot be read. Never raises."""
+    lines = read_first_lines(path)
+    return [name.strip().strip('"') for name in lines[0].split(",")] if lines else []
+
+
+def find_packed(folder: Path, *names: str) -> Path | None:
+    """Return the first of some files that is in a folder, as it is or as gzip."""
+    paths = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
 def missing_columns(path: Path, columns: Sequence[str]) -> str:
     """Return "" if the first line of a CSV file has all these columns, else which are missing.
 
     Never raises.
     """
-    lines = read_first_lines(path)
-    if not lines:
+    there = read_header(path)
+    if not there:
         return "has no first line that could be read"
-    there = {name.strip().strip('"') for name in lines[0].split(",")}
     missing = [c for c in columns if c not in there]
     return f"has no column {', '.join(map(quote, missing))}" if missing else ""
 
