@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TextIO
 
+from anyio import Semaphore
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, Response
 
@@ -23,7 +24,6 @@ from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
-from allocator.server.views.deciding import Deciders
 
 
 def create_app(
@@ -55,8 +55,8 @@ def create_app(
         chosen,
         Sessions(chosen.session_s),
         limits,
-        Deciders(chosen.advice_s, chosen.most_advice),
         Feed(opened, chosen),
+        Semaphore(chosen.most_advice),
     )
 
     @asynccontextmanager

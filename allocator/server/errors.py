@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -68,6 +69,15 @@ class Refusal(HTTPException):
     def to_response(self) -> JSONResponse:
         """Return the answer for programs."""
         return JSONResponse(self.to_dict(), self.status, dict(self.headers or {}))
+
+
+@contextmanager
+def as_missing() -> Iterator[None]:
+    """Answer that what a reader asks for is not there, where the queue says so."""
+    try:
+        yield
+    except UsageError as error:
+        raise Refusal(404, "not_found", str(error)) from None
 
 
 def to_refusal(error: Exception) -> Refusal:

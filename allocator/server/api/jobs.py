@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -22,7 +21,6 @@ from allocator.queue.jobs.verbs import Job
 from allocator.server.access import Reader, Served, Writer, require_token
 from allocator.server.api.models import (
     Counts,
-    ExplanationAnswer,
     JobAnswer,
     JobChange,
     JobsAnswer,
@@ -33,7 +31,7 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.deciding import Effort, read_question
-from allocator.server.views.explaining import explain_snapshot
+from allocator.server.views.explaining import ExplanationAnswer
 from allocator.server.views.jobs import (
     GROUPS,
     MOST_ROWS,
@@ -174,11 +172,11 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         if job.state not in ACTIVE or job.request:
             raise Refused(f"job {show_name(job_id)} takes part in no round: it is {job.state}")
         hidden = verbs.list_names_of_others(connection, caller.tenant) if caller.is_member else []
-        return *read_question(connection, now_s, served.deciders.limit_s), hidden
+        return *read_question(connection, now_s, served.options.advice_s), hidden
 
     snapshot, effort, hidden = await served.queue.look(read)
-    found = await served.advise(explain_snapshot, snapshot, effort, job_id, served.deciders)
-    return ExplanationAnswer(**asdict(found.seen_by_member(hidden)))
+    found = await served.advise(snapshot, effort, "explain", job_id=job_id)
+    return ExplanationAnswer(**found).seen_by_member(hidden)
 
 
 @router.get("/jobs/{job_id:path}")

@@ -34,7 +34,7 @@ class DrawnNode:
 def draw_pool(pool: PoolState) -> list[DrawnNode]:
     """Draw the nodes of a pool in their order."""
     if pool.nodes:
-        rows = [NodeRow(node.node, node.gpus, node.state) for node in pool.nodes]
+        rows = [NodeRow(node["node"], node["gpus"], node["state"]) for node in pool.nodes]
         parts = [
             JobPart(
                 holder.job_id,

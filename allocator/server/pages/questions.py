@@ -57,7 +57,7 @@ async def show_what_if(
         kinds=[(one, words) for one, (words, _) in PLACES.items()],
         found=found,
         refusal=refusal,
-        limit_s=served.deciders.limit_s,
+        limit_s=served.options.advice_s,
         most=MOST,
     )
 

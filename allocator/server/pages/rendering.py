@@ -97,6 +97,7 @@ def _templates() -> Environment:
         "signed": format_signed,
         "exact": write_exactly,
         "zip": zip,
+        "places": lambda values: " ".join(f"{place}={x}" for place, x in values.items()),
         "twice": lambda value: (value, value),
         "link": lambda name: quote(str(name), safe=""),
         "query": lambda values: urlencode({k: v for k, v in values.items() if v not in ("", None)}),

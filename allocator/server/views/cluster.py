@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -38,26 +39,12 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class NodeState:
-    """A node of a pool.
-
-    `used` are its GPUs in use. `state` is up, drain or down. `labels` are pairs of a level of the
-    network, such as rack, and the name of the domain of this level in which the node is.
-    """
-
-    node: str
-    gpus: int
-    used: int
-    state: str
-    labels: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class PoolState:
     """A pool of GPUs of one type.
 
     `gpus` counts the GPUs that jobs may use, and `used` those that jobs hold. `holders` are these
-    jobs, in the order of their submission. `memory_per_hour` are the US dollars for their memory.
+    jobs, in the order of their submission. `nodes` are those of queue/nodes.py, whose `jobs` name
+    all jobs. `memory_per_hour` are the US dollars for their memory.
     """
 
     pool: str
@@ -68,7 +55,7 @@ class PoolState:
     gpus_per_node: int
     price_per_gpu_hour: float
     memory_per_hour: float
-    nodes: tuple[NodeState, ...]
+    nodes: tuple[Mapping[str, Any], ...]
     holders: tuple[Holder, ...]
 
     @property
@@ -82,19 +69,10 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
 
     With `tenant`, the jobs of other tenants are listed without their names, as OTHERS.
     """
-    stored = cluster_tables.read_stored_columns(connection, "pools.csv")
     used = cluster_tables.used(connection)
-    nodes: dict[str, list[NodeState]] = defaultdict(list)
-    for one in read_nodes(connection):
-        nodes[one["pool"]].append(
-            NodeState(
-                one["node"],
-                one["gpus"],
-                one["used"],
-                one["state"],
-                tuple(one["labels"].items()),
-            )
-        )
+    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for node in read_nodes(connection):
+        nodes[node["pool"]].append(node)
     holders: dict[str, list[Holder]] = defaultdict(list)
     used_gb: dict[str, float] = defaultdict(float)
     for job_id, owner, pool, gpus, parts, memory_gb in query(connection, _HOLDERS):
@@ -111,27 +89,18 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
         )
     return tuple(
         PoolState(
-            pool,
-            gpu_type,
-            market or "reserved",
-            int(gpus),
+            pool := row["pool"],
+            row["gpu_type"],
+            row["market"] or "reserved",
+            row["gpus"],
             used[pool],
-            int(per_node or 8),
-            float(price or 0.0),
-            used_gb[pool] * float(per_gb or 0.0),
+            row["gpus_per_node"] or 8,
+            row["price_per_gpu_hour"] or 0.0,
+            used_gb[pool] * (row["price_per_gb_hour"] or 0.0),
             tuple(nodes[pool]),
             tuple(holders[pool]),
         )
-        for pool, gpu_type, market, gpus, per_node, price, per_gb in zip(
-            stored["pool"],
-            stored["gpu_type"],
-            stored["market"],
-            stored["gpus"],
-            stored["gpus_per_node"],
-            stored["price_per_gpu_hour"],
-            stored["price_per_gb_hour"],
-            strict=True,
-        )
+        for row in cluster_tables.read_stored_rows(connection, "pools.csv")
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.queue.cluster_tables import read_learned_rates, read_stored_columns
+from allocator.queue.cluster_tables import read_learned_rates, read_stored_rows
 from allocator.queue.jobs.verbs import (
     Job,
     history,
@@ -41,19 +42,6 @@ class Event:
 
 
 @dataclass(frozen=True)
-class HoldingSpan:
-    """GPUs that a job held, from the order to the recorded end; end_s None: it holds them."""
-
-    begin_s: float
-    running_s: float | None
-    end_s: float | None
-    pool: str
-    gpus: int
-    phase: str
-    nodes: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
 class SpeedCheck:
     """The speed of a job on GPUs of one type and number, in work per second.
 
@@ -78,29 +66,18 @@ class SpeedCheck:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job with all that is known about it."""
+    """One job with all that is known about it; `allocations` are rows of the table."""
 
     row: JobRow
     left_s: float | None
     events: tuple[Event, ...]
-    spans: tuple[HoldingSpan, ...]
+    allocations: list[dict[str, Any]]
     speeds: tuple[SpeedCheck, ...]
 
     @property
     def job(self) -> Job:
         """The job as the queue knows it."""
         return self.row.job
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        return self.row.to_dict() | {
-            "left_s": self.left_s,
-            "events": [asdict(event) for event in self.events],
-            "allocations": [
-                asdict(span) | {"nodes": [str(part) for part in span.nodes]} for span in self.spans
-            ],
-            "speeds": [asdict(speed) for speed in self.speeds],
-        }
 
 
 def read_job(
@@ -130,32 +107,14 @@ def read_job(
     row = rows[0]
     allocations = history(connection, job_id)
     speeds = tuple(_check_speeds(connection, row.job, allocations, plan))
+    events = _list_events(connection, row.job, allocations, tenant)
     return JobView(
         row,
         _seconds_left(row, speeds),
-        tuple(sorted(_list_events(connection, row.job, allocations, tenant), key=_at))[
-            -MOST_EVENTS:
-        ],
-        tuple(_list_spans(allocations)),
+        tuple(sorted(events, key=attrgetter("at_s"))[-MOST_EVENTS:]),
+        allocations,
         speeds,
     )
-
-
-def _at(event: Event) -> float:
-    return event.at_s
-
-
-def _list_spans(allocations: Sequence[dict[str, Any]]) -> Iterator[HoldingSpan]:
-    for one in allocations:
-        yield HoldingSpan(
-            one["ordered_s"],
-            one["running_s"],
-            one["ended_s"],
-            one["pool"],
-            one["gpus"],
-            one["phase"],
-            tuple(Part(**part) for part in one["nodes"] or ()),
-        )
 
 
 def _list_events(
@@ -199,20 +158,12 @@ def _check_speeds(
     plan: RoundPlan | None,
 ) -> Iterator[SpeedCheck]:
     model = job.values["model"]
-    rates = read_stored_columns(connection, "rates.csv")
-    efficiency = rates.get("efficiency") or [None] * len(rates["model"])
     given: dict[tuple[str, int], float] = {}
-    for name, kind, gpus, rate, share in zip(
-        rates["model"],
-        rates["gpu_type"],
-        rates["gpus"],
-        rates["work_per_s"],
-        efficiency,
-        strict=True,
-    ):
-        if name == model and rate is not None:
-            key = (kind, int(gpus))
-            given[key] = max(given.get(key, 0.0), rate * (1.0 if share is None else share))
+    for rate in read_stored_rows(connection, "rates.csv"):
+        if rate["model"] == model and rate["work_per_s"] is not None:
+            key = (rate["gpu_type"], rate["gpus"])
+            share = 1.0 if rate["efficiency"] is None else rate["efficiency"]
+            given[key] = max(given.get(key, 0.0), rate["work_per_s"] * share)
     corrected = {
         (rate["gpu_type"], rate["gpus"]): rate["work_per_s"]
         for rate in read_learned_rates(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,11 +16,13 @@ from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.advice.summary import describe_outcome
 from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
+from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.costs import Cost, read_job_costs
-from allocator.queue.database.bulk import query, query_of
-from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN, STATES, jobs
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
+from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.queue.node_space import Part, parse_parts
+from allocator.server.views.answer import Page, clip_page
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -32,10 +33,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
-_HELD = (
-    "SELECT job_id, pool, gpus, phase, host, nodes, ordered_s FROM allocations"
-    f" WHERE phase IN {OPEN} AND job_id IN ({{names}})"
-)
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') ORDER BY seq"
 
 
@@ -66,24 +63,12 @@ class JobFilter:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a job holds; `phase` is ordered, running or stopping."""
-
-    pool: str
-    gpus: int
-    phase: str
-    primary: str
-    nodes: tuple[Part, ...]
-    ordered_s: float
-
-
-@dataclass(frozen=True)
 class JobRow:
     """One job of a list.
 
     Attributes
     ----------
-    held : Held or None
+    held : Allocation or None
         Its open allocation.
     reason : str or None
         Reason code of the last plan, if it gives the job less than it could use.
@@ -99,7 +84,7 @@ class JobRow:
 
     job: Job
     tenant: str
-    held: Held | None
+    held: Allocation | None
     reason: str | None
     why: str
     position: int | None
@@ -112,16 +97,10 @@ class JobRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as one flat object for JSON."""
-        held = self.held
-        return self.job.to_dict() | {
+        return job_record(self.job, self.held) | {
             "environment": sorted(self.job.environment),
             "tenant": self.tenant,
-            "progress": self.job.progress,
-            "pool": None if held is None else held.pool,
-            "gpus": 0 if held is None else held.gpus,
-            "phase": None if held is None else held.phase,
-            "shared_with": None if held is None else held.primary or None,
-            "nodes": [str(part) for part in held.nodes] if held is not None else [],
+            "nodes": [] if self.held is None else list(map(str, self.held.parts)),
             "reason": self.reason,
             "why": self.why,
             **self.expected,
@@ -129,21 +108,6 @@ class JobRow:
             "gpu_hours": self.cost.gpu_hours,
             "dollars": self.cost.dollars,
         }
-
-
-@dataclass(frozen=True)
-class JobsPage:
-    """One page of a list of jobs: `total` jobs match, `rows` are those of the page."""
-
-    rows: tuple[JobRow, ...]
-    total: int
-    page: int
-    size: int
-
-    @property
-    def pages(self) -> int:
-        """Number of pages, at least 1."""
-        return max(1, -(-self.total // self.size))
 
 
 def list_jobs(
@@ -154,7 +118,7 @@ def list_jobs(
     page: int = 1,
     size: int = 50,
     tenant: str | None = None,
-) -> JobsPage:
+) -> Page[JobRow]:
     """Return one page of the jobs that match.
 
     Parameters
@@ -175,25 +139,10 @@ def list_jobs(
     """
     size = max(1, min(size, MOST_ROWS))
     plan = read_last_plan(connection)
-    conditions = list(_list_conditions(wanted, tenant))
-    order = jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq
-    ids = sa.select(jobs.c.job_id).where(*conditions).order_by(order)
-    if wanted.reason:
-        found = [
-            name
-            for name in connection.execute(ids).scalars()
-            if plan is not None and plan.jobs.get(name, {}).get("reason") == wanted.reason
-        ]
-        total = len(found)
-        page = _clip_page(page, size, total)
-        names = found[(page - 1) * size : page * size]
-    else:
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(jobs).where(*conditions)
-        ).scalar_one()
-        page = _clip_page(page, size, total)
-        names = list(connection.execute(ids.limit(size).offset((page - 1) * size)).scalars())
-    return JobsPage(read_rows(connection, now_s, names, plan), total, page, size)
+    found = _find_matching(connection, wanted, tenant, plan)
+    page = clip_page(page, size, len(found))
+    names = [row.job_id for row in found[(page - 1) * size : page * size]]
+    return Page(read_rows(connection, now_s, names, plan), len(found), page, size)
 
 
 def list_jobs_after(
@@ -212,25 +161,33 @@ def list_jobs_after(
     arguments are those of `list_jobs`; raises UsageError for an unknown state.
     """
     plan = read_last_plan(connection)
-    conditions = [*_list_conditions(wanted, tenant), jobs.c.seq > after]
-    rows = connection.execute(
-        sa.select(jobs.c.job_id, jobs.c.seq).where(*conditions).order_by(jobs.c.seq)
+    size = max(1, min(size, MOST_ROWS))
+    found = _find_matching(connection, wanted, tenant, plan, after, size + 1)
+    last = int(found[size - 1].seq) if len(found) > size else None
+    names = [row.job_id for row in found[:size]]
+    return read_rows(connection, now_s, names, plan), last
+
+
+def _find_matching(
+    connection: Connection,
+    wanted: JobFilter,
+    tenant: str | None,
+    plan: RoundPlan | None,
+    after: int = 0,
+    most: int | None = None,
+) -> Sequence[Any]:
+    """Return job_id and seq of the jobs that match after a number; `most` of them are enough."""
+    query = (
+        sa.select(jobs.c.job_id, jobs.c.seq)
+        .where(*_list_conditions(wanted, tenant), jobs.c.seq > after)
+        .order_by(jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq)
+        .limit(None if wanted.reason else most)
     )
+    found = connection.execute(query).all()
+    if not wanted.reason:
+        return found
     entries: Mapping[str, Mapping[str, Any]] = {} if plan is None else plan.jobs
-    matching = (
-        row
-        for row in rows
-        if not wanted.reason or entries.get(row.job_id, {}).get("reason") == wanted.reason
-    )
-    found = list(islice(matching, max(1, min(size, MOST_ROWS)) + 1))
-    shown = found[: max(1, min(size, MOST_ROWS))]
-    rows.close()
-    last = int(shown[-1].seq) if len(found) > len(shown) else None
-    return read_rows(connection, now_s, [row.job_id for row in shown], plan), last
-
-
-def _clip_page(page: int, size: int, total: int) -> int:
-    return max(1, min(page, -(-total // size)))
+    return [row for row in found if entries.get(row.job_id, {}).get("reason") == wanted.reason]
 
 
 def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:
@@ -268,12 +225,7 @@ def read_rows(
         row.job_id: build_job(row)
         for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
     }
-    held = {
-        job_id: Held(pool, gpus, phase, primary, parse_parts(nodes), ordered_s)
-        for job_id, pool, gpus, phase, primary, nodes, ordered_s in query_of(
-            connection, _HELD, names
-        )
-    }
+    held = read_held(connection, names)
     costs = read_job_costs(connection, names, now_s)
     waiting = [row[0] for row in query(connection, _WAITING)]
     out = []
@@ -299,7 +251,7 @@ def read_rows(
     return tuple(out)
 
 
-def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: float) -> str:
+def describe_job(job: Job, held: Allocation | None, plan: RoundPlan | None, now_s: float) -> str:
     """Return one sentence on what a job has, or why it waits; "" if it is over.
 
     The reason is that of the last plan, which another change of the queue may have outdated.

@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 from allocator.controller import spending
 from allocator.controller.reporting.status import describe_controller
 from allocator.queue import cluster_tables, lease, round_journal
-from allocator.queue.database.schema import STATES, jobs
-from allocator.queue.jobs.verbs import is_of_tenant
+from allocator.queue.database.schema import jobs
+from allocator.queue.jobs.verbs import counts, is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
 from allocator.server.views.jobs import GROUPS, JobRow, read_rows
@@ -104,8 +104,6 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
     """Return the overview; with a tenant, the jobs and the money of this tenant only."""
     plan = read_last_plan(connection)
     is_mine = [] if tenant is None else [is_of_tenant(tenant)]
-    counted = sa.select(jobs.c.state, sa.func.count()).where(*is_mine).group_by(jobs.c.state)
-    by_state = {row[0]: row[1] for row in connection.execute(counted)}
     waiting = sa.select(jobs.c.job_id).where(jobs.c.state.in_(GROUPS["waiting"]), *is_mine)
     entries = {} if plan is None else plan.jobs
     reasons = Counter(
@@ -131,7 +129,7 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
     tops = [row for row in tenants.tenants if tenant is not None or row.level == 0]
     return Overview(
         now_s,
-        {state: by_state.get(state, 0) for state in STATES},
+        counts(connection, tenant),
         dict(reasons.most_common()),
         pools,
         tenants,
