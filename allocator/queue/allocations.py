@@ -334,7 +334,7 @@ class _FreeGpus:
     def __init__(self, connection: Connection, capacity: Mapping[str, int] | None) -> None:
         self._of_pools = count_free_gpus(connection, capacity)
         self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
-        self._of_nodes = NodeSpace(connection) if self._with_nodes else None
+        self._of_nodes = NodeSpace(connection)
         self._most_primaries = cluster_tables.read_max_primaries(connection)
 
     def take(self, job: _WantingJob, placement: StartPlacement) -> bool:
@@ -351,21 +351,15 @@ class _FreeGpus:
                 return False  # the settings changed since the round
         if not gpus:
             return True
-        if job.want_pool not in self._with_nodes:
-            fits = gpus <= self._of_pools.get(job.want_pool, 0)
-            if fits:
-                self._of_pools[job.want_pool] -= gpus
-            return fits
-        new = 0 if self._of_nodes is None else self._of_nodes.count_new_gpus(job.want_nodes)
-        if (
-            self._of_nodes is None
-            or not job.want_nodes
-            or new > self._of_pools.get(job.want_pool, 0)
-            or not self._of_nodes.take(job.want_nodes, job.cpus_per_gpu, job.host_memory_gb_per_gpu)
-        ):
-            return False
-        self._of_pools[job.want_pool] -= new
-        return True
+        is_on_nodes = job.want_pool in self._with_nodes
+        new = self._of_nodes.count_new_gpus(job.want_nodes) if is_on_nodes else gpus
+        each = (job.cpus_per_gpu, job.host_memory_gb_per_gpu)
+        fits = new <= self._of_pools.get(job.want_pool, 0) and (
+            not is_on_nodes or (job.want_nodes != "" and self._of_nodes.take(job.want_nodes, *each))
+        )
+        if fits:
+            self._of_pools[job.want_pool] -= new
+        return fits
 
 
 def count_free_gpus(

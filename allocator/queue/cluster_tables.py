@@ -31,7 +31,7 @@ from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.database import schema
-from allocator.queue.database.bulk import execute, execute_many, query
+from allocator.queue.database.bulk import as_columns, execute, execute_many, query
 from allocator.queue.database.schema import OPEN, pools
 from allocator.queue.database.values import as_rows, to_cells, to_sql, values_of
 from allocator.queue.node_space import count_gpus
@@ -118,8 +118,7 @@ def _add_levels(connection: Connection, nodes: Table) -> Table:
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
     """Return the columns of one file as the owner gave them, without learned rates."""
-    rows = query(connection, _QUERIES[file])
-    columns = zip(*rows, strict=True) if rows else [()] * len(_NAMES[file])
+    columns = as_columns(query(connection, _QUERIES[file]), len(_NAMES[file]))
     return {
         name: values_of(TABLES[file].column(name), stored)
         for name, stored in zip(_NAMES[file], columns, strict=True)

@@ -108,7 +108,7 @@ async def verify(request: Request, secret: str) -> Token:
     address = read_address(request.scope)
     service.limits.check_wrong_tokens(address)
     now_s = service.queue.clock()
-    token = await service.queue.look(lambda connection: tokens.find(connection, secret, now_s))
+    token = await service.queue.look(tokens.find, secret, now_s)
     if token is None:
         service.limits.count_wrong_token(address)
         raise Refusal(
@@ -125,10 +125,7 @@ async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
     if session is None:
         return None
     now_s = service.queue.clock()
-    token_id = session.token_id
-    token = await service.queue.look(
-        lambda connection: tokens.find_by_id(connection, token_id, now_s)
-    )
+    token = await service.queue.look(tokens.find_by_id, session.token_id, now_s)
     if token is None:
         service.sessions.end(session.key)
         return None

@@ -51,24 +51,15 @@ class Refusal(HTTPException):
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.code = code
-        self.message = message
         self.faults = tuple(faults[:MOST_FAULTS])
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.status_code
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the body of the answer."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.faults:
-            error["faults"] = list(self.faults)
-        return {"schema_version": SCHEMA_VERSION, "error": error}
 
     def to_response(self) -> JSONResponse:
         """Return the answer for programs."""
-        return JSONResponse(self.to_dict(), self.status, dict(self.headers or {}))
+        error: dict[str, Any] = {"code": self.code, "message": self.detail}
+        if self.faults:
+            error["faults"] = list(self.faults)
+        content = {"schema_version": SCHEMA_VERSION, "error": error}
+        return JSONResponse(content, self.status_code, dict(self.headers or {}))
 
 
 @contextmanager

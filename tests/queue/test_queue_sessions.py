@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from examples import series
 from queues import BACKENDS, NOW, Clock, Controller, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -20,7 +21,7 @@ ROWS = "pool,headroom_gpus,sessions_per_hour,session_s,late_share\na,,,,0.3\nb,1
 ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=series(BACKENDS, 1))
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
         yield made

@@ -47,6 +47,11 @@ def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> li
     return out
 
 
+def as_columns(rows: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
+    """Return the columns of rows; `count` empty ones without rows."""
+    return list(zip(*rows, strict=True)) if rows else [()] * count
+
+
 def named_rows(kind: type[Row], rows: Iterable[Iterable[Any]]) -> Iterator[Row]:
     """Return rows as named tuples of a kind, without a call of Python for each row."""
     return map(partial(tuple.__new__, kind), rows)

@@ -104,11 +104,8 @@ async def show_spend(
 ) -> SpendAnswer:
     """Show what tenants used by day; a member sees its own."""
     now_s = served.queue.clock()
-
-    def read(connection: Connection) -> SpendAnswer:
-        return SpendAnswer(days=read_daily_costs(connection, now_s, days, caller.only_tenant))
-
-    return await served.queue.look(read)
+    costs = await served.queue.look(read_daily_costs, now_s, days, caller.only_tenant)
+    return SpendAnswer(days=costs)
 
 
 @router.patch("/tenants/{tenant:path}", tags=["tenants"])

@@ -12,12 +12,11 @@ from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.change import CHANGEABLE
 from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
 from allocator.server.views.answer import Answer
+from allocator.server.views.jobs import JobAnswer
 from allocator.server.views.rounds import Round
 
 MOST_TEXT = 10_000  # characters of one text
 MOST_PARTS = 1000  # entries of a list
-LOW = "begin of its range of 90 %"
-HIGH = "end of its range of 90 %"
 TYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,
@@ -104,46 +103,6 @@ class Submitted(Answer):
     job_id: str = Field(examples=["bert-7"])
     new: bool
     warnings: list[str] = Field(default=[])
-
-
-class JobAnswer(Answer):
-    """One job. Columns of jobs.csv that were given are fields too."""
-
-    job_id: str
-    state: str = Field(description="queued, running, paused, held, done, cancelled or failed")
-    tenant: str
-    model: str
-    request: str | None = Field(description="hold or cancel, until it takes effect")
-    pool: str | None = Field(description="the pool whose GPUs it holds")
-    gpus: int = Field(description="GPUs that it holds")
-    progress: float = Field(description="share of its work that is done")
-    remaining_work: float
-    total_work: float
-    submitted_s: float = Field(description="unix seconds")
-    first_started_s: float | None
-    finished_s: float | None
-    phase: str | None = Field(description="ordered, running or stopping")
-    shared_with: str | None = Field(description="the job on whose GPUs it runs")
-    nodes: list[str]
-    position: int | None = Field(description="place among the waiting jobs, from 1")
-    reason: str | None = Field(description="code of the last plan: why it has no more")
-    why: str = Field(description="one sentence: what it has, or what it waits for")
-    expected_start_s: float | None = Field(
-        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
-    )
-    expected_start_low_s: float | None = Field(None, description=LOW)
-    expected_start_high_s: float | None = Field(None, description=HIGH)
-    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
-    expected_done_low_s: float | None = Field(None, description=LOW)
-    expected_done_high_s: float | None = Field(None, description=HIGH)
-    expected_note: str | None = Field(None, description="why nothing is expected of it")
-    gpu_hours: float
-    dollars: float = Field(description="US dollars so far")
-    command: list[str] | None = Field(description="null where it may not be seen")
-    environment: list[str] | None = Field(
-        description="names of its variables, never their values; null where it may not be seen"
-    )
-    workdir: str | None = Field(description="null where it may not be seen")
 
 
 class JobsAnswer(Answer):

@@ -20,7 +20,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing
-from allocator.server.views.comparing import WhatIfAnswer
+from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.plans import read_last_plan
 from allocator.server.views.rounds import (
@@ -45,24 +45,16 @@ async def list_rounds(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> RoundsAnswer:
     """List the rounds of the journal, the newest first."""
-
-    def read(connection: Connection) -> RoundsAnswer:
-        rows = list_rounds_before(connection, before, limit, tenant=caller.only_tenant)
-        last = rows[-1].number if rows else 1
-        return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
-
-    return await served.queue.look(read)
+    rows = await served.queue.look(list_rounds_before, before, limit, tenant=caller.only_tenant)
+    last = rows[-1].number if rows else 1
+    return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
 
 
 @router.get("/rounds/{number}", tags=["rounds"])
 async def show_round(caller: Reader, served: Served, number: Number) -> RoundAnswer:
     """Show a round and the jobs that get something else in it."""
-
-    def read(connection: Connection) -> RoundAnswer:
-        with as_missing():
-            return read_round(connection, number, tenant=caller.only_tenant)
-
-    return await served.queue.look(read)
+    with as_missing():
+        return await served.queue.look(read_round, number, tenant=caller.only_tenant)
 
 
 @router.get("/rounds/{first}/compare/{second}", tags=["rounds"])
@@ -83,22 +75,14 @@ async def compare_two_rounds(
 @router.get("/plan", tags=["rounds"])
 async def show_plan(caller: Reader, served: Served) -> PlanAnswer:
     """Show the last plan."""
-
-    def read(connection: Connection) -> PlanAnswer:
-        found = read_last_plan(connection)
-        if found is None:
-            raise Refusal(404, "not_found", "the journal has no plan yet")
-        content = dict(found.document.content)
-        if caller.is_member:
-            content = {name: content[name] for name in TOTALS if name in content}
-        return PlanAnswer(
-            number=found.number,
-            at_s=found.at_s,
-            plan=content,
-            jobs=found.list_entries(caller.only_tenant),
-        )
-
-    return await served.queue.look(read)
+    found = await served.queue.look(read_last_plan)
+    if found is None:
+        raise Refusal(404, "not_found", "the journal has no plan yet")
+    content = dict(found.document.content)
+    if caller.is_member:
+        content = {name: content[name] for name in TOTALS if name in content}
+    entries = found.list_entries(caller.only_tenant)
+    return PlanAnswer(number=found.number, at_s=found.at_s, plan=content, jobs=entries)
 
 
 TOTALS = (

@@ -26,15 +26,13 @@ from allocator.server.errors import Refusal, as_missing, to_refusal
 from allocator.server.pages import charts
 from allocator.server.pages.gpu_map import draw_pool
 from allocator.server.pages.rendering import render_page
-from allocator.server.pages.timeline import draw_timeline
-from allocator.server.views.cluster import read_pools
+from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
 from allocator.server.views.plans import read_last_plan, read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
-from allocator.server.views.use import read_use
 
 router = APIRouter()
 MOST = 200  # rows of tables without pages
@@ -129,13 +127,7 @@ async def show_jobs(
             tenant=_read_tenant(connection, caller, now_s, chosen) if chosen else None,
             wanted=wanted,
             now_s=now_s,
-            given={
-                "text": text,
-                "state": state,
-                "tenant": tenant,
-                "reason": reason,
-                "order": order,
-            },
+            given=request.query_params,
             states=[(name, name) for name in (*GROUPS, *STATES)],
             tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
             reasons=[
@@ -171,7 +163,7 @@ async def show_job(
         try:
             explanation = await jobs.explain_job(caller, served, job_id)
         except (AllocatorError, Refusal) as error:
-            refusal = to_refusal(error).message
+            refusal = to_refusal(error).detail
     return render_page(
         request,
         caller,
@@ -179,7 +171,7 @@ async def show_job(
         view=view,
         tenant=tenant,
         now_s=now_s,
-        timeline=draw_timeline(view, now_s),
+        timeline=charts.draw_timeline(view, now_s),
         pools=charts.list_keys(list(dict.fromkeys(one["pool"] for one in view.allocations))),
         most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),
@@ -197,8 +189,7 @@ def _read_tenant(
     connection: Connection, caller: Caller, now_s: float, tenant: str
 ) -> TenantRow | None:
     """Return what a tenant uses now and today, None if there is no such tenant."""
-    view = read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant)
-    return view.find(tenant)
+    return read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant).find(tenant)
 
 
 def _list_verbs(job: Job) -> list[str]:
@@ -262,11 +253,7 @@ async def send_showback(
 ) -> Response:
     """Send what tenants used by day as CSV."""
     now_s = served.queue.clock()
-    view = await served.queue.look(
-        lambda connection: read_tenants_view(
-            connection, now_s, days=days, tenant=caller.only_tenant
-        )
-    )
+    view = await served.queue.look(read_tenants_view, now_s, days=days, tenant=caller.only_tenant)
     return Response(
         format_showback(view.daily),
         media_type="text/csv; charset=utf-8",

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 
 from allocator.errors import AllocatorError
 from allocator.queue.snapshot import unpack_snapshot
+from allocator.server.views.advice import compare_changes, explain_job
 from allocator.server.views.answer import Answer
-from allocator.server.views.comparing import compare_changes
 from allocator.server.views.deciding import Effort
-from allocator.server.views.explaining import explain_job
 
 ANSWERS: Mapping[str, Callable[..., Answer]] = {"explain": explain_job, "compare": compare_changes}
 

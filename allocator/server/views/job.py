@@ -16,11 +16,12 @@ from allocator.queue.jobs.verbs import (
     history,
     read_observations,
     read_turns,
+    show,
     unknown_job_error,
 )
 from allocator.queue.node_space import Part
 from allocator.server.views.cluster import hide_names
-from allocator.server.views.jobs import JobRow, read_rows
+from allocator.server.views.jobs import JobAnswer, read_rows
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
 MOST_EVENTS = 200  # the latest
@@ -68,16 +69,12 @@ class SpeedCheck:
 class JobView:
     """One job with all that is known about it; `allocations` are rows of the table."""
 
-    row: JobRow
+    row: JobAnswer
+    job: Job
     left_s: float | None
     events: tuple[Event, ...]
     allocations: list[dict[str, Any]]
     speeds: tuple[SpeedCheck, ...]
-
-    @property
-    def job(self) -> Job:
-        """The job as the queue knows it."""
-        return self.row.job
 
 
 def read_job(
@@ -101,15 +98,17 @@ def read_job(
         If there is no such job.
     """
     plan = read_last_plan(connection)
-    rows = read_rows(connection, now_s, [job_id], plan) if "\0" not in job_id else ()
+    rows = read_rows(connection, now_s, [job_id], plan)
     if not rows or tenant not in (None, rows[0].tenant):
         raise unknown_job_error(connection, job_id, tenant)
     row = rows[0]
+    job = show(connection, job_id)
     allocations = history(connection, job_id)
-    speeds = tuple(_check_speeds(connection, row.job, allocations, plan))
-    events = _list_events(connection, row.job, allocations, tenant)
+    speeds = tuple(_check_speeds(connection, job, allocations, plan))
+    events = _list_events(connection, job, allocations, tenant)
     return JobView(
         row,
+        job,
         _seconds_left(row, speeds),
         tuple(sorted(events, key=attrgetter("at_s"))[-MOST_EVENTS:]),
         allocations,
@@ -190,13 +189,13 @@ def _observed_speed(allocation: dict[str, Any]) -> float | None:
     return float(allocation["work_done"] / (seen - since))
 
 
-def _seconds_left(row: JobRow, speeds: Sequence[SpeedCheck]) -> float | None:
+def _seconds_left(row: JobAnswer, speeds: Sequence[SpeedCheck]) -> float | None:
     """Return how long the remaining work takes at the observed speed, else the planned one."""
-    if row.held is None:
+    if row.pool is None:
         return None
-    here = (speed for speed in speeds if speed.gpus == row.held.gpus)
+    here = (speed for speed in speeds if speed.gpus == row.gpus)
     for speed in here:
         rate = speed.observed or speed.planned or speed.corrected or speed.given
         if rate is not None and rate > 0 and math.isfinite(rate):
-            return row.job.remaining_work / rate
+            return row.remaining_work / rate
     return None

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import Field
 from sqlalchemy import ColumnElement, Connection
 
 from allocator.controller.reporting.status import format_time
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.advice.summary import describe_outcome
-from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.costs import Cost, read_job_costs
@@ -22,7 +22,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.server.views.answer import Page, clip_page
+from allocator.server.views.answer import Answer, Page, clip_page
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -33,6 +33,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
+LOW = "begin of its range of 90 %"
+HIGH = "end of its range of 90 %"
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') ORDER BY seq"
 
 
@@ -62,52 +64,44 @@ class JobFilter:
     is_newest_first: bool = False
 
 
-@dataclass(frozen=True)
-class JobRow:
-    """One job of a list.
+class JobAnswer(Answer):
+    """One job. Columns of jobs.csv that were given are fields too."""
 
-    Attributes
-    ----------
-    held : Allocation or None
-        Its open allocation.
-    reason : str or None
-        Reason code of the last plan, if it gives the job less than it could use.
-    why : str
-        One sentence: what the job has or waits for. "" for jobs that are over.
-    position : int or None
-        Place among the waiting jobs, from 1: that of the last plan, else by submission.
-    expected : dict
-        Expected start, end and saved time with their ranges, of the last plan (EXPECTED_FIELDS).
-    cost : Cost
-        What it cost so far.
-    """
-
-    job: Job
+    job_id: str
+    state: str = Field(description="queued, running, paused, held, done, cancelled or failed")
     tenant: str
-    held: Allocation | None
-    reason: str | None
-    why: str
-    position: int | None
-    expected: Mapping[str, Any]
-    cost: Cost
-
-    def describe_expected(self, now_s: float) -> str:
-        """Return when it starts, or else when it is done, with the range of 90 %; "-": unknown."""
-        return describe_next(self.expected, now_s) if self.expected else "-"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the job as one flat object for JSON."""
-        return job_record(self.job, self.held) | {
-            "environment": sorted(self.job.environment),
-            "tenant": self.tenant,
-            "nodes": [] if self.held is None else list(map(str, self.held.parts)),
-            "reason": self.reason,
-            "why": self.why,
-            **self.expected,
-            "position": self.position,
-            "gpu_hours": self.cost.gpu_hours,
-            "dollars": self.cost.dollars,
-        }
+    model: str
+    request: str | None = Field(description="hold or cancel, until it takes effect")
+    pool: str | None = Field(description="the pool whose GPUs it holds")
+    gpus: int = Field(description="GPUs that it holds")
+    progress: float = Field(description="share of its work that is done")
+    remaining_work: float
+    total_work: float
+    submitted_s: float = Field(description="unix seconds")
+    first_started_s: float | None
+    finished_s: float | None
+    phase: str | None = Field(description="ordered, running or stopping")
+    shared_with: str | None = Field(description="the job on whose GPUs it runs")
+    nodes: list[str]
+    position: int | None = Field(description="place among the waiting jobs, from 1")
+    reason: str | None = Field(description="code of the last plan: why it has no more")
+    why: str = Field(description="one sentence: what it has, or what it waits for")
+    expected_start_s: float | None = Field(
+        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
+    )
+    expected_start_low_s: float | None = Field(None, description=LOW)
+    expected_start_high_s: float | None = Field(None, description=HIGH)
+    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
+    expected_done_low_s: float | None = Field(None, description=LOW)
+    expected_done_high_s: float | None = Field(None, description=HIGH)
+    expected_note: str | None = Field(None, description="why nothing is expected of it")
+    gpu_hours: float
+    dollars: float = Field(description="US dollars so far")
+    command: list[str] | None = Field(description="null where it may not be seen")
+    environment: list[str] | None = Field(
+        description="names of its variables, never their values; null where it may not be seen"
+    )
+    workdir: str | None = Field(description="null where it may not be seen")
 
 
 def list_jobs(
@@ -118,7 +112,7 @@ def list_jobs(
     page: int = 1,
     size: int = 50,
     tenant: str | None = None,
-) -> Page[JobRow]:
+) -> Page[JobAnswer]:
     """Return one page of the jobs that match.
 
     Parameters
@@ -153,7 +147,7 @@ def list_jobs_after(
     size: int,
     *,
     tenant: str | None = None,
-) -> tuple[tuple[JobRow, ...], int | None]:
+) -> tuple[tuple[JobAnswer, ...], int | None]:
     """Return the jobs that match after a number in the order of submission (0: from the first).
 
     The second value is the number of the last of them if more follow, else None. New jobs come
@@ -219,11 +213,13 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
 
 def read_rows(
     connection: Connection, now_s: float, names: Sequence[str], plan: RoundPlan | None
-) -> tuple[JobRow, ...]:
+) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
     known = {
         row.job_id: build_job(row)
-        for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
+        for row in connection.execute(
+            JOB.where(jobs.c.job_id.in_([n for n in names if is_storable(n)]))
+        )
     }
     held = read_held(connection, names)
     costs = read_job_costs(connection, names, now_s)
@@ -236,18 +232,18 @@ def read_rows(
         if entry is not None and job.state in ACTIVE:
             expected = {name: entry[name] for name in EXPECTED_FIELDS}
         place = expected.get("position") or bisect.bisect_left(waiting, job.seq) + 1
-        out.append(
-            JobRow(
-                job,
-                job.values["tenant"] or DEFAULT_TENANT,
-                held.get(job.job_id),
-                entry["reason"] if entry is not None and job.state in ACTIVE else None,
-                describe_job(job, held.get(job.job_id), plan, now_s),
-                place if is_waiting else None,
-                expected,
-                costs.get(job.job_id, Cost()),
-            )
-        )
+        one = held.get(job.job_id)
+        record = job_record(job, one) | expected
+        record |= {
+            "environment": sorted(job.environment),
+            "tenant": job.values["tenant"] or DEFAULT_TENANT,
+            "nodes": [] if one is None else list(map(str, one.parts)),
+            "reason": entry["reason"] if entry is not None and job.state in ACTIVE else None,
+            "why": describe_job(job, one, plan, now_s),
+            "position": place if is_waiting else None,
+            **costs.get(job.job_id, Cost())._asdict(),
+        }
+        out.append(JobAnswer(**record))
     return tuple(out)
 
 

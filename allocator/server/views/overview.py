@@ -17,7 +17,7 @@ from allocator.queue.database.schema import jobs
 from allocator.queue.jobs.verbs import counts, is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
-from allocator.server.views.jobs import GROUPS, JobRow, read_rows
+from allocator.server.views.jobs import GROUPS, JobAnswer, read_rows
 from allocator.server.views.plans import read_last_plan
 from allocator.server.views.tenants import TenantsView, read_tenants_view
 
@@ -73,7 +73,7 @@ class Overview:
         US dollars of today.
     longrun : dict
         Long-run budgets by tenant, "" for the whole cluster.
-    stuck : tuple of JobRow
+    stuck : tuple of JobAnswer
         Jobs that are parked or that failed and are tried again.
     stuck_count : int
         Their number.
@@ -90,7 +90,7 @@ class Overview:
     budget_per_hour: float | None
     today: float
     longrun: Mapping[str, Mapping[str, Any]]
-    stuck: tuple[JobRow, ...]
+    stuck: tuple[JobAnswer, ...]
     stuck_count: int
     health: Health
 
