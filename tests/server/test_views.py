@@ -131,7 +131,7 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
     assert rows["research"].gpus + rows["operations"].gpus == used
     assert view.dollars_per_hour == pytest.approx(sum(p.dollars_per_hour for p in view.pools))
     assert sum(row.share for row in below) == pytest.approx(1)
-    assert view.health.last is not None and view.health.last.number == 6
+    assert view.last is not None and view.last.number == 6
     assert own.dollars_per_hour == rows["speech"].dollars_per_hour
     assert sum(own.jobs.values()) == len(queue.jobs(tenant="speech"))
     assert [row.tenant for row in own.tenants.tenants] == ["speech"]

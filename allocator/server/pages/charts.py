@@ -14,17 +14,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from allocator.controller.reporting.status import format_time
 from allocator.queue.costs import DailyCost
 from allocator.server.views.cluster import UseOverTime
-from allocator.server.views.job import JobView
 from allocator.server.views.rounds import Round
 
 WIDTH = 560
 HEIGHT = 250
-TIMELINE_HEIGHT = 90.0
-LEAST = 1.5
-TICKS = 4
 FONT = 14  # of labels, in units of the picture; the style sheet has the same size
 _FOREIGN = re.compile(
     r"<(script|style)\b.*?</\1>|<!--.*?-->|<defs></defs>|<title>.*?</title>"
@@ -145,42 +140,3 @@ def _render(chart: Any, label: str) -> Markup:
 def list_keys(names: Sequence[str]) -> Mapping[str, str]:
     """Return the class of the style sheet of each series, for a legend in HTML."""
     return {name: f"key-{k % 8}" for k, name in enumerate(names)}
-
-
-def draw_timeline(view: JobView, now_s: float) -> Markup:
-    """Draw the allocations of a job from its submission to its end, or to now."""
-    begin_s: float = min([view.job.submitted_s, *(one["ordered_s"] for one in view.allocations)])
-    end_s = view.job.finished_s if view.job.finished_s is not None else now_s
-    length = max(end_s - begin_s, 1.0)
-    most = max([1, *(one["gpus"] for one in view.allocations)])
-    pools = list(dict.fromkeys(one["pool"] for one in view.allocations))
-
-    def place(at_s: float) -> float:
-        return min(WIDTH, max(0.0, (at_s - begin_s) / length * WIDTH))
-
-    floor = TIMELINE_HEIGHT - 20
-    shapes = [f'<rect class="waits" x="0" y="{floor - 6:g}" width="{WIDTH:g}" height="6"/>']
-    for one in view.allocations:
-        left = place(one["ordered_s"])
-        right = place(now_s if one["ended_s"] is None else one["ended_s"])
-        height = (floor - 4) * one["gpus"] / most
-        begun = format_time(one["ordered_s"])
-        words = f"{one['gpus']} x {one['pool']}, {begun} UTC, {one['phase']}"
-        shapes.append(
-            f'<rect class="fill-{pools.index(one["pool"]) % 8}" x="{left:.1f}"'
-            f' y="{floor - height:.1f}" width="{max(LEAST, right - left):.1f}"'
-            f' height="{height:.1f}"><title>{escape(words)}</title></rect>'
-        )
-    for k in range(TICKS + 1):
-        anchor = "start" if k == 0 else "end" if k == TICKS else "middle"
-        label = format_time(begin_s + length * k / TICKS)[5:16]
-        shapes.append(
-            f'<text x="{WIDTH * k / TICKS:g}" y="{TIMELINE_HEIGHT - 5:g}" text-anchor="{anchor}">'
-            f"{label}</text>"
-        )
-    times = f"{len(view.allocations)} times since {format_time(begin_s)} UTC"
-    words = f"{view.job.job_id} held GPUs {times}"
-    return Markup(
-        f'<svg class="chart timeline" viewBox="0 0 {WIDTH:g} {TIMELINE_HEIGHT:g}" role="img"'
-        f' aria-label="{escape(words)}">{"".join(shapes)}</svg>'
-    )

@@ -171,7 +171,6 @@ async def show_job(
         view=view,
         tenant=tenant,
         now_s=now_s,
-        timeline=charts.draw_timeline(view, now_s),
         pools=charts.list_keys(list(dict.fromkeys(one["pool"] for one in view.allocations))),
         most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),

@@ -90,6 +90,7 @@ def _templates() -> Environment:
     )
     templates.filters |= {
         "when": mark_time,
+        "stamp": format_time,
         "since": format_since,
         "duration": format_seconds,
         "money": format_money,

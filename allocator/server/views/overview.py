@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,32 +23,6 @@ from allocator.server.views.tenants import TenantsView, read_tenants_view
 
 SHOWN = 10  # jobs that are stuck
 LOOKED_AT = 50  # latest rounds
-
-
-@dataclass(frozen=True)
-class Health:
-    """The state of the controller.
-
-    Attributes
-    ----------
-    controller : dict
-        Its state ("none", "in charge" or "silent"), holder and token.
-    last : JournalRound or None
-        The last round.
-    failed, looked_at : int
-        Rounds that failed, of the latest so many.
-    is_late : bool
-        The last round began more than two intervals ago.
-    problems : tuple of str
-        What an operator should look at, one sentence each.
-    """
-
-    controller: Mapping[str, Any]
-    last: JournalRound | None
-    failed: int
-    looked_at: int
-    is_late: bool
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -77,8 +51,14 @@ class Overview:
         Jobs that are parked or that failed and are tried again.
     stuck_count : int
         Their number.
-    health : Health
-        The controller.
+    controller : dict
+        Its state ("none", "in charge" or "silent"), holder and token.
+    last : JournalRound or None
+        The last round.
+    failed, looked_at : int
+        Rounds that failed, of the latest so many.
+    problems : tuple of str
+        What an operator should look at, one sentence each.
     """
 
     now_s: float
@@ -92,7 +72,11 @@ class Overview:
     longrun: Mapping[str, Mapping[str, Any]]
     stuck: tuple[JobAnswer, ...]
     stuck_count: int
-    health: Health
+    controller: Mapping[str, Any]
+    last: JournalRound | None
+    failed: int
+    looked_at: int
+    problems: tuple[str, ...]
 
     @property
     def waiting(self) -> int:
@@ -126,6 +110,10 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
     pools = read_pools(connection, tenant=tenant)
     config = cluster_tables.config(connection)
     longrun = spending.report(connection)
+    latest = round_journal.history(connection, limit=LOOKED_AT)
+    last = latest[-1] if latest else None
+    controller = describe_controller(lease.read_current(connection), now_s)
+    interval_s = float(config.get("interval_s") or 300.0)
     tops = [row for row in tenants.tenants if tenant is not None or row.level == 0]
     return Overview(
         now_s,
@@ -139,26 +127,28 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
         {name: report for name, report in longrun.items() if tenant in (None, name)},
         read_rows(connection, now_s, stuck[:SHOWN], plan),
         len(stuck),
-        read_health(connection, now_s, tenant=tenant),
+        controller,
+        last,
+        sum(one.outcome == "failed" for one in latest),
+        len(latest),
+        tuple(_list_problems(controller, last, now_s, interval_s, tenant)),
     )
 
 
-def read_health(connection: Connection, now_s: float, *, tenant: str | None = None) -> Health:
-    """Return the state of the controller; with a tenant, without names of other tenants' jobs."""
-    latest = round_journal.history(connection, limit=LOOKED_AT)
-    last = latest[-1] if latest else None
-    controller = describe_controller(lease.read_current(connection), now_s)
-    failed = sum(one.outcome == "failed" for one in latest)
-    interval_s = float(cluster_tables.config(connection).get("interval_s") or 300.0)
-    is_late = last is not None and now_s - last.at_s > 2 * interval_s
-    problems = []
+def _list_problems(
+    controller: Mapping[str, Any],
+    last: JournalRound | None,
+    now_s: float,
+    interval_s: float,
+    tenant: str | None,
+) -> Iterator[str]:
+    """Yield what is wrong; with a tenant, without names of other tenants' jobs."""
     if controller["state"] == "none":
-        problems.append("No controller leads: no job starts or stops.")
+        yield "No controller leads: no job starts or stops."
     elif controller["state"] == "silent":
-        problems.append(f"Controller {controller['holder']} is silent: its lease has expired.")
-    elif is_late:
-        problems.append("The last round began more than two intervals ago.")
+        yield f"Controller {controller['holder']} is silent: its lease has expired."
+    elif last is not None and now_s - last.at_s > 2 * interval_s:
+        yield "The last round began more than two intervals ago."
     if last is not None and last.outcome == "failed":
         why = f": {last.detail}" if tenant is None else "."
-        problems.append(f"The last round has no plan{why}")
-    return Health(controller, last, failed, len(latest), is_late, tuple(problems))
+        yield f"The last round has no plan{why}"
