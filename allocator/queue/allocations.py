@@ -28,7 +28,7 @@ from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
-from allocator.queue.node_space import NodeSpace, parse_parts
+from allocator.queue.node_space import NodeSpace, Part, parse_parts
 from allocator.queue.pair_starts import (
     ColocatedJob,
     Colocations,
@@ -65,6 +65,11 @@ class Allocation(NamedTuple):
     since_s: float | None
     nodes: str = ""
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Its GPUs by node."""
+        return parse_parts(self.nodes)
+
 
 _COLUMNS = ", ".join(f"a.{name}" for name in Allocation._fields)
 _JOINED = "FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
@@ -73,6 +78,7 @@ _JOINED = "FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
 _OPEN_ONES = (
     f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.phase IN ({{names}}) ORDER BY j.seq"
 )
+_HELD = f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.job_id IN ({{names}})"
 _STARTS = (
     "SELECT j.command, j.environment, j.want_environment, j.workdir, j.first_generation, "
     f"{_COLUMNS} {_JOINED} "
@@ -137,6 +143,11 @@ class Start:
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Return the allocations in these phases, in the order of submission of their jobs."""
     return [Allocation(*row) for row in query_of(connection, _OPEN_ONES, phases)]
+
+
+def read_held(connection: Connection, names: Sequence[str]) -> dict[str, Allocation]:
+    """Return the open allocations of some jobs, by job."""
+    return {row[0]: Allocation(*row) for row in query_of(connection, _HELD, names)}
 
 
 def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
@@ -247,7 +258,7 @@ def _find_on_down_nodes(connection: Connection) -> list[Allocation]:
     return [
         one
         for one in list_open_allocations(connection)
-        if not down.isdisjoint(part.node for part in parse_parts(one.nodes))
+        if not down.isdisjoint(part.node for part in one.parts)
     ]
 
 
@@ -323,7 +334,7 @@ class _FreeGpus:
     def __init__(self, connection: Connection, capacity: Mapping[str, int] | None) -> None:
         self._of_pools = count_free_gpus(connection, capacity)
         self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
-        self._of_nodes = NodeSpace(connection) if self._with_nodes else None
+        self._of_nodes = NodeSpace(connection)
         self._most_primaries = cluster_tables.read_max_primaries(connection)
 
     def take(self, job: _WantingJob, placement: StartPlacement) -> bool:
@@ -340,21 +351,15 @@ class _FreeGpus:
                 return False  # the settings changed since the round
         if not gpus:
             return True
-        if job.want_pool not in self._with_nodes:
-            fits = gpus <= self._of_pools.get(job.want_pool, 0)
-            if fits:
-                self._of_pools[job.want_pool] -= gpus
-            return fits
-        new = 0 if self._of_nodes is None else self._of_nodes.count_new_gpus(job.want_nodes)
-        if (
-            self._of_nodes is None
-            or not job.want_nodes
-            or new > self._of_pools.get(job.want_pool, 0)
-            or not self._of_nodes.take(job.want_nodes, job.cpus_per_gpu, job.host_memory_gb_per_gpu)
-        ):
-            return False
-        self._of_pools[job.want_pool] -= new
-        return True
+        is_on_nodes = job.want_pool in self._with_nodes
+        new = self._of_nodes.count_new_gpus(job.want_nodes) if is_on_nodes else gpus
+        each = (job.cpus_per_gpu, job.host_memory_gb_per_gpu)
+        fits = new <= self._of_pools.get(job.want_pool, 0) and (
+            not is_on_nodes or (job.want_nodes != "" and self._of_nodes.take(job.want_nodes, *each))
+        )
+        if fits:
+            self._of_pools[job.want_pool] -= new
+        return fits
 
 
 def count_free_gpus(

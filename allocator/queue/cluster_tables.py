@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
@@ -18,7 +19,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.findings import did_you_mean, quote, suggest_setting
+from allocator.domain.findings import Findings, did_you_mean, quote, suggest_setting
 from allocator.domain.problem import Bools, Problem
 from allocator.domain.rules.spread_rules import count_fewest_nodes, find_largest_nodes
 from allocator.domain.schema.colocation import split_names
@@ -30,9 +31,9 @@ from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.database import schema
-from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.bulk import as_columns, execute, execute_many, query
 from allocator.queue.database.schema import OPEN, pools
-from allocator.queue.database.values import to_cells, to_sql, values_of
+from allocator.queue.database.values import as_rows, to_cells, to_sql, values_of
 from allocator.queue.node_space import count_gpus
 
 HOME: Mapping[str, sa.Table] = {
@@ -117,12 +118,16 @@ def _add_levels(connection: Connection, nodes: Table) -> Table:
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
     """Return the columns of one file as the owner gave them, without learned rates."""
-    rows = query(connection, _QUERIES[file])
-    columns = zip(*rows, strict=True) if rows else [()] * len(_NAMES[file])
+    columns = as_columns(query(connection, _QUERIES[file]), len(_NAMES[file]))
     return {
         name: values_of(TABLES[file].column(name), stored)
         for name, stored in zip(_NAMES[file], columns, strict=True)
     }
+
+
+def read_stored_rows(connection: Connection, file: str) -> list[dict[str, Any]]:
+    """Return the rows of one file as the owner gave them, without learned rates."""
+    return as_rows(read_stored_columns(connection, file))
 
 
 def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
@@ -148,32 +153,30 @@ def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Colu
     most: dict[str, float] = {}
     for kind, memory in zip(pools["gpu_type"], pools["memory_gb"], strict=True):
         most[kind] = max(most.get(kind, 0.0), math.inf if memory is None else memory)
-    out = {name: list(values) for name, values in rates.items()}
-    known = {*out["model"], *given["models.csv"]["model"]}
-    is_packed = ~find_spread_rows(given)
-    out["observed"] = [None] * len(out["model"])
-    rows: dict[tuple[str, str, int], list[int]] = {}
-    for i, key in enumerate(zip(out["model"], out["gpu_type"], out["gpus"], strict=True)):
-        if is_packed[i]:
-            rows.setdefault(key, []).append(i)
+    known = {*rates["model"], *given["models.csv"]["model"]}
+    rows = as_rows(rates)
+    packed: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row, is_spread in zip(rows, find_spread_rows(given).tolist(), strict=True):
+        if not is_spread:
+            packed[row["model"], row["gpu_type"], row["gpus"]].append(row)
     for model, gpu_type, number, work_per_s in found:
-        at = rows.get((model, gpu_type, number), [])
-        fits = [i for i in at if (out["memory_gb"][i] or 0.0) <= most.get(gpu_type, math.inf)]
-        fastest = max((_useful_rate(out, i) for i in fits), default=0.0)
-        for i in at if fastest > 0 else ():
-            out["work_per_s"][i] = out["work_per_s"][i] * work_per_s / fastest
-        if not at or (fits and fastest <= 0):
-            new = {
-                "model": model,
-                "gpu_type": gpu_type,
-                "gpus": number,
-                "work_per_s": work_per_s,
-                "variant": "",
-                "observed": None if model in known else True,
-            }
-            for name, values in out.items():
-                values.append(new.get(name))
-    return out
+        same = packed[model, gpu_type, number]
+        fits = [row for row in same if (row["memory_gb"] or 0.0) <= most.get(gpu_type, math.inf)]
+        fastest = max(map(_useful_rate, fits), default=0.0)
+        for row in same if fastest > 0 else ():
+            row["work_per_s"] = row["work_per_s"] * work_per_s / fastest
+        if not same or (fits and fastest <= 0):
+            rows.append(
+                {
+                    "model": model,
+                    "gpu_type": gpu_type,
+                    "gpus": number,
+                    "work_per_s": work_per_s,
+                    "variant": "",
+                    "observed": None if model in known else True,
+                }
+            )
+    return {name: [row.get(name) for row in rows] for name in (*rates, "observed")}
 
 
 def _correct_slowdowns(connection: Connection, given: Columns) -> Columns:
@@ -181,20 +184,11 @@ def _correct_slowdowns(connection: Connection, given: Columns) -> Columns:
 
     Corrected rows of other sizes follow.
     """
-    corrected = {
-        row[:4]: row[4:]
-        for row in (tuple(one.values()) for one in read_corrected_slowdowns(connection))
-    }
+    corrected = read_corrected_slowdowns(connection)
     if not corrected or not given["model_a"]:
         return given
-    names = _NAMES["sharing.csv"]
-    rows = list(zip(*(given[name] for name in names), strict=True))
-    known = {row[:4] for row in rows}
-    found = [row[:4] + corrected.get(row[:4], row[4:]) for row in rows]
-    found += [key + slowdowns for key, slowdowns in corrected.items() if key not in known]
-    return {
-        name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)
-    }
+    rows = {tuple(row.values())[:4]: row for row in (*as_rows(given), *corrected)}
+    return {name: [row[name] for row in rows.values()] for name in given}
 
 
 def read_corrected_slowdowns(connection: Connection) -> list[dict[str, Any]]:
@@ -247,15 +241,14 @@ def find_spread_rows(given: Mapping[str, Columns]) -> Bools:
     return np.asarray((fewest > 0) & (spread > fewest))
 
 
-def _useful_rate(rates: Columns, i: int) -> float:
-    efficiency = rates["efficiency"][i]
-    return float(rates["work_per_s"][i] * (1.0 if efficiency is None else efficiency))
+def _useful_rate(row: Mapping[str, Any]) -> float:
+    efficiency = row["efficiency"]
+    return float(row["work_per_s"] * (1.0 if efficiency is None else efficiency))
 
 
 def config(connection: Connection) -> dict[str, Any]:
     """Return the settings of config.toml of the queue, without now_s."""
-    value = get_meta(connection, "config")
-    found: dict[str, Any] = json.loads(value) if value is not None else {}
+    found: dict[str, Any] = json.loads(get_meta(connection, "config") or "{}")
     return found
 
 
@@ -278,8 +271,17 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                     f"no setting {quote(key)} in [{table}]{suggest_setting(key, known)}"
                 )
     merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
-    _validate_config(merged)
-    _refuse_fewer_primaries(connection, merged)
+    found = Findings(())
+    settings(Snapshot("queue", merged, {}), found)
+    if found.faults:
+        raise UsageError("; ".join(fault.message for fault in found.faults))
+    most = int(merged.get("max_primaries", 1))
+    for job_id, _, needed in find_groups(connection):
+        if needed > most:
+            raise UsageError(
+                f"max_primaries is {most}: job {quote(job_id)} runs on the GPUs of several jobs, or"
+                f" of one with fewer GPUs, and needs max_primaries = {needed}; hold the job first"
+            )
     put_meta(connection, "config", json.dumps(merged, sort_keys=True))
     return merged
 
@@ -306,33 +308,14 @@ def find_groups(connection: Connection) -> list[tuple[str, str, int]]:
     return [one for one in found if one[2] > 1]
 
 
-def _refuse_fewer_primaries(connection: Connection, given: Mapping[str, Any]) -> None:
-    """Raise UsageError if jobs run on the GPUs of more jobs than the settings allow."""
-    most = int(given.get("max_primaries", 1))
-    for job_id, _, needed in find_groups(connection):
-        if needed > most:
-            raise UsageError(
-                f"max_primaries is {most}: job {quote(job_id)} runs on the GPUs of several jobs, or"
-                f" of one with fewer GPUs, and needs max_primaries = {needed}; hold the job first"
-            )
-
-
-def _validate_config(given: Mapping[str, Any]) -> None:
-    from allocator.domain.findings import Findings
-
-    found = Findings(())
-    settings(Snapshot("queue", given, {}), found)
-    if found.faults:
-        raise UsageError("; ".join(fault.message for fault in found.faults))
-
-
 def put_meta(connection: Connection, key: str, value: str) -> None:
     """Set one value of the table `meta`."""
-    execute_many(
+    execute(
         connection,
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
         "value = excluded.value",
-        [(key, value)],
+        key,
+        value,
     )
 
 
@@ -417,10 +400,7 @@ def _to_sql_columns(file: str, table: Table) -> Columns:
 
 
 def _insert_rows(connection: Connection, home: sa.Table, columns: Columns) -> None:
-    rows = [
-        {"position": i, **dict(zip(columns, row, strict=True))}
-        for i, row in enumerate(zip(*columns.values(), strict=True))
-    ]
+    rows = [{"position": i, **row} for i, row in enumerate(as_rows(columns))]
     if rows:
         connection.execute(sa.insert(home), rows)
 

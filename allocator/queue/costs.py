@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
-from allocator.queue.holdings import Turns, split_by_holder
+from allocator.queue.holdings import Turns, read_turns_of, read_turns_since, split_by_holder
 
 HOUR = 3600.0
 DAY = 86_400.0
@@ -33,15 +33,6 @@ _COLUMNS = (
 )
 _OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
 _OF_JOBS = f"{_COLUMNS} a.job_id IN ({{names}})"
-_TURNS = (
-    "SELECT job_id, generation, at_s, host, held_gpus FROM turns"
-    " WHERE job_id IN ({names}) ORDER BY id"
-)
-_TURNED = (
-    "SELECT t.job_id, t.generation, t.at_s, t.host, t.held_gpus FROM turns t JOIN allocations a"
-    " ON a.job_id = t.job_id AND a.generation = t.generation"
-    " WHERE a.ended_s IS NULL OR a.ended_s > ? ORDER BY t.id"
-)
 
 
 class Cost(NamedTuple):
@@ -84,7 +75,7 @@ class _PaidSpan(NamedTuple):
 def read_job_costs(connection: Connection, job_ids: Sequence[str], now_s: float) -> dict[str, Cost]:
     """Return what each of these jobs cost so far; jobs that never held GPUs are left out."""
     rows = query_of(connection, _OF_JOBS, job_ids)
-    turns = _group_turns(query_of(connection, _TURNS, job_ids)) if rows else {}
+    turns = read_turns_of(connection, job_ids)
     out: dict[str, Cost] = {}
     for span in _paid_spans(rows, turns, now_s):
         out[span.job_id] = out.get(span.job_id, Cost()).plus(span.cost())
@@ -136,7 +127,7 @@ def read_daily_costs(
     """
     begin_s = (math.floor(now_s / DAY) - days + 1) * DAY
     rows = query(connection, _OPEN_SINCE, begin_s)
-    turns = _group_turns(query(connection, _TURNED, begin_s)) if rows else {}
+    turns = read_turns_since(connection, begin_s)
     found: dict[tuple[int, str], Cost] = defaultdict(Cost)
     for span in _paid_spans(rows, turns, now_s):
         if tenant not in (None, span.tenant):
@@ -160,13 +151,6 @@ def list_days(now_s: float, days: int) -> list[str]:
 
 def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
-
-
-def _group_turns(rows: Sequence[tuple[str, int, float, str, int]]) -> Turns:
-    out: dict[tuple[str, int], list[tuple[float, str, int]]] = defaultdict(list)
-    for job_id, generation, at_s, primaries, own in rows:
-        out[job_id, generation].append((at_s, primaries, own))
-    return out
 
 
 def _paid_spans(

@@ -15,13 +15,13 @@ import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue.database.bulk import execute_many, query, query_of
-from allocator.queue.database.schema import OPEN
+from allocator.queue.database.schema import OPEN, allocations
 
 
 class Held(NamedTuple):
@@ -112,35 +112,9 @@ class Turn(NamedTuple):
     held_gpus: int
 
 
-_OF_ALLOCATION = (
-    "phase",
-    "running_s",
-    "ended_s",
-    "observed_s",
-    "work_done",
-    "detail",
-    "host",
-    "held_gpus",
-    "since_s",
-)
-_OF_JOB = (
-    "state",
-    "request",
-    "remaining_work",
-    "attained_gpu_s",
-    "restarts",
-    "largest_gpus",
-    "first_started_s",
-    "finished_s",
-    "failures",
-    "retry_at_s",
-    "park_reason",
-    "want_pool",
-    "want_gpus",
-    "want_host",
-    "want_nodes",
-    "received",
-    "updated_s",
+_OF_JOB = tuple(name for name in Held._fields if name not in allocations.c)
+_OF_ALLOCATION = tuple(
+    name for name in Held._fields if name in allocations.c and not allocations.c[name].primary_key
 )
 _read_allocation = attrgetter(*_OF_ALLOCATION)
 _read_job = attrgetter(*_OF_JOB)
@@ -155,6 +129,10 @@ _TURNS = (
     "SELECT t.job_id, t.generation, t.at_s, t.host, t.held_gpus FROM allocations a"
     " CROSS JOIN turns t WHERE t.job_id = a.job_id AND t.generation = a.generation"
     " AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id"
+)
+_TURNS_OF = (
+    "SELECT job_id, generation, at_s, host, held_gpus FROM turns"
+    " WHERE job_id IN ({names}) ORDER BY id"
 )
 _SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
@@ -222,9 +200,17 @@ Turns = Mapping[tuple[str, int], Sequence[tuple[float, str, int]]]
 
 def read_turns_since(connection: Connection, after_s: float) -> Turns:
     """Return the changes of primary jobs of all allocations that were open after a time."""
+    return _group_turns(query(connection, _TURNS, after_s))
+
+
+def read_turns_of(connection: Connection, names: Sequence[str]) -> Turns:
+    """Return the changes of primary jobs of all allocations of some jobs."""
+    return _group_turns(query_of(connection, _TURNS_OF, names))
+
+
+def _group_turns(rows: Sequence[tuple[Any, ...]]) -> Turns:
     out: dict[tuple[str, int], list[tuple[float, str, int]]] = {}
-    for job_id, generation, *turn in query(connection, _TURNS, after_s):
-        at_s, primaries, own = turn
+    for job_id, generation, at_s, primaries, own in rows:
         out.setdefault((job_id, generation), []).append((at_s, primaries, own))
     return out
 

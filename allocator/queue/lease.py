@@ -7,16 +7,19 @@ another one took over, cannot write anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.queue.database.bulk import query
-from allocator.queue.database.schema import lease
+from allocator.queue.database.bulk import execute, query
 from allocator.queue.errors import LeaseLost
 
-NAME = "controller"
+_READ = "SELECT holder, token, ttl_s, expires_s FROM lease"
+_WRITE = (
+    "INSERT INTO lease (name, holder, token, ttl_s, expires_s) VALUES ('controller', ?, ?, ?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, token = excluded.token,"
+    " ttl_s = excluded.ttl_s, expires_s = excluded.expires_s"
+)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ class Lease:
 
 def read_current(connection: Connection) -> Lease | None:
     """Return the present lease (holder "": released), or None if no controller ever took it."""
-    row = connection.execute(sa.select(lease).where(lease.c.name == NAME)).first()
-    return None if row is None else Lease(row.holder, int(row.token), row.ttl_s, row.expires_s)
+    for row in query(connection, _READ):
+        return Lease(*row)
+    return None
 
 
 def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
@@ -51,9 +55,8 @@ def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lea
     found = read_current(connection)
     if found is not None and found.is_held(now_s):
         return None
-    new = Lease(holder, (found.token if found is not None else 0) + 1, ttl_s, now_s + ttl_s)
-    _write(connection, new, found is None)
-    return new
+    token = 1 if found is None else found.token + 1
+    return _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
 
 
 def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
@@ -64,15 +67,13 @@ def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: 
     found = read_current(connection)
     if found is not None and (found.token >= token or found.is_held(now_s)):
         raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
-    _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s), found is None)
+    _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
 
 
 def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
     """Renew a lease, even an expired one if no other controller took it. Raises LeaseLost."""
     check(connection, held.token)
-    new = Lease(held.holder, held.token, held.ttl_s, now_s + held.ttl_s)
-    _write(connection, new, False)
-    return new
+    return _write(connection, replace(held, expires_s=now_s + held.ttl_s))
 
 
 def release(connection: Connection, held: Lease) -> None:
@@ -80,33 +81,18 @@ def release(connection: Connection, held: Lease) -> None:
 
     Nothing happens if the lease was lost.
     """
-    connection.execute(
-        sa.update(lease)
-        .where(lease.c.name == NAME, lease.c.token == held.token)
-        .values(holder="", expires_s=0.0)
-    )
-
-
-_CURRENT = f"SELECT token, holder FROM lease WHERE name = '{NAME}'"
+    execute(connection, "UPDATE lease SET holder = '', expires_s = 0 WHERE token = ?", held.token)
 
 
 def check(connection: Connection, token: int) -> None:
     """Raise LeaseLost unless the token is the current one and the lease was not released."""
-    rows = query(connection, _CURRENT)
-    current, holder = rows[0] if rows else (None, "")
-    if current != token or not holder:
-        words = f'"{holder}" leads now' if holder else "no controller leads"
+    found = read_current(connection)
+    if found is None or found.token != token or not found.holder:
+        leads = found is not None and found.holder
+        words = f'"{leads}" leads now' if leads else "no controller leads"
         raise LeaseLost(f"the lease with token {token} is lost: {words}")
 
 
-def _write(connection: Connection, new: Lease, first: bool) -> None:
-    values = {
-        "holder": new.holder,
-        "token": new.token,
-        "ttl_s": new.ttl_s,
-        "expires_s": new.expires_s,
-    }
-    if first:
-        connection.execute(sa.insert(lease).values(name=NAME, **values))
-    else:
-        connection.execute(sa.update(lease).where(lease.c.name == NAME).values(**values))
+def _write(connection: Connection, new: Lease) -> Lease:
+    execute(connection, _WRITE, *astuple(new))
+    return new

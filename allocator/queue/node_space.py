@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
+from allocator.domain.problem import Floats
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
@@ -65,52 +67,22 @@ def count_gpus(texts: Iterable[str]) -> dict[str, int]:
     return used
 
 
-class _Free:
-    """What a node has free; `shares` has the free share of each GPU that is given in shares."""
-
-    def __init__(self, gpus: int, cpus: float | None, memory_gb: float | None) -> None:
-        self.gpus = gpus
-        self.cpus = math.inf if cpus is None else cpus
-        self.memory_gb = math.inf if memory_gb is None else memory_gb
-        self.shares: dict[int, float] = {}
-
-    def take(self, part: Part, cpus: float, memory_gb: float) -> None:
-        self.cpus -= part.gpus * cpus
-        self.memory_gb -= part.gpus * memory_gb
-        if part.gpu is None:
-            self.gpus -= part.gpus
-            return
-        if part.gpu not in self.shares:
-            self.gpus -= 1
-        self.shares[part.gpu] = self.shares.get(part.gpu, 1.0) - (part.fraction or 0.0)
-
-    def can_take(self, part: Part, cpus: float, memory_gb: float) -> bool:
-        if part.gpus * cpus > self.cpus + TOLERANCE:
-            return False
-        if part.gpus * memory_gb > self.memory_gb + TOLERANCE:
-            return False
-        if part.gpu is None or part.gpu not in self.shares:
-            return part.gpus <= self.gpus
-        return (part.fraction or 0.0) <= self.shares[part.gpu] + TOLERANCE
-
-
 class NodeSpace:
-    """Free GPUs, CPUs and memory of the up nodes next to all open allocations."""
+    """Free GPUs, CPUs and GB of memory of the up nodes next to all open allocations."""
 
     def __init__(self, connection: Connection) -> None:
-        self._free = {row[0]: _Free(*row[1:]) for row in query(connection, _UP)}
+        self._free = {
+            node: np.array([math.inf if amount is None else float(amount) for amount in amounts])
+            for node, *amounts in query(connection, _UP)
+        }
+        # free share of each GPU that is given in shares, by node and number
+        self._shares: dict[tuple[str, int | None], float] = {}
         for text, cpus, memory_gb in query(connection, _TAKEN):
-            self._take(parse_parts(text), cpus or 0.0, memory_gb or 0.0)
+            self._take(parse_parts(text), cpus, memory_gb)
 
     def count_new_gpus(self, nodes: str) -> int:
         """Count the GPUs that a job would take here of which no other job has a share."""
-        return sum(
-            part.gpus
-            for part in parse_parts(nodes)
-            if part.gpu is None
-            or part.node not in self._free
-            or part.gpu not in self._free[part.node].shares
-        )
+        return sum(map(self._count_new, parse_parts(nodes)))
 
     def take(self, nodes: str, cpus: float | None, memory_gb: float | None) -> bool:
         """Take these nodes for a job that needs so much for each of its GPUs, if they are free.
@@ -118,16 +90,30 @@ class NodeSpace:
         Returns whether they were free. Nodes that are not up, or not there, never are.
         """
         parts = parse_parts(nodes)
-        each = (cpus or 0.0, memory_gb or 0.0)
         fits = all(
-            part.node in self._free and self._free[part.node].can_take(part, *each)
+            part.node in self._free
+            and (self._needs(part, cpus, memory_gb) <= self._free[part.node] + TOLERANCE).all()
+            and (part.fraction or 0.0) <= self._share(part) + TOLERANCE
             for part in parts
         )
         if fits:
-            self._take(parts, *each)
+            self._take(parts, cpus, memory_gb)
         return fits
 
-    def _take(self, parts: Iterable[Part], cpus: float, memory_gb: float) -> None:
+    def _share(self, part: Part) -> float:
+        return self._shares.get((part.node, part.gpu), 1.0)
+
+    def _count_new(self, part: Part) -> int:
+        return 0 if (part.node, part.gpu) in self._shares else part.gpus
+
+    def _needs(self, part: Part, cpus: float | None, memory_gb: float | None) -> Floats:
+        each = part.gpus * np.array([cpus or 0.0, memory_gb or 0.0])
+        return np.array([self._count_new(part), *each])
+
+    def _take(self, parts: Iterable[Part], cpus: float | None, memory_gb: float | None) -> None:
         for part in parts:
             if part.node in self._free:
-                self._free[part.node].take(part, cpus, memory_gb)
+                self._free[part.node] -= self._needs(part, cpus, memory_gb)
+                if part.gpu is not None:
+                    left = self._share(part) - (part.fraction or 0.0)
+                    self._shares[part.node, part.gpu] = left

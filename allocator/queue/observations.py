@@ -10,17 +10,15 @@ ends are rare and change the job too.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import compress, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import lease
-from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
-from allocator.queue.database.schema import OPEN, jobs, observations
+from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
+from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import Held, Turn, held, read_secondaries, write
 from allocator.queue.jobs import losses
 from allocator.queue.jobs.states import Retries, state_after_end
@@ -83,6 +81,11 @@ _MARKS = f"SELECT {', '.join(RecordedAllocation._fields)} FROM allocations WHERE
 _SOON_LOST = (
     "SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
     "AND ended_s - COALESCE(running_s, ordered_s) <= ?"
+)
+_PRUNE = (
+    "DELETE FROM observations WHERE id IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER"
+    " (PARTITION BY job_id, generation ORDER BY id DESC) AS place FROM observations) ranked"
+    " WHERE place > ?) OR job_id IN (SELECT job_id FROM jobs WHERE state IN ('done', 'cancelled'))"
 )
 _MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
 
@@ -172,42 +175,35 @@ def _record_progress(
     history: bool,
 ) -> list[StateChange]:
     """Record running allocations whose observation has a later time or more work than is known."""
-    if not given:
-        return []
-    latest = {one.job_id: mark for one, mark in given}
-    place = {name: i for i, name in enumerate(latest)}
-    at = np.array([place[one.job_id] for one, _ in given])
-    columns: Any = zip(*latest.values(), strict=True)
-    names, generations, phases, _, observed_s, work_done, work_at_start, _ = columns
-    most = np.array(work_at_start)
-    before = np.array(work_done)
-    work = before.copy()
-    known_s = np.array(observed_s, dtype=np.float64)
-    at_s = np.where(np.isnan(known_s), -np.inf, known_s)
-    # nan is ignored
-    np.fmax.at(work, at, np.minimum([one.work_done for one, _ in given], most[at]))
-    np.fmax.at(at_s, at, [one.at_s for one, _ in given])
-    is_new = np.isnan(known_s) | (at_s > known_s) | (work > before)
-    latest_reported = {one.job_id: one.reported for one, _ in given}
-    texts = [json.dumps(dict(x)) if x else "" for x in latest_reported.values()]
-    now = zip(work.tolist(), at_s.tolist(), texts, names, generations, strict=True)
-    new = list(compress(now, is_new))
+    latest: dict[str, tuple[float, float, Mapping[str, float], RecordedAllocation]] = {}
+    for one, mark in given:
+        known_s = -math.inf if mark.observed_s is None else mark.observed_s
+        work, at_s, *_ = latest.get(one.job_id, (mark.work_done, known_s))
+        # a number that is nan, as the second one of max, is ignored
+        work = max(work, min(one.work_done, mark.work_at_start))
+        latest[one.job_id] = work, max(at_s, one.at_s), one.reported, mark
+    rows = []
+    changes = []
+    for name, (work, at_s, reported, mark) in latest.items():
+        if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done:
+            told = json.dumps(dict(reported)) if reported else ""
+            rows.append((work, at_s, told, name, mark.generation))
+            gained = work - mark.work_done
+            changes.append(StateChange(name, mark.generation, mark.phase, "running", gained))
     execute_many(
         connection,
         "UPDATE allocations SET work_done = ?, observed_s = ?, reported = ? "
         "WHERE job_id = ? AND generation = ?",
-        new,
+        rows,
     )
     if history:
         execute_many(
             connection,
             "INSERT INTO observations (work_done, at_s, reported, job_id, generation, kind) "
             "VALUES (?, ?, ?, ?, ?, 'running')",
-            new,
+            rows,
         )
-    gained = (work - before).tolist()
-    changes = zip(names, generations, phases, repeat("running"), gained)
-    return list(named_rows(StateChange, compress(changes, is_new)))
+    return changes
 
 
 def _record_transitions(
@@ -375,22 +371,4 @@ def prune(connection: Connection, token: int, keep: int) -> int:
     Returns how many were dropped. Raises LeaseLost.
     """
     lease.check(connection, token)
-    ranked = sa.select(
-        observations.c.id,
-        sa.func.row_number()
-        .over(
-            partition_by=(observations.c.job_id, observations.c.generation),
-            order_by=observations.c.id.desc(),
-        )
-        .label("place"),
-    ).subquery()
-    over = sa.select(jobs.c.job_id).where(jobs.c.state.in_(("done", "cancelled")))
-    done: Any = connection.execute(
-        sa.delete(observations).where(
-            sa.or_(
-                observations.c.id.in_(sa.select(ranked.c.id).where(ranked.c.place > keep)),
-                observations.c.job_id.in_(over),
-            )
-        )
-    )
-    return int(done.rowcount)
+    return execute(connection, _PRUNE, keep)

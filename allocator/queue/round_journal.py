@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.errors import UsageError
 from allocator.queue import lease
-from allocator.queue.database.bulk import execute_many, query
-from allocator.queue.database.schema import rounds
+from allocator.queue.database.bulk import execute, execute_many, query
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ _WANTS = (
     "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, want_environment,"
     " want_memory_gb, generation, request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
 )
-_LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
+_LIGHT = [name for name in _FIELDS if name not in ("snapshot", "plan")]
+_PLANS = "SELECT number, at_s, plan FROM rounds WHERE plan IS NOT NULL ORDER BY number DESC LIMIT ?"
 
 
 def count_rounds(connection: Connection) -> int:
@@ -105,7 +104,7 @@ def append(
     number = count_rounds(connection) + 1
     values = vars(entry) | {"number": number, "token": token}
     values |= {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
-    execute_many(connection, _APPEND, [tuple(values[name] for name in _FIELDS)])
+    execute(connection, _APPEND, *(values[name] for name in _FIELDS))
     if wants is not None:
         _write_wants(connection, wants, entry.at_s)
     return number
@@ -146,12 +145,13 @@ def mark(
     `seconds` is added to the times that the round has. Raises LeaseLost.
     """
     lease.check(connection, token)
-    values: dict[str, Any] = {"outcome": outcome, "detail": detail}
-    if seconds is not None:
-        values["seconds"] = json.dumps(
-            {**read(connection, number).seconds, **seconds}, sort_keys=True
+    for found in read_light(connection, number, number):
+        taken = json.dumps({**found.seconds, **(seconds or {})}, sort_keys=True)
+        execute(
+            connection,
+            "UPDATE rounds SET outcome = ?, detail = ?, seconds = ? WHERE number = ?",
+            *(outcome, detail, taken, number),
         )
-    connection.execute(sa.update(rounds).where(rounds.c.number == number).values(**values))
 
 
 def read(connection: Connection, number: int | None = None) -> JournalRound:
@@ -159,28 +159,17 @@ def read(connection: Connection, number: int | None = None) -> JournalRound:
 
     Raises UsageError if there is no such round.
     """
-    query = sa.select(rounds).order_by(rounds.c.number.desc()).limit(1)
-    row = connection.execute(
-        query if number is None else query.where(rounds.c.number == number)
-    ).first()
-    if row is None:
-        raise UsageError(
-            "the journal has no round yet"
-            if number is None
-            else f"the journal has no round {number}"
-        )
-    return _build_round(row)
+    wanted = count_rounds(connection) if number is None else number
+    for found in _read(connection, _FIELDS, "WHERE number = ?", wanted):
+        return found
+    raise UsageError(
+        "the journal has no round yet" if number is None else f"the journal has no round {number}"
+    )
 
 
 def read_plans(connection: Connection, last: int = 1) -> list[tuple[int, float, bytes]]:
     """Return number, time and plan of the latest rounds whose plans are kept, the oldest first."""
-    c = rounds.c
-    rows = connection.execute(
-        sa.select(c.number, c.at_s, c.plan)
-        .where(c.plan.is_not(None))
-        .order_by(c.number.desc())
-        .limit(last)
-    ).all()
+    rows = query(connection, _PLANS, last)
     return [(number, at_s, bytes(plan)) for number, at_s, plan in reversed(rows)]
 
 
@@ -189,24 +178,25 @@ def history(connection: Connection, *, limit: int | None = None) -> list[Journal
 
     `limit` restricts them to the latest so many.
     """
-    query = sa.select(*_LIGHT).order_by(rounds.c.number.desc())
-    rows = connection.execute(query if limit is None else query.limit(limit)).all()
-    return [_build_round(row) for row in reversed(rows)]
+    last = count_rounds(connection)
+    return read_light(connection, 1 if limit is None else last - limit + 1, last)
 
 
 def read_light(connection: Connection, first: int, last: int) -> list[JournalRound]:
     """Return the rounds from one number to another, without snapshots and plans."""
-    chosen = rounds.c.number.between(first, last)
-    query = sa.select(*_LIGHT).where(chosen).order_by(rounds.c.number)
-    return [_build_round(row) for row in connection.execute(query)]
+    where = "WHERE number BETWEEN ? AND ? ORDER BY number"
+    return _read(connection, _LIGHT, where, first, last)
 
 
-def _build_round(row: Any) -> JournalRound:
-    values = dict(row._mapping)
-    for name in ("snapshot", "plan"):
-        content = values.get(name)
-        values[name] = None if content is None else bytes(content)
-    return JournalRound(**values | {name: json.loads(values[name]) for name in _JSON})
+def _read(
+    connection: Connection, names: Sequence[str], where: str, *values: int
+) -> list[JournalRound]:
+    out = []
+    for row in query(connection, f"SELECT {', '.join(names)} FROM rounds {where}", *values):
+        found = {"snapshot": None} | dict(zip(names, row, strict=True))
+        found |= {name: json.loads(found[name]) for name in _JSON}
+        out.append(JournalRound(**found))
+    return out
 
 
 def prune(connection: Connection, token: int, keep: int) -> int:
@@ -215,9 +205,8 @@ def prune(connection: Connection, token: int, keep: int) -> int:
     Returns how many were dropped. Raises LeaseLost.
     """
     lease.check(connection, token)
-    done = connection.execute(
-        sa.update(rounds)
-        .where(rounds.c.number <= count_rounds(connection) - keep, rounds.c.snapshot.is_not(None))
-        .values(snapshot=None, plan=None)
+    return execute(
+        connection,
+        "UPDATE rounds SET snapshot = NULL, plan = NULL WHERE number <= ? AND snapshot IS NOT NULL",
+        count_rounds(connection) - keep,
     )
-    return int(done.rowcount)

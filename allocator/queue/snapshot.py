@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress
@@ -38,6 +39,7 @@ from allocator.domain.schema.columns import (
     OVER_TIME,
     PLACEMENTS,
     RECEIVED,
+    TableSchema,
 )
 from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
@@ -45,9 +47,9 @@ from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
-from allocator.queue.database.values import to_cells, to_sql, value_of, values_of
+from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.jobs import purged_names, sessions
-from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
+from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
 from allocator.queue.node_space import format_parts, parse_parts
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
@@ -241,26 +243,29 @@ def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
 
 
+def _build_table(
+    schema: TableSchema, names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> dict[str, Table]:
+    """Return a table of rows by its file, or nothing if there are none."""
+    if not rows:
+        return {}
+    columns = zip(names, map(list, zip(*rows, strict=True)), strict=True)
+    cells = {name: to_cells(schema.column(name), values) for name, values in columns}
+    return {schema.file: Table.of(schema, cells)}
+
+
 def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
     """Return received.csv, or nothing if no job has held GPUs."""
     cells: list[tuple[str, str, float]] = []
     for job_id, text, kind, now in zip(
         c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
     ):
-        if text == "{}":
-            if now > 0:
-                cells.append((job_id, kind, now))
-        elif now <= 0:
-            cells += [(job_id, name, s) for name, s in _seconds(text)]
-        else:
-            seconds = dict(_seconds(text))
-            seconds[kind] = seconds.get(kind, 0.0) + now
-            cells += [(job_id, name, s) for name, s in sorted(seconds.items())]
-    if not cells:
-        return {}
-    ids, kinds, numbers = map(list, zip(*cells, strict=True))
-    columns: dict[str, Cells] = {"job_id": ids, "gpu_type": kinds, "seconds": _floats(numbers)}
-    return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
+        seconds: Iterable[tuple[str, float]] = _seconds(text)
+        if now > 0:
+            had = dict(seconds)
+            seconds = sorted({**had, kind: had.get(kind, 0.0) + now}.items())
+        cells += [(job_id, name, s) for name, s in seconds]
+    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), cells)
 
 
 def _build_placements(
@@ -272,16 +277,7 @@ def _build_placements(
         for name, text in compress(zip(names, nodes, strict=True), holds)
         for part in parse_parts(text or "")
     ]
-    if not rows:
-        return {}
-    job_id, node, gpus, gpu = map(list, zip(*rows, strict=True))
-    columns: dict[str, Cells] = {
-        "job_id": job_id,
-        "node": node,
-        "gpus": _floats(gpus),
-        "gpu": _floats(gpu),
-    }
-    return {PLACEMENTS.file: Table.of(PLACEMENTS, columns)}
+    return _build_table(PLACEMENTS, ("job_id", "node", "gpus", "gpu"), rows)
 
 
 def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
@@ -290,11 +286,7 @@ def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, 
     for part in range(0, len(models), PART):
         some = models[part : part + PART]
         rows += query(connection, _FINISHED.format(models=", ".join(["(?)"] * len(some))), *some)
-    if not rows:
-        return {}
-    model, work = zip(*rows, strict=True)
-    columns: dict[str, Cells] = {"model": list(model), "total_work": _floats(work)}
-    return {FINISHED.file: Table.of(FINISHED, columns)}
+    return _build_table(FINISHED, ("model", "total_work"), rows)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -348,7 +340,7 @@ def unpack_snapshot(content: bytes) -> Snapshot:
     return Snapshot(document["name"], document["config"], tables)
 
 
-def load(
+def load_at(
     connection: Connection, snapshot: Snapshot, now_s: float | None = None
 ) -> tuple[Problem, tuple[str, ...]]:
     """Load the cluster, settings and jobs of a snapshot into a queue that has no jobs.
@@ -361,7 +353,7 @@ def load(
         The state to load.
     now_s : float, optional
         Time on the clock of the queue, in seconds, that the snapshot's now becomes; all its times
-        move by the same amount. None: times stay as they are.
+        move by the same amount. They stay as they are without it, and if they are unix seconds.
 
     Returns
     -------
@@ -375,55 +367,95 @@ def load(
     UsageError
         If the queue has jobs.
     """
-    if connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one():
+    if query(connection, "SELECT job_id FROM jobs LIMIT 1"):
         raise UsageError(
             "the queue has jobs already; a snapshot can only be loaded into an empty one"
         )
     problem = validate(snapshot)
-    shift = 0.0 if now_s is None else now_s - problem.now_s
     cluster_tables.store_cluster(connection, snapshot, problem)
-    last = purged_names.read_forgotten_generations(connection, problem.jobs.job_id)
-    table = snapshot.tables["jobs.csv"]
-    nothing = [""] * len(table)
-    placed, primaries = _placed_nodes(problem), _primary_names(problem)
-    owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
-    for part in range(0, len(problem.jobs), PART):
-        connection.execute(
-            sa.insert(jobs),
-            [
-                _job(owned, problem, j, shift, last, placed, primaries)
-                for j in range(part, min(part + PART, len(problem.jobs)))
-            ],
-        )
-    running = np.flatnonzero(problem.jobs.state == State.RUNNING).tolist()
-    if running:
-        connection.execute(
-            sa.insert(allocations),
-            [_allocation(problem, j, shift, last, placed, primaries) for j in running],
-        )
-    secondaries = np.flatnonzero(problem.jobs.primary >= 0).tolist()
-    if secondaries:
-        connection.execute(
-            sa.insert(turns),
-            [
-                {
-                    **_key(problem, j, last),
-                    "at_s": problem.now_s + shift,
-                    "host": primaries[j],
-                    "held_gpus": int(problem.jobs.held[j]),
-                }
-                for j in secondaries
-            ],
-        )
+    is_moved = now_s is not None and problem.now_s < UNIX
+    now = now_s if is_moved and now_s is not None else problem.now_s
+    rows = _build_jobs(connection, snapshot.tables[JOBS.file], problem, now)
+    for part in range(0, len(rows), PART):
+        connection.execute(sa.insert(jobs), rows[part : part + PART])
+    types = dict(zip(problem.pools.pool, problem.pools.gpu_type.tolist(), strict=True))
+    running = [
+        {
+            "job_id": row["job_id"],
+            "generation": row["generation"],
+            "host": row["want_host"],
+            "held_gpus": held_gpus,
+            "pool": row["want_pool"],
+            "gpus": row["want_gpus"],
+            "phase": "running",
+            "ordered_s": now,
+            "running_s": now,
+            "gpu_type": problem.gpu_types[types[row["want_pool"]]],
+            "work_at_start": row["remaining_work"],
+            "nodes": row["want_nodes"],
+        }
+        for row, held_gpus in zip(rows, problem.jobs.held.tolist(), strict=True)
+        if row["state"] == "running"
+    ]
+    of_turn = ("job_id", "generation", "host", "held_gpus")
+    turned = [
+        {name: row[name] for name in of_turn} | {"at_s": now} for row in running if row["host"]
+    ]
+    for table, new in ((allocations, running), (turns, turned)):
+        if new:
+            connection.execute(sa.insert(table), new)
     return problem, describe_unkept(snapshot)
 
 
-def load_at(
-    connection: Connection, snapshot: Snapshot, now_s: float
-) -> tuple[Problem, tuple[str, ...]]:
-    """Load a snapshot with its now moved to now_s, unless its times are unix seconds."""
-    own = validate(snapshot).now_s
-    return load(connection, snapshot, None if own >= UNIX else now_s)
+def _build_jobs(
+    connection: Connection, table: Table, problem: Problem, now_s: float
+) -> list[dict[str, Any]]:
+    """Return the rows of the jobs of a snapshot whose now becomes now_s."""
+    held = problem.jobs
+    shift = now_s - problem.now_s
+    nothing = [""] * len(table)
+    owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
+    owned["total_work"] = held.total_work.tolist()
+    owned["submitted_s"] = (held.submitted_s + shift).tolist()
+    owned["deadline_s"] = [None if at is None else at + shift for at in owned["deadline_s"]]
+    runs = (held.state == State.RUNNING).tolist()
+    placed, primaries = _placed_nodes(problem), _primary_names(problem)
+    has_started = (
+        (held.state == State.RUNNING) | (held.state == State.PAUSED) | (held.attained_gpu_s > 0)
+    )
+    began = np.minimum(owned["submitted_s"], now_s).tolist()
+    facts = {
+        "state": [State(k).name.lower() for k in held.state.tolist()],
+        "remaining_work": held.remaining_work.tolist(),
+        "want_pool": [
+            problem.pools.pool[p] if is_here else ""
+            for p, is_here in zip(held.pool.tolist(), runs, strict=True)
+        ],
+        "want_gpus": np.where(runs, held.gpus, 0).tolist(),
+        "want_host": [primaries.get(j, "") for j in range(len(held))],
+        "want_nodes": [placed.get(j, "") for j in range(len(held))],
+        "attained_gpu_s": held.attained_gpu_s.tolist(),
+        "restarts": held.restarts.tolist(),
+        "largest_gpus": held.largest_gpus.tolist(),
+        "received": [
+            json.dumps(
+                {kind: s for kind, s in zip(problem.gpu_types, row, strict=True) if s > 0},
+                sort_keys=True,
+            )
+            for row in problem.received.tolist()
+        ],
+        "first_started_s": [
+            at if was else None for at, was in zip(began, has_started.tolist(), strict=True)
+        ],
+    }
+    last = purged_names.read_forgotten_generations(connection, held.job_id)
+    rows = []
+    for j, (values, fact) in enumerate(zip(as_rows(owned), as_rows(facts), strict=True)):
+        cells = {name: value_of(JOBS.column(name), value) for name, value in values.items()}
+        said = Submission({"job_id": held.job_id[j], **cells})
+        row = build_row(said, said.content(), values, now_s, j + 1, last) | fact
+        rows.append(row | {"generation": row["generation"] + runs[j]})
+    return rows
 
 
 def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> tuple[str, ...]:
@@ -449,7 +481,6 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     old = {file: table for file, table in here.tables.items() if file in ours}
     new = {file: table for file, table in source.tables.items() if file not in ours}
     faults = tuple(f for f in source.faults if f.file not in ours)
-    times = {k: v for k, v in source.config.items() if k == "now_s"}
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
     cluster_tables.refuse_lost_pools(
         connection, new["pools.csv"].texts("pool") if "pools.csv" in new else ()
@@ -460,7 +491,7 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
             source,
             tables={**new, **old},
             faults=(),
-            config={**{k: v for k, v in source.config.items() if k not in times}, "now_s": now_s},
+            config={**source.config, "now_s": now_s},
         )
     )
     cluster_tables.store_cluster(connection, source, problem)
@@ -484,105 +515,20 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
 
 def _primary_names(problem: Problem) -> dict[int, str]:
     """Return the jobs on whose GPUs each secondary job runs, as the queue stores them."""
-    names: dict[int, list[str]] = {}
-    secondary = problem.jobs.secondary
-    for h in np.flatnonzero(secondary >= 0).tolist():
-        names.setdefault(int(secondary[h]), []).append(problem.jobs.job_id[h])
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, secondary in zip(problem.jobs.job_id, problem.jobs.secondary.tolist(), strict=True):
+        if secondary >= 0:
+            names[secondary].append(name)
     return {j: join_names(primaries) for j, primaries in names.items()}
 
 
 def _placed_nodes(problem: Problem) -> dict[int, str]:
     """Return the nodes of each running job that placements.csv names, as they are stored."""
-    parts: dict[int, list[dict[str, Any]]] = {}
+    parts: dict[int, list[dict[str, Any]]] = defaultdict(list)
     placed = problem.placements
-    share = problem.jobs.gpu_fraction
+    shares = problem.jobs.gpu_fraction.tolist()
     columns = (placed.job, placed.node, placed.gpus, placed.gpu)
     for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
-        part: dict[str, Any] = {"node": problem.nodes.node[n], "gpus": gpus}
-        if gpu >= 0:
-            part |= {"gpu": gpu, "fraction": float(share[j])}
-        parts.setdefault(j, []).append(part)
+        share = {"gpu": gpu, "fraction": shares[j]} if gpu >= 0 else {}
+        parts[j].append({"node": problem.nodes.node[n], "gpus": gpus, **share})
     return {j: format_parts(of_job) for j, of_job in parts.items()}
-
-
-def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
-    name = problem.jobs.job_id[j]
-    return {"job_id": name, "generation": last.get(name, 0) + 1}
-
-
-def _job(
-    owned: Mapping[str, Sequence[Any]],
-    problem: Problem,
-    j: int,
-    shift: float,
-    last: Mapping[str, int],
-    nodes: Mapping[int, str],
-    primaries: Mapping[int, str],
-) -> dict[str, Any]:
-    held = problem.jobs
-    submitted = float(held.submitted_s[j]) + shift
-    values = {name: column[j] for name, column in owned.items()}
-    values |= {"total_work": float(held.total_work[j]), "submitted_s": submitted}
-    if shift and values["deadline_s"] is not None:
-        values["deadline_s"] += shift
-    state = ("queued", "running", "paused", "held")[int(held.state[j])]
-    now = problem.now_s + shift
-    started = state in ("running", "paused") or float(held.attained_gpu_s[j]) > 0
-    received = {
-        t: float(s)
-        for t, s in zip(problem.gpu_types, problem.received[j].tolist(), strict=True)
-        if s > 0
-    }
-    cells = {name: value_of(JOBS.column(name), value) for name, value in values.items()}
-    said = Submission({"job_id": held.job_id[j], **cells})
-    runs = state == "running"
-    known = purged_names.first_columns(last, held.job_id[j])
-    known["generation"] += runs
-    pool = problem.pools.pool[int(held.pool[j])] if runs else ""
-    return {
-        "job_id": held.job_id[j],
-        "seq": j + 1,
-        "submission_key": None,
-        "content": said.content(),
-        **values,
-        "state": state,
-        "remaining_work": float(held.remaining_work[j]),
-        **known,
-        "want_pool": pool,
-        "want_gpus": int(held.gpus[j]) if runs else 0,
-        "want_host": primaries.get(j, ""),
-        "want_nodes": nodes.get(j, ""),
-        "attained_gpu_s": float(held.attained_gpu_s[j]),
-        "restarts": int(held.restarts[j]),
-        "largest_gpus": int(held.largest_gpus[j]),
-        "received": json.dumps(received, sort_keys=True),
-        "first_started_s": min(submitted, now) if started else None,
-        "updated_s": now,
-        "next_s": next_time(values, 1),
-    }
-
-
-def _allocation(
-    problem: Problem,
-    j: int,
-    shift: float,
-    last: Mapping[str, int],
-    nodes: Mapping[int, str],
-    primaries: Mapping[int, str],
-) -> dict[str, Any]:
-    held = problem.jobs
-    pool = int(problem.jobs.pool[j])
-    now = problem.now_s + shift
-    return {
-        **_key(problem, j, last),
-        "host": primaries.get(j, ""),
-        "held_gpus": int(held.held[j]),
-        "pool": problem.pools.pool[pool],
-        "gpus": int(held.gpus[j]),
-        "phase": "running",
-        "ordered_s": now,
-        "running_s": now,
-        "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])],
-        "work_at_start": float(held.remaining_work[j]),
-        "nodes": nodes.get(j, ""),
-    }

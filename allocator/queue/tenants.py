@@ -19,14 +19,10 @@ from allocator.queue.snapshot import build_snapshot
 
 def read_tenants(connection: Connection) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of tenants.csv and quotas.csv, as `tenants` and `quotas`."""
-    found = {}
-    for schema in (TENANTS, QUOTAS):
-        columns = cluster_tables.read_stored_columns(connection, schema.file)
-        rows = zip(*columns.values(), strict=True)
-        found[schema.file.removesuffix(".csv")] = [
-            dict(zip(columns, row, strict=True)) for row in rows
-        ]
-    return found
+    return {
+        schema.file.removesuffix(".csv"): cluster_tables.read_stored_rows(connection, schema.file)
+        for schema in (TENANTS, QUOTAS)
+    }
 
 
 def set_tenant(

@@ -16,12 +16,12 @@ import secrets
 from dataclasses import dataclass, fields
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
-from allocator.queue.database.schema import ROLES, tokens
+from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.schema import ROLES
 from allocator.queue.jobs.verbs import is_storable
 
 PREFIX = "agt_"  # lets scanners for leaked secrets find a token
@@ -45,7 +45,11 @@ class Token:
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
 
 
-_COLUMNS = [tokens.c[field.name] for field in fields(Token)]
+_READ = f"SELECT {', '.join(field.name for field in fields(Token))} FROM tokens"
+_ADD = (
+    "INSERT INTO tokens (name, role, tenant, created_s, expires_s, digest)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
 
 
 def hash_token(secret: str) -> str:
@@ -93,27 +97,26 @@ def add(
     if expires_s is not None and not expires_s > now_s:
         raise UsageError("the token would have ended already")
     secret = PREFIX + secrets.token_urlsafe(BYTES)
-    values = {"name": name, "role": role, "tenant": tenant, "created_s": now_s}
-    row = connection.execute(
-        sa.insert(tokens).values(**values, expires_s=expires_s, digest=hash_token(secret))
-    )
-    assert row.inserted_primary_key is not None
-    return _read(connection, int(row.inserted_primary_key[0])), secret
+    digest = hash_token(secret)
+    execute(connection, _ADD, name, role, tenant, now_s, expires_s, digest)
+    found = find(connection, secret, now_s)
+    assert found is not None
+    return found, secret
 
 
 def list_tokens(connection: Connection) -> list[Token]:
     """Return all tokens, the oldest first."""
-    return [_build(row) for row in connection.execute(sa.select(*_COLUMNS).order_by(tokens.c.id))]
+    return [Token(*row) for row in query(connection, f"{_READ} ORDER BY id")]
 
 
 def find(connection: Connection, secret: str, now_s: float) -> Token | None:
     """Return the valid token that has this secret, or None."""
-    return _find_valid(connection, tokens.c.digest == hash_token(secret), now_s)
+    return _find_valid(connection, "digest", hash_token(secret), now_s)
 
 
 def find_by_id(connection: Connection, token_id: int, now_s: float) -> Token | None:
     """Return the valid token of this number, or None."""
-    return _find_valid(connection, tokens.c.id == token_id, now_s)
+    return _find_valid(connection, "id", token_id, now_s)
 
 
 def find_by_name(connection: Connection, name: str, now_s: float) -> Token | None:
@@ -127,33 +130,17 @@ def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
 
     Raises UsageError if there is no such token.
     """
-    _read(connection, token_id)
-    connection.execute(
-        sa.update(tokens)
-        .where(tokens.c.id == token_id, tokens.c.revoked_s.is_(None))
-        .values(revoked_s=now_s)
+    execute(
+        connection,
+        "UPDATE tokens SET revoked_s = COALESCE(revoked_s, ?) WHERE id = ?",
+        now_s,
+        token_id,
     )
-    return _read(connection, token_id)
+    for row in query(connection, f"{_READ} WHERE id = ?", token_id):
+        return Token(*row)
+    raise UsageError(f"the queue has no token {token_id}; `allocator queue token list` has all")
 
 
-def _find_valid(
-    connection: Connection, is_meant: sa.ColumnElement[bool], now_s: float
-) -> Token | None:
-    found = _find(connection, is_meant)
-    return found if found is not None and found.is_valid(now_s) else None
-
-
-def _find(connection: Connection, is_meant: sa.ColumnElement[bool]) -> Token | None:
-    row = connection.execute(sa.select(*_COLUMNS).where(is_meant)).first()
-    return None if row is None else _build(row)
-
-
-def _read(connection: Connection, token_id: int) -> Token:
-    found = _find(connection, tokens.c.id == token_id)
-    if found is None:
-        raise UsageError(f"the queue has no token {token_id}; `allocator queue token list` has all")
-    return found
-
-
-def _build(row: Any) -> Token:
-    return Token(**row._mapping)
+def _find_valid(connection: Connection, column: str, value: Any, now_s: float) -> Token | None:
+    found = [Token(*row) for row in query(connection, f"{_READ} WHERE {column} = ?", value)]
+    return next((token for token in found if token.is_valid(now_s)), None)

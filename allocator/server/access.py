@@ -10,27 +10,30 @@ the type of its parameter: Reader, Writer or Operator.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, cast
 from urllib.parse import parse_qsl
 
+from anyio import Semaphore, WouldBlock
 from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 
+from allocator.domain.snapshot import Snapshot
 from allocator.queue import tokens
+from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
 from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.feed import Feed
+from allocator.server.guard import read_address
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
-from allocator.server.views.deciding import Deciders
+from allocator.server.views.deciding import Effort, ask_child
 
-T = TypeVar("T")
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
 MOST_FIELDS = 200
@@ -44,12 +47,27 @@ class Service:
     options: ServerOptions
     sessions: Sessions
     limits: Limits
-    deciders: Deciders
     feed: Feed
+    children: Semaphore
 
-    async def advise(self, ask: Callable[..., T], *values: Any) -> T:
-        """Run a function that waits for a child of `deciders` in a thread; return its answer."""
-        return await run_sync(partial(ask, *values))
+    async def advise(
+        self, snapshot: Snapshot, effort: Effort, question: str, **arguments: Any
+    ) -> Any:
+        """Return the answer of a child process to a question (views/deciding.py).
+
+        Raises QueueUnavailable if all children are busy, and what `ask_child` raises.
+        """
+        try:
+            self.children.acquire_nowait()
+        except WouldBlock:
+            raise QueueUnavailable(
+                f"{self.options.most_advice} other questions are being decided; ask again in a"
+                " moment"
+            ) from None
+        try:
+            return await run_sync(partial(ask_child, snapshot, effort, question, **arguments))
+        finally:
+            self.children.release()
 
 
 def get_service(request: Request) -> Service:
@@ -88,10 +106,10 @@ async def _find_by_token(request: Request, service: Service, header: str) -> Cal
 async def verify(request: Request, secret: str) -> Token:
     """Return the valid token with this secret. Raises Refusal, and counts wrong ones."""
     service = get_service(request)
-    address = read_address(request)
+    address = read_address(request.scope)
     service.limits.check_wrong_tokens(address)
     now_s = service.queue.clock()
-    token = await service.queue.look(lambda connection: tokens.find(connection, secret, now_s))
+    token = await service.queue.look(tokens.find, secret, now_s)
     if token is None:
         service.limits.count_wrong_token(address)
         raise Refusal(
@@ -108,14 +126,9 @@ async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
     if session is None:
         return None
     now_s = service.queue.clock()
-    token_id = session.token_id
-    token = await service.queue.look(
-        lambda connection: tokens.find_by_id(connection, token_id, now_s)
-    )
-    if token is None:
-        service.sessions.end(session.key)
-        return None
-    if _read_user(request) not in (None, token.name):  # another user of the same browser
+    token = await service.queue.look(tokens.find_by_id, session.token_id, now_s)
+    # the proxy may name another user of the same browser by now
+    if token is None or _read_user(request) not in (None, token.name):
         service.sessions.end(session.key)
         return None
     if request.method not in SAFE:
@@ -134,10 +147,7 @@ async def find_user(request: Request) -> Token | None:
     user = _read_user(request)
     if user is None:
         return None
-    now_s = service.queue.clock()
-    token = await service.queue.look(
-        lambda connection: tokens.find_by_name(connection, user, now_s)
-    )
+    token = await service.queue.look(tokens.find_by_name, user, service.queue.clock())
     if token is None:
         raise Refusal(
             403, "unknown_user", "there is no token of your name; ask an operator for one"
@@ -148,15 +158,10 @@ async def find_user(request: Request) -> Token | None:
 def _read_user(request: Request) -> str | None:
     """Return the name that a believed proxy gives, None without one. Two names are no name."""
     options = get_service(request).options
-    if not options.user_header or read_address(request) not in options.proxies:
+    if not options.user_header or read_address(request.scope) not in options.proxies:
         return None
     given = request.headers.getlist(options.user_header)
     return ", ".join(given) if given else None
-
-
-def read_address(request: Request) -> str:
-    """Return the address of the client."""
-    return request.client.host if request.client is not None else ""
 
 
 async def read_form(request: Request) -> Mapping[str, str]:

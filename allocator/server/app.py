@@ -10,20 +10,26 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TextIO
 
-from fastapi import FastAPI
+from anyio import Semaphore
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, Response
+from starlette.exceptions import HTTPException
 
+from allocator.errors import AllocatorError
 from allocator.server import api, pages
 from allocator.server.access import Reader, Service
-from allocator.server.answers import add_handlers
+from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
 from allocator.server.guard import Guard
 from allocator.server.limits import Limits
 from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
+from allocator.server.pages.logins import render_refusal
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
-from allocator.server.views.deciding import Deciders
+
+API = "/api/"
 
 
 def create_app(
@@ -55,8 +61,8 @@ def create_app(
         chosen,
         Sessions(chosen.session_s),
         limits,
-        Deciders(chosen.advice_s, chosen.most_advice),
         Feed(opened, chosen),
+        Semaphore(chosen.most_advice),
     )
 
     @asynccontextmanager
@@ -81,7 +87,7 @@ def create_app(
     app.include_router(pages.router)
     app.add_api_route("/healthz", _answer_health, include_in_schema=False)
     app.add_api_route("/api/v1/openapi.json", _show_document, include_in_schema=False)
-    add_handlers(app)
+    _add_handlers(app)
     app.add_middleware(Guard, options=chosen, limits=limits, log=log or sys.stderr)
     return app
 
@@ -99,3 +105,18 @@ async def _show_document(caller: Reader) -> Response:
 async def _answer_health() -> PlainTextResponse:
     """Say that the service is alive."""
     return PlainTextResponse("ok\n")
+
+
+def _add_handlers(app: FastAPI) -> None:
+    """Answer the errors of handlers; the guard answers those that nobody expects."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        refusal = to_refusal(error)
+        request.scope["refused"] = refusal.code
+        is_page = not request.url.path.startswith(API)
+        if is_page and "text/html" in request.headers.get("accept", ""):
+            return render_refusal(request, refusal)
+        return refusal.to_response()
+
+    for kind in (RequestValidationError, HTTPException, AllocatorError):
+        app.add_exception_handler(kind, answer)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -50,24 +51,24 @@ class Refusal(HTTPException):
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.code = code
-        self.message = message
         self.faults = tuple(faults[:MOST_FAULTS])
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.status_code
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the body of the answer."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.faults:
-            error["faults"] = list(self.faults)
-        return {"schema_version": SCHEMA_VERSION, "error": error}
 
     def to_response(self) -> JSONResponse:
         """Return the answer for programs."""
-        return JSONResponse(self.to_dict(), self.status, dict(self.headers or {}))
+        error: dict[str, Any] = {"code": self.code, "message": self.detail}
+        if self.faults:
+            error["faults"] = list(self.faults)
+        content = {"schema_version": SCHEMA_VERSION, "error": error}
+        return JSONResponse(content, self.status_code, dict(self.headers or {}))
+
+
+@contextmanager
+def as_missing() -> Iterator[None]:
+    """Answer that what a reader asks for is not there, where the queue says so."""
+    try:
+        yield
+    except UsageError as error:
+        raise Refusal(404, "not_found", str(error)) from None
 
 
 def to_refusal(error: Exception) -> Refusal:

@@ -158,16 +158,17 @@ class Feed:
         self._looks += 1
         for kind, tenant, content in changes:
             self._end += 1
-            text = f"id: {self._name(self._end)}\nevent: {kind}\ndata: {json.dumps(content)}\n\n"
-            self._events.append(Event(tenant, text.encode()))
+            self._events.append(Event(tenant, self._write(kind, content)))
         if changes or after.tokens != before.tokens:
             self._batches.clear()
             news = self._news
             self._news = asyncio.Event()
             news.set()
 
-    def _name(self, number: int) -> str:
-        return f"{self._epoch}-{number}"
+    def _write(self, kind: str, content: Mapping[str, Any] | None = None) -> bytes:
+        """Return the text of the last event."""
+        number = f"{self._epoch}-{self._end}"
+        return f"id: {number}\nevent: {kind}\ndata: {json.dumps(content or {})}\n\n".encode()
 
     def enter(self, caller: Caller) -> None:
         """Count a follower. Raises Refusal if there are too many."""
@@ -189,14 +190,13 @@ class Feed:
             number = self._find(last)
             if number is None:
                 number = self._end
-                kind = "reset" if last else "start"
-                yield f"id: {self._name(number)}\nevent: {kind}\ndata: {{}}\n\n".encode()
-            tenant = caller.tenant if caller.is_member else None
+                yield self._write("reset" if last else "start")
+            tenant = caller.only_tenant
             first = self._looks + 1  # an earlier look may not know a new token
             while self._looks <= first or self._may_follow(caller):
                 news = self._news
                 if number < self._end - len(self._events):
-                    yield f"id: {self._name(self._end)}\nevent: reset\ndata: {{}}\n\n".encode()
+                    yield self._write("reset")
                     number = self._end
                 text = self._read_after(number, tenant)
                 number = self._end

@@ -15,10 +15,10 @@ import json
 import time
 import traceback
 from asyncio import timeout
-from collections.abc import Iterable
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allocator.server.errors import Refusal
@@ -87,7 +87,9 @@ class Guard:
             if message["type"] == "http.response.start":
                 is_started = True
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *_own_headers(message)]}
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("cache-control", "no-store")
             async with timeout(self.options.send_s):
                 await send(message)
 
@@ -110,21 +112,22 @@ class Guard:
             self._write_log(scope, status, time.monotonic() - start)
 
     def _check(self, scope: Scope) -> None:
-        client = scope.get("client")
-        self.limits.check_address(client[0] if client else "")
-        headers = _read_headers(scope)
-        authority = headers.get("host", [])
+        self.limits.check_address(read_address(scope))
+        headers = Headers(scope=scope)
+        authority = headers.getlist("host")
         if len(authority) != 1 or not self._is_own(authority[0]):
             raise Refusal(421, "unknown_name", "the service has another name; --name NAME adds one")
         own = f"{scope['scheme']}://{authority[0]}".lower()
         behind = f"https://{authority[0]}".lower() if self.options.tls else own
-        origins = headers.get("origin", [])
-        fetches = headers.get("sec-fetch-site", [])
-        if any(origin.lower() not in (own, behind) for origin in origins) or any(
-            fetch not in OWN_FETCHES and not _is_visit(scope, headers) for fetch in fetches
+        # a person may follow a link to a page, which reads and shows it only to them
+        modes = headers.getlist("sec-fetch-mode")
+        is_visit = scope["method"] == "GET" and modes == ["navigate"]
+        is_foreign = not {*headers.getlist("sec-fetch-site")} <= {*OWN_FETCHES}
+        if any(origin.lower() not in (own, behind) for origin in headers.getlist("origin")) or (
+            is_foreign and not is_visit
         ):
             raise Refusal(403, "foreign_origin", "a page of another origin may not ask this")
-        lengths = headers.get("content-length", [])
+        lengths = headers.getlist("content-length")
         if any(n.isdigit() and int(n) > self.options.most_body_bytes for n in lengths):
             raise self._refuse_size()
 
@@ -151,7 +154,6 @@ class Guard:
         )
 
     def _write_log(self, scope: Scope, status: int, took_s: float) -> None:
-        client = scope.get("client")
         caller = scope.get("caller")
         row: dict[str, Any] = {
             "at_s": round(time.time(), 3),
@@ -160,7 +162,7 @@ class Guard:
             "path": scope["path"][:LONGEST_PATH],
             "status": status,
             "seconds": round(took_s, 4),
-            "address": client[0] if client else "",
+            "address": read_address(scope),
             "token": getattr(caller, "token_id", None),
         }
         if "refused" in scope:
@@ -168,6 +170,12 @@ class Guard:
         if "error" in scope:
             row["error"] = _describe(scope["error"])
         write_line(self.log, row)
+
+
+def read_address(scope: Scope) -> str:
+    """Return the address of the client."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def write_line(log: TextIO, row: dict[str, Any]) -> None:
@@ -183,21 +191,3 @@ def _describe(error: BaseException) -> list[str]:
     """Return where an unexpected error was raised; its text may hold a secret, and is left out."""
     frames = traceback.extract_tb(error.__traceback__)[-5:]
     return [type(error).__name__, *(f"{f.filename}:{f.lineno} {f.name}" for f in frames)]
-
-
-def _read_headers(scope: Scope) -> dict[str, list[str]]:
-    out: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        out.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-    return out
-
-
-def _is_visit(scope: Scope, headers: dict[str, list[str]]) -> bool:
-    """Return whether a person follows a link to a page, which reads and shows it only to them."""
-    return scope["method"] == "GET" and headers.get("sec-fetch-mode") == ["navigate"]
-
-
-def _own_headers(message: Message) -> Iterable[tuple[bytes, bytes]]:
-    given = {name.lower() for name, _ in message["headers"]}
-    more = HEADERS if b"cache-control" in given else HEADERS | {"cache-control": "no-store"}
-    return [(name.encode(), value.encode()) for name, value in more.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -45,12 +45,15 @@ class ServedQueue:
         self.reads.close()
         self.writes.close()
 
-    async def look(self, read: Callable[[Connection], T]) -> T:
-        """Return what a function reads in one transaction, which sees one state of the queue."""
+    async def look(self, read: Callable[..., T], *values: Any, **named: Any) -> T:
+        """Return what a function reads in one transaction, which sees one state of the queue.
+
+        The function gets the connection before the values.
+        """
 
         def run() -> T:
             with self.reads.read() as connection:
-                return read(connection)
+                return read(connection, *values, **named)
 
         return await run_sync(run, limiter=self._readers)
 

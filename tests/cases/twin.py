@@ -101,7 +101,7 @@ class Twin:
         tables["jobs.csv"] = Table("jobs.csv", {name: [] for name in jobs.columns}, range(0))
         store, _ = create_queue(folder / "queue.db")
         with store.write() as connection:
-            snapshots.load(connection, dataclasses.replace(whole, tables=tables))
+            snapshots.load_at(connection, dataclasses.replace(whole, tables=tables))
         queue = Queue(store, clock=clock.now)
         cells = {
             **jobs.columns,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+from examples import series
 from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
 
 from allocator.controller import steadiness
@@ -50,7 +51,7 @@ def clock(queue: Queue) -> Clock:
 
 def test_the_lease_has_one_holder(queue: Queue) -> None:
     """While it lasts nobody else gets it; after its time another does, with a larger token; the
-    first one is out.
+    first one is out. One that ends an hour from now was written by a wrong clock.
     """
     control = Controller(queue, "one", ttl_s=60)
     with queue.store.write() as connection:
@@ -66,37 +67,25 @@ def test_the_lease_has_one_holder(queue: Queue) -> None:
         assert lease.renew(connection, second, NOW + 100).expires_s == NOW + 160
         lease.release(connection, second)
         third = lease.take(connection, "one", 60, NOW + 101)
+        assert lease.take(connection, "two", 60, NOW - 3600) is not None
     assert third is not None and third.token == second.token + 1
     assert queue.rounds() == []
 
 
-def test_a_clock_that_jumped_does_not_keep_the_lease(queue: Queue) -> None:
-    """A lease that ends years from now was written by a wrong clock; whoever comes next takes
-    it.
-    """
-    Controller(queue, "one", ttl_s=60)
-    with queue.store.write() as connection:
-        assert lease.take(connection, "two", 60, NOW - 3600) is not None
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda c, t: round_journal.append(
-            c, t, round_journal.JournalRound(NOW, "d", None, "p", "s"), {}
-        ),
-        lambda c, t: round_journal.mark(c, t, 1, "failed"),
-        lambda c, t: round_journal.prune(c, t, 1),
-        lambda c, t: allocations.order_stops(c, t, NOW),
-        lambda c, t: allocations.order_starts(c, t, NOW),
-        lambda c, t: observations.observe(c, t, []),
-        lambda c, t: observations.prune(c, t, 1),
-    ],
-)
-def test_old_tokens_are_refused_everywhere(queue: Queue, call: object) -> None:
+def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
     """Every write of a controller is guarded, also when nobody ever took the lease."""
-    with pytest.raises(LeaseLost), queue.store.write() as connection:
-        call(connection, 7)  # type: ignore[operator]
+    entry = round_journal.JournalRound(NOW, "d", None, "p", "s")
+    for call, *more in (
+        (round_journal.append, entry, {}),
+        (round_journal.mark, 1, "failed"),
+        (round_journal.prune, 1),
+        (allocations.order_stops, NOW),
+        (allocations.order_starts, NOW),
+        (observations.observe, []),
+        (observations.prune, 1),
+    ):
+        with pytest.raises(LeaseLost), queue.store.write() as connection:
+            call(connection, 7, *more)  # type: ignore[operator]
 
 
 def test_rounds_are_numbered_without_holes(queue: Queue) -> None:
@@ -142,22 +131,6 @@ def test_a_round_keeps_what_it_was_given(queue: Queue) -> None:
     assert vars(last) | kept == vars(last)
     assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d")
     assert [r.number for r in queue.rounds(limit=2)] == [2, 3]
-
-
-def test_wants_of_jobs_that_moved_on(queue: Queue) -> None:
-    """Between a snapshot and its plan owners may hold and cancel: the plan's word for those jobs
-    is not taken.
-    """
-    story = Story(queue)
-    story.play("""
-        hold j
-        cancel k
-        want j=a/1 k=a/1 l=a/1 ghost=a/1
-        starts -> l.1
-        hold l
-        want l=a/1
-    """)
-    assert [j.want_gpus for j in queue.jobs()] == [0, 0, 0]
 
 
 def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
@@ -370,18 +343,15 @@ def test_jobs_behind_one_that_will_not_end_are_held(queue: Queue) -> None:
         assert validate(queue.snapshot()).jobs.state.tolist() == states
 
 
-def test_the_snapshot_is_the_same_for_the_same_rows(queue: Queue) -> None:
-    """Digest and bytes depend on the queue and on now only, and survive the journal."""
-    one, two = queue.snapshot(), queue.snapshot()
-    assert one.digest == two.digest and snapshots.pack_snapshot(one) == snapshots.pack_snapshot(two)
-    assert snapshots.unpack_snapshot(snapshots.pack_snapshot(one)).digest == one.digest
-    assert queue.snapshot(NOW + 1).digest != one.digest
-
-
 def test_rows_of_the_last_snapshot_are_those_of_the_queue(queue: Queue) -> None:
     """The snapshot with the rows of the one before and without them is the same, also where a name
-    was given away again with other cells, and where only the phase or the progress changed.
+    was given away again with other cells, and where only the phase or the progress changed. Its
+    digest and bytes depend on the queue and on now only, and survive the journal.
     """
+    one, two = queue.snapshot(), queue.snapshot()
+    assert snapshots.pack_snapshot(one) == snapshots.pack_snapshot(two)
+    assert snapshots.unpack_snapshot(snapshots.pack_snapshot(one)).digest == two.digest
+    assert queue.snapshot(NOW + 1).digest != one.digest
     rows, story = snapshots.PreviousRows(), Story(queue)
 
     def texts(column: str) -> str:
@@ -479,21 +449,12 @@ def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: P
     )
 
 
-def test_a_queue_spreads_pauses_unless_it_is_told_not_to(queue: Queue) -> None:
-    """One of the defaults of what goes on for many rounds."""
-    config = queue.snapshot().config
-    assert {name: config[name] for name in OVER_TIME} == dict(OVER_TIME)
-    assert validate(queue.snapshot()).spread_pauses
-    queue.configure(spread_pauses=False)
-    assert not validate(queue.snapshot()).spread_pauses
-    queue.configure(spread_pauses=None)
-    assert validate(queue.snapshot()).spread_pauses
-
-
 def test_settings_pools_and_learned_rates(queue: Queue) -> None:
     """What an operator changes, and what was learned, is in the next snapshot; what cannot be is
-    refused.
+    refused. Without changes there are the defaults of what goes on for many rounds.
     """
+    config = queue.snapshot().config
+    assert {name: config[name] for name in OVER_TIME} == dict(OVER_TIME)
     queue.configure(budget_per_hour=12.5, interval_s=30)
     assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
     with pytest.raises(UsageError, match="interval_s -1 must be above 0"):
@@ -561,7 +522,7 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
             connection.execute(sa.text(statement))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", series(BACKENDS, 1))
 def test_jobs_that_are_done_teach_the_sizes_of_others(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from examples import series
 from queues import BACKENDS, empty
 
 from allocator.queue.database.schema import OPEN, allocations, jobs, rounds
@@ -118,7 +119,7 @@ def check(queue: Queue) -> None:
             assert mine == list(range(1, job.generation + 1))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", series(BACKENDS, 1))
 def test_many_processes_submit_at_once(backend: str, tmp_path: Path, child: Children) -> None:
     """Four processes submit 15 jobs each, two of them the same 15: 45 jobs, every acknowledged
     one there, once.
@@ -155,7 +156,7 @@ def test_submitters_that_are_killed_lose_nothing_they_were_told(
         )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", series(BACKENDS, 1))
 def test_owners_and_rival_controllers_at_once(
     backend: str, tmp_path: Path, child: Children
 ) -> None:

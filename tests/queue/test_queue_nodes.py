@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import BACKENDS, NOW, Controller, cluster, fresh
+from queues import BACKENDS, NOW, Story, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
-from allocator.queue import cluster_tables, snapshot as snapshots
-from allocator.queue.node_space import format_parts
+from allocator.queue import snapshot as snapshots
 from allocator.queue.queue import Queue
 
 JOB = {"model": "m", "total_work": 100, "max_gpus": 4}
@@ -30,17 +29,6 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     with fresh(getattr(request, "param", "sqlite"), tmp_path, cluster(**files)) as made:
         made.submit_many([{"job_id": "j", **JOB}, {"job_id": "k", **JOB}])
         yield made
-
-
-def on(*parts: tuple[str, int] | tuple[str, int, int, float]) -> str:
-    """The stored text of nodes."""
-    names = ("node", "gpus", "gpu", "fraction")
-    return format_parts([dict(zip(names, part, strict=False)) for part in parts])
-
-
-def on_nodes(pool: str, gpus: int, nodes: str) -> tuple[str, int, str, bool, str]:
-    """A want."""
-    return pool, gpus, "", False, nodes
 
 
 @pytest.mark.parametrize("queue", BACKENDS, indirect=True)
@@ -98,39 +86,42 @@ def test_what_is_no_node(
 
 def test_a_start_waits_for_its_nodes(queue: Queue) -> None:
     """A job that holds a node keeps another one from it until its end is recorded, though the pool
-    has GPUs; the snapshot says where jobs are."""
-    control = Controller(queue)
-    control.want(j=on_nodes("a", 4, on(("n1", 4))))
-    assert control.starts() == [("j", 1)]
-    control.say("j", "running")
-    control.want(j=on_nodes("a", 4, on(("n1", 4))), k=on_nodes("a", 4, on(("n1", 2), ("n2", 2))))
-    assert control.stops() == [] and control.starts() == []
+    has GPUs; the snapshot says where jobs are. No job starts where no round has named its nodes."""
+    story = Story(queue)
+    story.play("""
+        want j=a/4@n1:4
+        starts -> j.1
+        say j running
+        want j=a/4@n1:4 k=a/4@n1:2,n2:2
+        stops ->
+        starts ->
+        nodes -> 4:j 0:
+    """)
     placed = queue.snapshot().tables["placements.csv"]
-    assert [list(placed.texts(name)) for name in ("job_id", "node", "gpus")] == [
-        ["j"],
-        ["n1"],
-        ["4"],
-    ]
-    assert [(row["used"], row["jobs"]) for row in queue.nodes()] == [(4, ["j"]), (0, [])]
-    control.say("j", "finished")
-    assert control.starts() == [("k", 1)]
-    assert [(row["used"], row["jobs"]) for row in queue.nodes()] == [(2, ["k"]), (2, ["k"])]
-    control.want(k=("a", 4))
-    assert control.stops() == [("k", 1)]
-    control.say("k", "stopped")
-    assert control.starts() == []  # no round has named its nodes
+    rows = [list(placed.texts(name)) for name in ("job_id", "node", "gpus")]
+    assert rows == [["j"], ["n1"], ["4"]]
+    story.play("""
+        say j finished
+        starts -> k.1
+        nodes -> 2:k 2:k
+        want k=a/4
+        stops -> k.1
+        say k stopped
+        starts ->
+    """)
 
 
 def test_a_move_within_a_pool_is_a_stop_and_a_start(queue: Queue) -> None:
     """The same pool and size on another node: the next allocation, and one more resize."""
-    control = Controller(queue)
-    control.want(j=on_nodes("a", 2, on(("n1", 2))))
-    control.starts()
-    control.say("j", "running")
-    control.want(j=on_nodes("a", 2, on(("n2", 2))))
-    assert control.stops() == [("j", 1)]
-    control.say("j", "stopped", 10)
-    assert control.starts() == [("j", 2)]
+    Story(queue).play("""
+        want j=a/2@n1:2
+        starts
+        say j running
+        want j=a/2@n2:2
+        stops -> j.1
+        say j stopped 10
+        starts -> j.2
+    """)
     job = queue.job("j")
     assert (job.resizes, job.to_dict()["want_nodes"]) == (1, [{"node": "n2", "gpus": 2}])
 
@@ -141,40 +132,36 @@ def test_shares_of_a_gpu_and_cpus_are_counted(queue: Queue) -> None:
     half = {"model": "m", "total_work": 9, "max_gpus": 1, "gpu_fraction": 0.5}
     queue.submit_many([{"job_id": name, **half} for name in "pqr"])
     queue.submit(job_id="c", model="m", total_work=9, max_gpus=2, cpus_per_gpu=9)
-    control = Controller(queue)
-    shares = {name: on_nodes("a", 1, on(("n1", 1, 0, 0.5))) for name in "pqr"}
-    control.want(**shares)
-    assert control.starts() == [("p", 1), ("q", 1)]
-    assert queue.nodes()[0]["used"] == 1
-    with queue.store.read() as connection:
-        assert cluster_tables.used(connection) == {"a": 1, "b": 0}
-    control.want(**shares, j=on_nodes("a", 3, on(("n1", 3))), k=on_nodes("a", 1, on(("n1", 1))))
-    assert control.starts() == [("j", 1), ("p", 1), ("q", 1)]
-    for name in "pqj":
-        control.say(name, "running")
-        control.say(name, "finished")
-    control.want(c=on_nodes("a", 2, on(("n1", 2))))
-    assert control.starts() == []
-    control.want(c=on_nodes("a", 2, on(("n2", 2))))
-    assert control.starts() == [("c", 1)]
+    Story(queue).play("""
+        want p=a/1@n1:0.5#0 q=a/1@n1:0.5#0 r=a/1@n1:0.5#0
+        starts -> p.1 q.1
+        nodes -> 1:p+q 0:
+        used -> 1 0
+        want p=a/1@n1:0.5#0 q=a/1@n1:0.5#0 r=a/1@n1:0.5#0 j=a/3@n1:3 k=a/1@n1:1
+        starts -> j.1 p.1 q.1
+        say p finished
+        say q finished
+        say j finished
+        want c=a/2@n1:2
+        starts ->
+        want c=a/2@n2:2
+        starts -> c.1
+    """)
 
 
 def test_a_node_with_jobs_is_not_removed(queue: Queue) -> None:
     """Neither by name nor by a cluster without it; a drained node gives no start."""
-    control = Controller(queue)
-    control.want(j=on_nodes("a", 4, on(("n1", 4))))
-    control.starts()
-    control.say("j", "running")
+    story = Story(queue)
+    story.play("want j=a/4@n1:4\nstarts\nsay j running")
     with pytest.raises(UsageError, match='jobs hold 4 GPUs of node "n1": drain it first'):
         queue.remove_nodes("n1")
     other = cluster(**{"nodes.csv": NODES.replace("n1,", "n7,"), "config.toml": TOPOLOGY})
     with pytest.raises(InvalidInput, match="n1"), queue.store.write() as connection:
         snapshots.replace_cluster(connection, other, NOW)
     queue.change_nodes("n2", state="drain")
-    control.want(j=on_nodes("a", 4, on(("n1", 4))), k=on_nodes("a", 4, on(("n2", 4))))
-    assert control.starts() == []
+    story.play("want j=a/4@n1:4 k=a/4@n2:4\nstarts ->")
     queue.change_nodes("n2", state="up")
-    assert control.starts() == [("k", 1)]
+    story.play("starts -> k.1")
 
 
 def test_commands(tmp_path: Path, capsys: Output) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from queues import BACKENDS, NOW, Clock, Controller, cluster, fresh
+from examples import series
+from queues import BACKENDS, NOW, Clock, Story, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
@@ -20,7 +21,7 @@ ROWS = "pool,headroom_gpus,sessions_per_hour,session_s,late_share\na,,,,0.3\nb,1
 ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=series(BACKENDS, 1))
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
         yield made
@@ -35,27 +36,20 @@ def test_a_queue_keeps_what_its_sessions_needed(queue: Queue) -> None:
     is there, one of 4 when the first has been gone for a round: needs of 1, 3 and 6, no share of
     three is late, so 6. Batch jobs and pool b do not count; a batch job leaves the 6 GPUs, two
     sessions being there in three of them or not."""
-    clock = queue.clock
-    assert isinstance(clock, Clock) and kept(queue) == [0, 1]
-    control = Controller(queue)
+    story = Story(queue)
 
-    def start(name: str, gpus: int) -> None:
+    def start(name: str, gpus: int, wants: str) -> None:
         queue.submit(**ASKS, job_id=name, min_gpus=gpus, max_gpus=gpus, requested_gpus=gpus)
-        clock.now += 10
-        wants[name] = ("a", gpus)
-        control.want(**wants)
-        control.starts()
-        control.say(name, "running")
+        story.play(f"wait 10\nwant {wants}\nstarts\nsay {name} running")
 
-    wants: dict[str, tuple[str, int]] = {}
+    assert kept(queue) == [0, 1]
     queue.submit(**ASKS | {"interactive": False}, job_id="batch", max_gpus=8)
-    start("first", 1)
+    start("first", 1, "first=a/1")
     assert kept(queue) == [1, 1]
-    start("second", 2)
+    start("second", 2, "first=a/1 second=a/2")
     assert kept(queue) == [3, 1]
-    control.say("first", "finished", work=1e6)
-    clock.now += 61
-    start("third", 4)
+    story.play("say first finished 1e6\nwait 61")
+    start("third", 4, "second=a/2 third=a/4")
     assert kept(queue) == [6, 1]
     assert 'pool "a"' not in "".join(validate(queue.snapshot()).warnings)
     result = decide(validate(queue.snapshot())).jobs
@@ -70,13 +64,11 @@ def test_a_queue_keeps_what_its_sessions_needed(queue: Queue) -> None:
 
 def test_what_is_long_ago_does_not_count(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session of 29 days ago, and one that many other jobs came after."""
-    queue.submit(**ASKS, job_id="old", max_gpus=4, min_gpus=4)
-    control = Controller(queue)
-    control.want(old=("a", 4))
-    control.starts()
-    assert kept(queue) == [4, 1]
     clock = queue.clock
     assert isinstance(clock, Clock)
+    queue.submit(**ASKS, job_id="old", max_gpus=4, min_gpus=4)
+    Story(queue).play("want old=a/4\nstarts")
+    assert kept(queue) == [4, 1]
     clock.now = NOW + 29 * 86400
     assert kept(queue) == [0, 1]
     clock.now = NOW + 1
@@ -89,19 +81,10 @@ def test_what_is_long_ago_does_not_count(queue: Queue, monkeypatch: pytest.Monke
 
 def test_held_and_parked_sessions_need_nothing(queue: Queue) -> None:
     """Held for an hour: the next one finds the GPUs free; while it ran they were taken."""
-    control, clock = Controller(queue), queue.clock
-    assert isinstance(clock, Clock)
-    queue.submit(**ASKS, job_id="one", max_gpus=4, min_gpus=4)
-    control.want(one=("a", 4))
-    control.starts()
-    control.say("one", "running")
-    queue.hold("one")
-    control.want()
-    control.stops()
-    control.say("one", "stopped")
-    assert queue.job("one").state == "held"
-    clock.now += 3600
-    queue.submit(**ASKS, job_id="two", max_gpus=4, min_gpus=4)
-    control.want(two=("a", 4))
-    control.starts()
+    story = Story(queue)
+    for name in ("one", "two"):
+        queue.submit(**ASKS, job_id=name, max_gpus=4, min_gpus=4)
+        story.play(f"want {name}=a/4\nstarts\nsay {name} running")
+        if name == "one":
+            story.play("hold one\nwant\nstops\nsay one stopped\nstates -> held\nwait 3600")
     assert kept(queue) == [4, 1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers import Server, make_queue, served, serving
+from servers import Server, make_queue, served, serving_process
 from waiting import gone, wait_for
 
 from allocator.queue import tokens
@@ -116,13 +116,6 @@ def test_every_answer_has_the_headers_of_a_safe_page(server: Server) -> None:
             assert "access-control-allow-origin" not in headers
 
 
-def test_reading_can_be_open(tmp_path: Path) -> None:
-    """With --open-reading anybody reads as a viewer, and changes nothing."""
-    with served(tmp_path, "--open-reading") as server, server.client() as nobody:
-        assert nobody.get(COUNTS).status_code == 200
-        assert nobody.post("/logout").status_code == 401
-
-
 def test_a_proxy_names_the_user(tmp_path: Path) -> None:
     """Whom the header names has the rights of the token of that name, and changes need the form's
     token as ever. Another name, two names, a name without a token, and a header that no proxy of
@@ -162,11 +155,11 @@ def test_the_controller_serves_too(tmp_path: Path) -> None:
     """`run --serve` answers from a process of its own, which ends with the controller."""
     path, made = make_queue(tmp_path)
     options = ("--executor", "files", "--state", str(tmp_path / "actor"), "--every", "60")
-    with serving(path, made, *options, command=("run",), listen="--serve") as server:
+    with serving_process(path, made, *options, command=("run",), listen="--serve") as server:
         with server.client("viewer") as client:
             assert client.get(COUNTS).status_code == 200
         service = next(row["pid"] for row in server.rows() if row["event"] == "serving")
-        assert service != server.process.pid
+        assert server.process is not None and service != server.process.pid
         server.process.kill()
         server.process.wait()
         wait_for(lambda: gone(service))

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from servers import Server, served
+from servers import Server, make_queue, served, serving_process
 from waiting import PATIENCE_S, wait_for
 
 from allocator.queue.queue import Queue
@@ -20,7 +20,8 @@ JOB = {"job_id": "x", "model": "m", "total_work": 100, "max_gpus": 4}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("attacks")) as server:
+    path, made = make_queue(tmp_path_factory.mktemp("attacks"))
+    with serving_process(path, made) as server:
         yield server
 
 
@@ -161,14 +162,19 @@ def test_a_repeated_submission_is_one_job(server: Server) -> None:
 
 def test_no_secret_is_in_the_process_list(server: Server) -> None:
     """The command line and the environment of the service have no token."""
+    assert server.process is not None
     process = Path(f"/proc/{server.process.pid}")
     text = (process / "cmdline").read_text() + (process / "environ").read_text()
     assert not any(secret in text for secret in server.tokens.values())
 
 
 def test_too_many_wrong_tokens_and_requests_are_refused(tmp_path: Path) -> None:
-    """429 with the time to wait; a right token of the same address waits for wrong ones too."""
-    with served(tmp_path, "--rate", "0.1") as server:
+    """429 with the time to wait; a right token of the same address waits for wrong ones too. Where
+    reading is open anybody reads as a viewer, and changes nothing."""
+    with served(tmp_path, rate=0.1, open_reading=True) as server:
+        with server.client() as nobody:
+            assert nobody.get("/api/v1/counts").status_code == 200
+            assert nobody.post("/logout").status_code == 401
         with server.client("viewer") as client:
             answers = [client.get("/api/v1/counts") for _ in range(120)]
             assert [answer.status_code for answer in answers[:100]] == [200] * 100

@@ -22,6 +22,12 @@ def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[An
         _driver(connection).cursor().executemany(_marked(connection, statement), list(rows))
 
 
+def execute(connection: Connection, statement: str, *values: Any) -> int:
+    """Run a statement in SQL that both databases know, and return how many rows it changed."""
+    changed: int = _driver(connection).execute(_marked(connection, statement), values).rowcount
+    return changed
+
+
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a query as tuples of the driver, in SQL that both databases know.
 
@@ -39,6 +45,11 @@ def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> li
         some = names[part : part + PART]
         out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
     return out
+
+
+def as_columns(rows: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
+    """Return the columns of rows; `count` empty ones without rows."""
+    return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
 def named_rows(kind: type[Row], rows: Iterable[Iterable[Any]]) -> Iterator[Row]:

@@ -8,6 +8,8 @@ test has another clock).
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -49,39 +51,22 @@ STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
 ACTIVE = ("queued", "running", "paused", "held")
 PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")
 OPEN = ("ordered", "running", "stopping")
+_IS_OPEN = f"phase IN {OPEN}"
 ROLES = ("viewer", "member", "operator")
-OWNED = (
-    "model",
-    "total_work",
-    "tenant",
-    "min_gpus",
-    "max_gpus",
-    "requested_gpus",
-    "sizes",
-    "gpu_types",
-    "weight",
-    "deadline_s",
-    "preemptible",
-    "restart_s",
-    "resizes_left",
-    "memory_gb",
-    "checkpoint_s",
-    "checkpoint_every_s",
-    "after",
-    "max_spot_gpus",
-    "synchronous",
-    "modes",
-    "interactive",
-    "shrinkable",
-    "best_effort",
-    "every_s",
-    "times",
-    "cpus_per_gpu",
-    "host_memory_gb_per_gpu",
-    "gpu_fraction",
-    "placement",
-    "target_loss",
+OF_QUEUE = (
+    "state",
+    "pool",
+    "gpus",
+    "shared_with",
+    "remaining_work",
+    "attained_gpu_s",
+    "restarts",
+    "largest_gpus",
+    "loss_work",
+    "loss_error",
 )
+"""Columns of jobs.csv that the queue determines itself."""
+OWNED = tuple(c.name for c in JOBS.columns if c.name not in ("job_id", "submitted_s", *OF_QUEUE))
 """Columns of jobs.csv that the owner of a job sets, besides job_id and submitted_s."""
 
 metadata = MetaData()
@@ -91,40 +76,69 @@ def _in(column: str, words: tuple[str, ...], name: str) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({', '.join(repr(w) for w in words)})", name=name)
 
 
+def _given(name: str, kind: Any = Text, default: str | None = None) -> Column[Any]:
+    """Declare a column that always has a value."""
+    return Column(name, kind, nullable=False, server_default=default)
+
+
 def _cell(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False, server_default="")
+    return _given(name, Text, "")
 
 
-def _whole(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False, server_default="0")
+def _whole(name: str, default: str = "0") -> Column[int]:
+    return _given(name, Integer, default)
 
 
 def _real(name: str) -> Column[float]:
-    return Column(name, Double, nullable=False, server_default="0")
+    return _given(name, Double, "0")
 
 
-meta = Table(
-    "meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False)
-)
+def _counted() -> Column[int]:
+    """Declare a number that the database counts up."""
+    return Column(
+        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    )
+
+
+def _some(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
+    """Declare an index of the rows that meet a condition."""
+    where = text(condition)
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def _of_allocation(name: str) -> tuple[Any, ...]:
+    """Declare the columns that name an allocation, by which the table is indexed."""
+    key = ("job_id", "generation")
+    return (
+        _given("job_id"),
+        _given("generation", Integer),
+        ForeignKeyConstraint(
+            key, [f"allocations.{column}" for column in key], name=f"{name}_allocation"
+        ),
+        Index(f"{name}_by_allocation", *key, "id"),
+    )
+
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), _given("value"))
 
 jobs = Table(
     "jobs",
     metadata,
     Column("job_id", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # number in the order of submission
+    _given("seq", BigInteger),  # number in the order of submission
     Column("submission_key", Text),
     # digest of what was submitted; after a change "~" and a number follow
-    Column("content", Text, nullable=False),
+    _given("content"),
     *(sql_column(JOBS.column(name)) for name in OWNED),
-    Column("command", Text, nullable=False, server_default="[]"),  # JSON list: argv
-    Column("environment", Text, nullable=False, server_default="{}"),  # JSON object
+    _given("command", Text, "[]"),  # JSON list: argv
+    _given("environment", Text, "{}"),  # JSON object
     _cell("workdir"),
-    Column("state", Text, nullable=False, server_default="queued"),
+    _given("state", Text, "queued"),
     # what the owner asked for; it takes effect when the open allocation ends
-    Column("request", Text, nullable=False, server_default=""),
-    Column("version", BigInteger, nullable=False, server_default="1"),
+    _cell("request"),
+    _given("version", BigInteger, "1"),
     # at the start of the open allocation; its work_done is not yet subtracted
-    Column("remaining_work", Double, nullable=False),
+    _given("remaining_work", Double),
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),
@@ -134,8 +148,8 @@ jobs = Table(
     _whole("resizes"),
     _whole("largest_gpus"),
     # JSON object: seconds held by GPU type
-    Column("received", Text, nullable=False, server_default="{}"),
-    Column("submitted_s", Double, nullable=False),
+    _given("received", Text, "{}"),
+    _given("submitted_s", Double),
     Column("first_started_s", Double),
     Column("finished_s", Double),
     _whole("failures"),
@@ -143,7 +157,7 @@ jobs = Table(
     _cell("park_reason"),
     # first job of the series of a periodic job; empty: this job
     _cell("series"),
-    Column("number", Integer, nullable=False, server_default="1"),
+    _whole("number", "1"),
     # when the next job of its series is due; NULL: never
     Column("next_s", Double),
     # primary jobs that are wanted for it, as shared_with of jobs.csv; empty: its own GPUs
@@ -157,8 +171,8 @@ jobs = Table(
     # GB of each GPU that are wanted for it; 0: the pool has no price of memory
     _real("want_memory_gb"),
     # earlier generations were of another job of this name
-    Column("first_generation", Integer, nullable=False, server_default="1"),
-    Column("updated_s", Double, nullable=False),
+    _whole("first_generation", "1"),
+    _given("updated_s", Double),
     UniqueConstraint("seq", name="jobs_seq"),
     UniqueConstraint("submission_key", name="jobs_submission_key"),
     _in("state", STATES, "jobs_state"),
@@ -171,37 +185,25 @@ jobs = Table(
     ),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_next", "next_s"),
-    Index(
-        "jobs_by_want_host",
-        "want_host",
-        sqlite_where=text("want_host <> ''"),
-        postgresql_where=text("want_host <> ''"),
-    ),
-    Index(
-        "jobs_done_by_model",
-        "model",
-        "finished_s",
-        "total_work",
-        sqlite_where=text("state = 'done'"),
-        postgresql_where=text("state = 'done'"),
-    ),
+    _some("jobs_by_want_host", "want_host <> ''", "want_host"),
+    _some("jobs_done_by_model", "state = 'done'", "model", "finished_s", "total_work"),
 )
 
 allocations = Table(
     "allocations",
     metadata,
     Column("job_id", Text, ForeignKey("jobs.job_id", name="allocations_job"), nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("pool", Text, nullable=False),
-    Column("gpus", Integer, nullable=False),
-    Column("gpu_type", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("ordered_s", Double, nullable=False),
+    _given("generation", Integer),
+    _given("pool"),
+    _given("gpus", Integer),
+    _given("gpu_type"),
+    _given("phase"),
+    _given("ordered_s", Double),
     Column("running_s", Double),
     Column("stop_ordered_s", Double),
     Column("ended_s", Double),
     Column("observed_s", Double),  # time of the latest observation
-    Column("work_at_start", Double, nullable=False),
+    _given("work_at_start", Double),
     _real("work_done"),
     _cell("detail"),
     # primary jobs on whose GPUs it runs, as shared_with of jobs.csv; empty: it holds its own GPUs
@@ -219,31 +221,11 @@ allocations = Table(
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
-    CheckConstraint(
-        "(phase IN ('ordered', 'running', 'stopping')) = (ended_s IS NULL)",
-        name="allocations_ended",
-    ),
-    Index(
-        "allocations_one_open",
-        "job_id",
-        unique=True,
-        sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
-        postgresql_where=text("phase IN ('ordered', 'running', 'stopping')"),
-    ),
+    CheckConstraint(f"({_IS_OPEN}) = (ended_s IS NULL)", name="allocations_ended"),
+    _some("allocations_one_open", _IS_OPEN, "job_id", unique=True),
     Index("allocations_by_end", "ended_s"),
-    Index(
-        "allocations_open_by_pool",
-        "pool",
-        sqlite_where=text("phase IN ('ordered', 'running', 'stopping')"),
-        postgresql_where=text("phase IN ('ordered', 'running', 'stopping')"),
-    ),
-    Index(
-        "allocations_one_guest",
-        "host",
-        unique=True,
-        sqlite_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
-        postgresql_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
-    ),
+    _some("allocations_open_by_pool", _IS_OPEN, "pool"),
+    _some("allocations_one_guest", f"{_IS_OPEN} AND host <> ''", "host", unique=True),
 )
 
 losses = Table(  # of jobs with target_loss that have reported a loss
@@ -251,36 +233,27 @@ losses = Table(  # of jobs with target_loss that have reported a loss
     metadata,
     Column("job_id", Text, ForeignKey("jobs.job_id", name="losses_job"), primary_key=True),
     # JSON list of [work, loss], ascending: performance/fit/loss_curves.py
-    Column("points", Text, nullable=False),
+    _given("points"),
     # as in jobs.csv; NULL: its losses say nothing
     Column("loss_work", Double),
     Column("loss_error", Double),
 )
 
-IS_OPEN = text(f"allocations.phase IN {OPEN}")
+IS_OPEN = text(f"allocations.{_IS_OPEN}")
 """Condition of allocations that hold GPUs. The phases are written out and not bound, because only
 then the databases use the indexes of open allocations. So a poll takes no longer after years."""
 
 observations = Table(
     "observations",
     metadata,
-    Column(
-        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
-    ),
-    Column("job_id", Text, nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("at_s", Double, nullable=False),
-    Column("work_done", Double, nullable=False),
-    Column("kind", Text, nullable=False),
+    _counted(),
+    *_of_allocation("observations"),
+    _given("at_s", Double),
+    _given("work_done", Double),
+    _given("kind"),
     _cell("detail"),
     _cell("reported"),  # as in allocations
-    ForeignKeyConstraint(
-        ["job_id", "generation"],
-        ["allocations.job_id", "allocations.generation"],
-        name="observations_allocation",
-    ),
     _in("kind", ("running", "stopped", "finished", "failed", "lost"), "observations_kind"),
-    Index("observations_by_allocation", "job_id", "generation", "id"),
 )
 
 forgotten = Table(  # names that no job of the queue has now
@@ -288,56 +261,26 @@ forgotten = Table(  # names that no job of the queue has now
     metadata,
     Column("job_id", Text, primary_key=True),
     # last generation that a job of this name was given
-    Column("generation", Integer, nullable=False),
+    _given("generation", Integer),
 )
 
 turns = Table(  # when colocated allocations changed their primary jobs
     "turns",
     metadata,
-    Column(
-        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
-    ),
-    Column("job_id", Text, nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("at_s", Double, nullable=False),
+    _counted(),
+    *_of_allocation("turns"),
+    _given("at_s", Double),
     _cell("host"),  # primary jobs from at_s on; empty: the job holds the GPUs
     _whole("held_gpus"),  # GPUs that the job holds itself from at_s on
-    ForeignKeyConstraint(
-        ["job_id", "generation"],
-        ["allocations.job_id", "allocations.generation"],
-        name="turns_allocation",
-    ),
-    Index("turns_by_allocation", "job_id", "generation", "id"),
 )
 
 pools = Table(
     "pools",
     metadata,
     Column("pool", Text, primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("gpus", Integer, nullable=False),
-    *(
-        sql_column(POOLS.column(name))
-        for name in (
-            "gpu_type",
-            "gpus_per_node",
-            "market",
-            "price_per_gpu_hour",
-            "region",
-            "startup_s",
-            "revocations_per_gpu_hour",
-            "memory_gb",
-            "lifetime_s",
-            "availability",
-            "min_billing_s",
-            "sharing",
-            "straggler_cv",
-            "link_gb_s",
-            "isolation",
-            "price_per_gb_hour",
-            "hazard_by_age",
-        )
-    ),
+    _given("position", Integer),
+    _given("gpus", Integer),
+    *(sql_column(column) for column in POOLS.columns if column.name not in ("pool", "gpus")),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 
@@ -345,10 +288,10 @@ nodes = Table(
     "nodes",
     metadata,
     Column("node", Text, primary_key=True),
-    Column("position", Integer, nullable=False),
+    _given("position", Integer),
     *(sql_column(column) for column in NODES.columns if column.name != "node"),
     # JSON object: labels of levels of the topology besides `rack`
-    Column("labels", Text, nullable=False, server_default="{}"),
+    _given("labels", Text, "{}"),
     CheckConstraint("gpus >= 0", name="nodes_gpus"),
     _in("state", ("up", "drain", "down"), "nodes_state"),
 )
@@ -376,19 +319,19 @@ rounds = Table(
     "rounds",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("at_s", Double, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("snapshot_digest", Text, nullable=False),
+    _given("at_s", Double),
+    _given("token", BigInteger),
+    _given("snapshot_digest"),
     Column("snapshot", LargeBinary),  # NULL: older than what is kept
-    Column("policy", Text, nullable=False),
-    Column("options", Text, nullable=False, server_default="{}"),
-    Column("status", Text, nullable=False),
+    _given("policy"),
+    _given("options", Text, "{}"),
+    _given("status"),
     Column("value", Double),
     Column("bound", Double),
     Column("gap", Double),
     Column("plan", LargeBinary),
-    Column("seconds", Text, nullable=False, server_default="{}"),
-    Column("outcome", Text, nullable=False),
+    _given("seconds", Text, "{}"),
+    _given("outcome"),
     _cell("detail"),
     CheckConstraint("number > 0", name="rounds_number"),
     _in("outcome", ("decided", "applied", "failed"), "rounds_outcome"),
@@ -398,23 +341,23 @@ lease = Table(
     "lease",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("holder", Text, nullable=False),  # empty: released
-    Column("token", BigInteger, nullable=False),
-    Column("ttl_s", Double, nullable=False),
-    Column("expires_s", Double, nullable=False),
+    _given("holder"),  # empty: released
+    _given("token", BigInteger),
+    _given("ttl_s", Double),
+    _given("expires_s", Double),
 )
 
 learned = Table(
     "learned",
     metadata,
-    Column("model", Text, nullable=False),
-    Column("gpu_type", Text, nullable=False),
-    Column("gpus", Integer, nullable=False),
+    _given("model"),
+    _given("gpu_type"),
+    _given("gpus", Integer),
     # NULL: not enough is known to correct the rate
     Column("work_per_s", Double),
     # JSON object: what the estimator remembers
-    Column("state", Text, nullable=False, server_default="{}"),
-    Column("updated_s", Double, nullable=False),
+    _given("state", Text, "{}"),
+    _given("updated_s", Double),
     PrimaryKeyConstraint("model", "gpu_type", "gpus", name="learned_key"),
     CheckConstraint("gpus > 0", name="learned_gpus"),
 )
@@ -422,14 +365,12 @@ learned = Table(
 tokens = Table(
     "tokens",
     metadata,
-    Column(
-        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
-    ),
-    Column("name", Text, nullable=False),
-    Column("digest", Text, nullable=False),  # SHA-256 of the token
-    Column("role", Text, nullable=False),
+    _counted(),
+    _given("name"),
+    _given("digest"),  # SHA-256 of the token
+    _given("role"),
     _cell("tenant"),  # of a member
-    Column("created_s", Double, nullable=False),
+    _given("created_s", Double),
     Column("expires_s", Double),  # NULL: never
     Column("revoked_s", Double),
     UniqueConstraint("digest", name="tokens_digest"),

@@ -7,7 +7,7 @@ boolean or a list; a name that is not given is "".
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -82,3 +82,8 @@ def _listed(stored: str) -> tuple[Any, ...]:
 def _same(value: Any) -> Any:
     """Return a value that the database holds as it is."""
     return value
+
+
+def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return columns by name as rows, each a mapping of name to value."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS
 from allocator.errors import InvalidInput, UsageError
-from allocator.queue.database.schema import jobs
+from allocator.queue.database.bulk import query
 from allocator.queue.database.values import value_of
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.submit import CHANGED, build_submission, check_submissions
@@ -73,9 +72,7 @@ def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_
     after = {name: rows[0][name] for name in values}
     if all(value_of(JOBS.column(name), value) == job.values[name] for name, value in after.items()):
         return job
-    content = connection.execute(
-        sa.select(jobs.c.content).where(jobs.c.job_id == job_id)
-    ).scalar_one()
+    ((content,),) = query(connection, "SELECT content FROM jobs WHERE job_id = ?", job_id)
     changed = f"{content.partition(CHANGED)[0]}{CHANGED}{job.version}"
     update_if_unchanged(connection, job, {**after, "content": changed}, now_s)
     return show(connection, job_id)

@@ -14,12 +14,11 @@ from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, csv_text, parse_csv
-from allocator.queue.allocations import Allocation, list_open_allocations
+from allocator.queue.allocations import Allocation, read_held
+from allocator.queue.database.schema import OF_QUEUE
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
 from allocator.queue.jobs.verbs import Job, nodes_as_json
 
-OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
-"""Columns of jobs.csv that the queue determines itself; in a file they are ignored."""
 EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
 """Columns of `export_jobs`: those of jobs.csv, and what only the queue knows of a job."""
 FIELDS = (
@@ -144,7 +143,7 @@ def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, A
     shared_with (the job whose GPUs it shares, None if it holds its own GPUs), the phase of its
     allocation, and the nodes of its GPUs (None if the pool has no nodes).
     """
-    held = {a.job_id: a for a in list_open_allocations(connection)}
+    held = read_held(connection, [job.job_id for job in jobs])
     return [job_record(job, held.get(job.job_id)) for job in jobs]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.market.history import History
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import as_columns, query
 from allocator.queue.database.schema import ACTIVE
 
 _JOBS = (
@@ -29,8 +29,8 @@ def read_history(
     rows = query(connection, _JOBS, max(since_s, _ALWAYS_S))
     number = {name: m for m, name in enumerate(models)}
     unknown = sorted({row[0] for row in rows} - set(number))
-    columns = [(number[model], *rest) for model, *rest in rows if model in number]
-    model, submitted, work, weight, most = zip(*columns, strict=True) if columns else ((),) * 5
+    known = [(number[model], *rest) for model, *rest in rows if model in number]
+    model, submitted, work, weight, most = as_columns(known, 5)
     history = History(
         source,
         np.array(model, dtype=np.int64),

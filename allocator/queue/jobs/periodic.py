@@ -23,11 +23,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import execute, query
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.submit import Submission, next_time
+from allocator.queue.jobs.submit import Submission, build_row, next_number
 
 _DUE = (
     sa.select(jobs)
@@ -38,6 +38,8 @@ _DUE = (
     )
     .order_by(jobs.c.seq)
 )
+_SERIES = "SELECT series, every_s FROM jobs WHERE job_id = ?"
+_SAME = "SELECT job_id FROM jobs WHERE series = ? AND number = ?"
 _ANY = (
     "SELECT job_id FROM jobs WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel' "
     "LIMIT 1"
@@ -80,28 +82,18 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
         due_s = row["next_s"] + missed * every
         series = row["series"] or row["job_id"]
         name = _free_name(connection, f"{series}@{number}")
-        known = purged_names.first_columns(
-            purged_names.read_forgotten_generations(connection, [name]), name
-        )
         connection.execute(
-            sa.insert(jobs).values(
-                **_next_run(connection, row, name, series, number, due_s, now_s), **known
-            )
+            sa.insert(jobs).values(_next_run(connection, row, name, series, number, due_s, now_s))
         )
         out.append(SubmittedRun(name, series, due_s, missed))
-        connection.execute(
-            sa.update(jobs).where(jobs.c.job_id == row["job_id"]).values(next_s=None)
-        )
+        execute(connection, "UPDATE jobs SET next_s = NULL WHERE job_id = ?", row["job_id"])
     return out
 
 
 def _free_name(connection: Connection, wanted: str) -> str:
     """Return the name, or NAME-2, NAME-3 ... if it is taken: a taken name cannot stop a run."""
     for name in chain([wanted], (f"{wanted}-{k}" for k in count(2))):
-        if (
-            connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first()
-            is None
-        ):
+        if not query(connection, "SELECT job_id FROM jobs WHERE job_id = ?", name):
             return name
     raise AssertionError("unreachable: there are more names than jobs")
 
@@ -123,24 +115,16 @@ def _next_run(
     if values["deadline_s"] is not None:
         values["deadline_s"] += due_s - row["submitted_s"]
     cells = {column: value_of(JOBS.column(column), value) for column, value in values.items()}
-    command = json.loads(row["command"])
-    environment = json.loads(row["environment"])
-    said = Submission({"job_id": name, **cells}, tuple(command), environment, row["workdir"])
-    seq = int(connection.execute(sa.select(sa.func.max(jobs.c.seq))).scalar_one()) + 1
-    return {
-        "job_id": name,
-        "seq": seq,
-        "content": said.content(),
-        **values,
-        "command": row["command"],
-        "environment": row["environment"],
-        "workdir": row["workdir"],
-        "remaining_work": row["total_work"],
-        "updated_s": now_s,
-        "series": series,
-        "number": number,
-        "next_s": next_time(values, number),
-    }
+    said = Submission(
+        {"job_id": name, **cells},
+        tuple(json.loads(row["command"])),
+        json.loads(row["environment"]),
+        row["workdir"],
+    )
+    last = purged_names.read_forgotten_generations(connection, [name])
+    seq = next_number(connection)
+    new = build_row(said, said.content(), values, now_s, seq, last, number)
+    return new | {"series": series}
 
 
 def _predecessors(
@@ -153,18 +137,9 @@ def _predecessors(
     """
     out = []
     for name in after:
-        own = connection.execute(
-            sa.select(jobs.c.series, jobs.c.every_s).where(jobs.c.job_id == name)
-        ).first()
-        if own is None or (own[0] or name) == series:
-            continue
-        same = (
-            own[1]
-            and connection.execute(
-                sa.select(jobs.c.job_id).where(
-                    jobs.c.series == (own[0] or name), jobs.c.number == number
-                )
-            ).scalar()
-        )
-        out.append(same or name)
+        for own_series, every_s in query(connection, _SERIES, name):
+            own = own_series or name
+            if own != series:
+                same = query(connection, _SAME, own, number) if every_s else []
+                out.append(same[0][0] if same else name)
     return list(dict.fromkeys(out))

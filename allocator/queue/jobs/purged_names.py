@@ -50,11 +50,3 @@ def read_newest_generations(connection: Connection, names: Iterable[str]) -> dic
     asked = list(names)
     jobs = {str(name): int(last) for name, last in query_of(connection, _OF_JOBS, asked)}
     return {**read_forgotten_generations(connection, asked), **jobs}
-
-
-def first_columns(last: Mapping[str, int], job_id: str) -> dict[str, int]:
-    """Return the generation columns of a new job of this name.
-
-    `last` is the result of `read_forgotten_generations`.
-    """
-    return {"generation": last.get(job_id, 0), "first_generation": last.get(job_id, 0) + 1}

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import INTERACTIVE
 from allocator.domain.snapshot import Table
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import as_columns, query
 from formulations.model.headroom import observed_headroom
 
 WINDOW_S = 28 * 86400.0
@@ -54,8 +54,7 @@ def fill_headroom(connection: Connection, table: Table, now_s: float, interval_s
     for i in open_:
         mine = [row[1:] for row in rows if row[0] == table.columns["pool"][i]]
         gpus, since_s, until_s = (
-            np.array(values, dtype=np.float64)
-            for values in (zip(*mine, strict=True) if mine else ((), (), ()))
+            np.array(values, dtype=np.float64) for values in as_columns(mine, 3)
         )
         until_s = np.where(np.isnan(until_s), np.inf, until_s) + interval_s
         headroom[i] = observed_headroom(since_s, until_s, gpus, float(given["late_share"].value[i]))

@@ -114,7 +114,7 @@ def retry(job: JobFacts, _now_s: float) -> Changes:
     raise _refuse(job, "retried")
 
 
-VERBS = {"hold": hold, "release": release, "cancel": cancel, "retry": retry}
+VERBS = {"hold": hold, "release": release, "retry": retry, "cancel": cancel}
 
 
 def state_after_end(

@@ -21,16 +21,16 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote, suggest_names
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import JOBS, ColumnKind
+from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import PART
+from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import OWNED, jobs
-from allocator.queue.database.values import to_sql
+from allocator.queue.database.values import as_rows, to_sql
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
 
@@ -105,23 +105,16 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
         )
     command = values.get("command") or ()
     environment = values.get("environment") or {}
+    workdir = str(values.get("workdir") or "")
     if isinstance(command, str) or not all(isinstance(part, str) for part in command):
         raise UsageError("command must be a list of texts, the program first")
     if not isinstance(environment, Mapping) or not all(
         isinstance(text, str) for pair in environment.items() for text in pair
     ):
         raise UsageError("environment must be a mapping of text to text")
-    if any(
-        "\0" in text
-        for text in (
-            *command,
-            *environment,
-            *environment.values(),
-            str(values.get("workdir") or ""),
-        )
-    ):
+    if any("\0" in text for text in (*command, *environment, *environment.values(), workdir)):
         raise UsageError("command, environment and workdir cannot hold a NUL")
-    if not is_storable(str(values.get("workdir") or "")):
+    if not is_storable(workdir):
         raise UsageError("workdir has bytes that are no UTF-8")
     if any(not name or "=" in name for name in environment):
         raise UsageError('a name in environment is empty or has a "="')
@@ -132,9 +125,7 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
         if (value := values.get(name)) is not None
     }
     key = None if values.get("key") in (None, "") else str(values["key"])
-    return Submission(
-        cells, tuple(command), dict(environment), str(values.get("workdir") or ""), key, line
-    )
+    return Submission(cells, tuple(command), dict(environment), workdir, key, line)
 
 
 def submit(
@@ -172,8 +163,7 @@ def submit(
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
     last = purged_names.read_forgotten_generations(connection, [s.text("job_id") for s in named])
     rows = [
-        _build_row(s, said.content(), one, now_s, seq + i)
-        | purged_names.first_columns(last, s.text("job_id"))
+        build_row(s, said.content(), one, now_s, seq + i, last)
         for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
     ]
     for part in range(0, len(rows), PART):
@@ -190,9 +180,9 @@ def _find_present(
 ) -> tuple[list[str | None], list[Fault]]:
     """Return the existing job of each submission (None: it is new), and faults of conflicts."""
     by_key = _find_known(
-        connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None}
+        connection, "submission_key", {s.key for s in submissions if s.key is not None}
     )
-    by_id = _find_known(connection, jobs.c.job_id, {s.text("job_id") for s in submissions})
+    by_id = _find_known(connection, "job_id", {s.text("job_id") for s in submissions})
     seen: dict[tuple[str, str], int | None] = {}
     out: list[str | None] = []
     faults: list[Fault] = []
@@ -202,62 +192,56 @@ def _find_present(
 
     for s in submissions:
         name = s.text("job_id")
-        what, known = (
-            ("key", by_key.get(s.key)) if s.key is not None else ("job_id", by_id.get(name))
+        what, shown, known = (
+            ("job_id", name, by_id.get(name))
+            if s.key is None
+            else ("key", s.key, by_key.get(s.key))
         )
-        shown = quote(s.key if s.key is not None else name)
-        if s.key is None and not name:
+        if not shown:
             fault(s, "job_id is empty, and so is key")
         if known is None and name in by_id:
             fault(s, f"job_id {quote(name)} is already in the queue, submitted with another key")
         elif known is not None and known[1] != s.content():
             fault(
                 s,
-                f"{what} {shown} is already in the queue with another content (job"
+                f"{what} {quote(shown)} is already in the queue with another content (job"
                 f" {quote(known[0])})",
             )
-        ours = [("key", s.key)] if s.key is not None else []
-        for place in [*ours, *([("job_id", name)] if name else [])]:
+        for place in (("key", s.key or ""), ("job_id", name)):
             if place in seen:
-                fault(
-                    s,
-                    (
-                        f"{place[0]} {quote(place[1] or '')} is already in line {seen[place]}"
-                        if seen[place]
-                        else f"{place[0]} {quote(place[1] or '')} is submitted twice"
-                    ),
-                )
-            seen.setdefault((place[0], str(place[1])), s.line)
+                line = seen[place]
+                where = f"is already in line {line}" if line else "is submitted twice"
+                fault(s, f"{place[0]} {quote(place[1])} {where}")
+            elif place[1]:
+                seen[place] = s.line
         out.append(None if known is None else known[0])
     return out, faults
 
 
 def _find_known(
-    connection: Connection, column: sa.Column[Any], names: Iterable[str]
+    connection: Connection, column: str, names: Iterable[str]
 ) -> dict[str | None, tuple[str, str]]:
     """Return (job_id, content) of the jobs with these names in the column, by that name.
 
     The content is that of the submission, also if the job was changed since.
     """
-    found: dict[str | None, tuple[str, str]] = {}
-    ordered = sorted(name for name in names if name and is_storable(name))
-    for part in range(0, len(ordered), PART):
-        query = sa.select(column, jobs.c.job_id, jobs.c.content).where(
-            column.in_(ordered[part : part + PART])
-        )
-        rows = connection.execute(query)
-        found |= {row[0]: (row[1], row[2].partition(CHANGED)[0]) for row in rows}
-    return found
+    rows = query_of(
+        connection,
+        f"SELECT {column}, job_id, content FROM jobs WHERE {column} IN ({{names}})",
+        sorted(name for name in names if name and is_storable(name)),
+    )
+    return {name: (job_id, content.partition(CHANGED)[0]) for name, job_id, content in rows}
+
+
+def next_number(connection: Connection) -> int:
+    """Return the number of the next job in the order of submission."""
+    ((last,),) = query(connection, "SELECT COALESCE(MAX(seq), 0) FROM jobs")
+    return int(last) + 1
 
 
 def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
     """Return the new submissions, each with a job_id, and the sequence number of the first one."""
-    seq = (
-        int(
-            connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()
-        )
-        + 1
-    )
+    seq = next_number(connection)
     said = {s.text("job_id") for s in new}
     out = []
     for i, s in enumerate(new):
@@ -265,7 +249,7 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
         if not name:
             name = base = f"{s.text('model') or 'job'}-{seq + i}"
             for n in itertools.count(2):
-                if name not in said and not _find_known(connection, jobs.c.job_id, [name]):
+                if name not in said and not _find_known(connection, "job_id", [name]):
                     break
                 name = f"{base}-{n}"
             said.add(name)
@@ -293,7 +277,7 @@ def _find_unknown_tenants(
 
 def check_submissions(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
-) -> tuple[list[Mapping[str, Any]], list[Fault], tuple[str, ...]]:
+) -> tuple[list[dict[str, Any]], list[Fault], tuple[str, ...]]:
     """Check submissions by the rules of snapshots, within the cluster of the queue.
 
     Returns the values that the database keeps of each (submitted_s and the columns of OWNED), the
@@ -306,26 +290,24 @@ def check_submissions(
         for s in new
         if s.key is not None and not (s.key.isprintable() and is_storable(s.key))
     ]
-    for s, column in itertools.product(new, ("job_id", "tenant")):
-        if (name := s.text(column)).startswith(FORMULAS):
-            faults.append(
-                Fault(
-                    file,
-                    s.line,
-                    f"{column} {quote(name)} begins with {quote(name[0])}, which "
-                    "spreadsheets take for a formula",
-                )
-            )
+    faults += [
+        Fault(
+            file,
+            s.line,
+            f"{column} {quote(name)} begins with {quote(name[0])}, which spreadsheets take for a"
+            " formula",
+        )
+        for s, column in itertools.product(new, ("job_id", "tenant"))
+        if (name := s.text(column)).startswith(FORMULAS)
+    ]
     new, wrong_times = _read_times(new, now_s, file)
     faults += wrong_times
+    given = {name: [s.cells.get(name) for s in new] for name in SET}
+    given["submitted_s"] = [s.cells["submitted_s"] if s.text("submitted_s") else now_s for s in new]
+    given["remaining_work"] = given["total_work"]
     columns = {
-        name: values_as_cells(JOBS.column(name).kind, [s.cells.get(name) for s in new])
-        for name in SET
+        c.name: values_as_cells(c.kind, given[c.name]) for c in JOBS.columns if c.name in given
     }
-    times = [now_s if not s.text("submitted_s") else s.cells["submitted_s"] for s in new]
-    columns["submitted_s"] = values_as_cells(ColumnKind.NUMBER, times)
-    columns["remaining_work"] = columns["total_work"]
-    columns = {c.name: columns[c.name] for c in JOBS.columns if c.name in columns}
     around = cluster_tables.tables(connection)
     lined = all(s.line is not None for s in new)
     lines = [s.line or 0 for s in new] if lined else range(len(new))
@@ -354,18 +336,14 @@ def check_submissions(
             and " is already in line " not in f.message
         ]
         return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
-    warnings_found = [
-        w for w in problem.warnings if w.startswith("jobs.csv:") and "submitted_s " not in w
-    ]
     warnings = tuple(
-        OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w) for w in warnings_found
+        OF_JOBS.sub(rf"{file}\1: " if lined else f"{file}: ", w)
+        for w in problem.warnings
+        if w.startswith("jobs.csv:") and "submitted_s " not in w
     )
     values = {name: to_sql(JOBS.column(name), columns[name]) for name in OWNED}
     values["submitted_s"] = problem.jobs.submitted_s.tolist()
-    rows: list[Mapping[str, Any]] = [
-        dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)
-    ]
-    return rows, faults, warnings
+    return as_rows(values), faults, warnings
 
 
 def _read_times(
@@ -397,7 +375,7 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
     A misspelt name would otherwise let the job start at once.
     """
     waits = [(s, name.strip()) for s in new for name in s.text("after").split("|") if name.strip()]
-    known = set(_find_known(connection, jobs.c.job_id, {name for _, name in waits}))
+    known = set(_find_known(connection, "job_id", {name for _, name in waits}))
     known |= {s.text("job_id") for s in new}
     return [
         Fault(
@@ -411,31 +389,48 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
     ]
 
 
-def _build_row(
-    s: Submission, content: str, values: Mapping[str, Any], now_s: float, seq: int
+def build_row(
+    said: Submission,
+    content: str,
+    values: Mapping[str, Any],
+    now_s: float,
+    seq: int,
+    forgotten: Mapping[str, int],
+    number: int = 1,
 ) -> dict[str, Any]:
+    """Return the row of a new job.
+
+    Parameters
+    ----------
+    said : Submission
+        The job, which has a name.
+    content : str
+        Digest of what was submitted.
+    values : mapping of str to object
+        Values for the database of submitted_s and the columns of OWNED.
+    seq, number : int
+        Its numbers in the queue and in its series.
+    forgotten : mapping of str to int
+        Last generations of names (purged_names.py).
+    """
+    job_id = said.text("job_id")
+    last = forgotten.get(job_id, 0)
+    repeats = values["every_s"] is not None and (
+        values["times"] is None or number < values["times"]
+    )
     return {
-        "job_id": s.text("job_id"),
+        "job_id": job_id,
         "seq": seq,
-        "submission_key": s.key,
+        "submission_key": said.key,
         "content": content,
         **values,
-        "command": json.dumps(s.command),
-        "environment": json.dumps(dict(sorted(s.environment.items()))),
-        "workdir": s.workdir,
+        "command": json.dumps(said.command),
+        "environment": json.dumps(dict(sorted(said.environment.items()))),
+        "workdir": said.workdir,
         "remaining_work": values["total_work"],
         "updated_s": now_s,
-        "next_s": next_time(values, 1),
+        "generation": last,
+        "first_generation": last + 1,
+        "number": number,
+        "next_s": values["submitted_s"] + values["every_s"] if repeats else None,
     }
-
-
-def next_time(job: Mapping[str, Any], number: int) -> float | None:
-    """Return when the next job of a periodic series is due, or None for never.
-
-    `job` is the row of the latest job, and `number` its number in the series.
-    """
-    every_s = job["every_s"]
-    times = job["times"]
-    if every_s is None or (times is not None and number >= times):
-        return None
-    return float(job["submitted_s"] + every_s)

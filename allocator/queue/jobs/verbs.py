@@ -254,34 +254,26 @@ def list_jobs(
     return [build_job(row) for row in reversed(rows)]
 
 
-def counts(connection: Connection) -> dict[str, int]:
-    """Count the jobs by state; every state is named."""
-    number = dict(query(connection, "SELECT state, COUNT(*) FROM jobs GROUP BY state"))
+def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:
+    """Count the jobs, all or those of a tenant, by state; every state is named."""
+    chosen = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
+    if tenant is not None:
+        chosen = chosen.where(is_of_tenant(tenant))
+    number = {row[0]: row[1] for row in connection.execute(chosen)}
     return {state: number.get(state, 0) for state in STATES}
 
 
 def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     """Return all allocations of the job, the oldest first, as rows of the table."""
-    rows = connection.execute(
-        sa.select(allocations)
-        .where(allocations.c.job_id == job_id)
-        .order_by(allocations.c.generation)
-    ).all()
-    return [_with_reported(row._mapping) | {"nodes": nodes_as_json(row.nodes)} for row in rows]
-
-
-def _with_reported(row: sa.RowMapping) -> dict[str, Any]:
-    """Return a row with what the job reported as a mapping."""
-    return {**row, "reported": json.loads(row["reported"] or "{}")}
+    return [
+        row | {"nodes": nodes_as_json(row["nodes"])}
+        for row in _read_story(connection, allocations, job_id, "generation")
+    ]
 
 
 def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     """Return the kept observations of a job, the oldest first, as rows without id and job_id."""
-    columns = [c for c in observations.c if c.name not in ("id", "job_id")]
-    rows = connection.execute(
-        sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id)
-    )
-    return [_with_reported(row._mapping) for row in rows]
+    return _read_story(connection, observations, job_id, "id", "job_id")
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
@@ -290,11 +282,27 @@ def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     `host` names the primary jobs from then on, "" where the job held all of its GPUs itself, and
     `held_gpus` are the GPUs that it held itself.
     """
-    columns = [c for c in turns.c if c.name not in ("id", "job_id")]
-    rows = connection.execute(
-        sa.select(*columns).where(turns.c.job_id == job_id).order_by(turns.c.id)
-    )
-    return [dict(row._mapping) for row in rows]
+    return _read_story(connection, turns, job_id, "id", "job_id")
+
+
+def _read_story(
+    connection: Connection, table: sa.Table, job_id: str, order: str, *without: str
+) -> list[dict[str, Any]]:
+    """Return the rows of a job in order, with what it reported as a mapping."""
+    columns = [c for c in table.c if c.name not in ("id", *without)]
+    chosen = sa.select(*columns).where(table.c.job_id == job_id).order_by(table.c[order])
+    rows = [dict(row._mapping) for row in connection.execute(chosen)]
+    for row in rows:
+        if "reported" in row:
+            row["reported"] = json.loads(row["reported"] or "{}")
+    return rows
+
+
+_OVER = (
+    "SELECT job_id FROM jobs WHERE state IN ('done', 'cancelled') AND finished_s < ?"
+    " AND (next_s IS NULL OR state = 'cancelled')"
+)
+_AWAITED = "SELECT after FROM jobs WHERE after IS NOT NULL AND state NOT IN ('done', 'cancelled')"
 
 
 def purge(connection: Connection, before_s: float) -> int:
@@ -304,20 +312,8 @@ def purge(connection: Connection, before_s: float) -> int:
     latest job of a periodic series. Forgotten names and keys may be submitted again; the last
     generation of each name is kept (purged_names.py).
     """
-    over = connection.execute(
-        sa.select(jobs.c.job_id).where(
-            jobs.c.state.in_(("done", "cancelled")),
-            jobs.c.finished_s < before_s,
-            sa.or_(jobs.c.next_s.is_(None), jobs.c.state == "cancelled"),
-        )
-    ).scalars()
-    waits = connection.execute(
-        sa.select(jobs.c.after).where(
-            jobs.c.after.is_not(None), jobs.c.state.not_in(("done", "cancelled"))
-        )
-    ).scalars()
-    needed = {name for after in waits for name in json.loads(after)}
-    gone = [job_id for job_id in over if job_id not in needed]
+    needed = {name for row in query(connection, _AWAITED) for name in json.loads(row[0])}
+    gone = [row[0] for row in query(connection, _OVER, before_s) if row[0] not in needed]
     for part in range(0, len(gone), PART):
         names = gone[part : part + PART]
         purged_names.remember_jobs(connection, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -16,7 +15,6 @@ from allocator.queue.jobs import verbs
 from allocator.server.access import Operator, Reader, Served
 from allocator.server.api.models import (
     Changed,
-    DayCost,
     Node,
     NodesAnswer,
     Pool,
@@ -34,9 +32,8 @@ NODE_STATES = Literal["up", "drain", "down"]
 
 def read_pools(connection: Connection) -> PoolsAnswer:
     """Return the pools with the GPUs that jobs hold."""
-    columns = cluster_tables.read_stored_columns(connection, "pools.csv")
+    rows = cluster_tables.read_stored_rows(connection, "pools.csv")
     used = cluster_tables.used(connection)
-    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     return PoolsAnswer(pools=[Pool(**row, used=used[row["pool"]]) for row in rows])
 
 
@@ -107,12 +104,8 @@ async def show_spend(
 ) -> SpendAnswer:
     """Show what tenants used by day; a member sees its own."""
     now_s = served.queue.clock()
-
-    def read(connection: Connection) -> SpendAnswer:
-        found = read_daily_costs(connection, now_s, days, caller.only_tenant)
-        return SpendAnswer(days=[DayCost(**asdict(one)) for one in found])
-
-    return await served.queue.look(read)
+    costs = await served.queue.look(read_daily_costs, now_s, days, caller.only_tenant)
+    return SpendAnswer(days=costs)
 
 
 @router.patch("/tenants/{tenant:path}", tags=["tenants"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -22,8 +21,6 @@ from allocator.queue.jobs.verbs import Job
 from allocator.server.access import Reader, Served, Writer, require_token
 from allocator.server.api.models import (
     Counts,
-    ExplanationAnswer,
-    JobAnswer,
     JobChange,
     JobsAnswer,
     JobSubmission,
@@ -31,14 +28,14 @@ from allocator.server.api.models import (
 )
 from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
+from allocator.server.views.advice import ExplanationAnswer
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.deciding import Effort, read_question
-from allocator.server.views.explaining import explain_snapshot
 from allocator.server.views.jobs import (
     GROUPS,
     MOST_ROWS,
+    JobAnswer,
     JobFilter,
-    JobRow,
     list_jobs_after,
     read_rows,
 )
@@ -64,20 +61,25 @@ def find_job(connection: Connection, caller: Caller, job_id: str) -> Job:
 
 
 def describe(connection: Connection, caller: Caller, now_s: float, job_id: str) -> JobAnswer:
-    """Return a job as the caller may see it."""
+    """Return a job as the caller may see it. Raises Refusal."""
+    find_job(connection, caller, job_id)
     rows = read_rows(connection, now_s, [job_id], read_last_plan(connection))
-    return JobAnswer(**show_to(connection, caller, rows)[0])
+    return show_to(connection, caller, rows)[0]
 
 
-def show_to(connection: Connection, caller: Caller, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
+def show_to(connection: Connection, caller: Caller, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
     """Return jobs without what the caller may not see."""
-    out = [row.to_dict() | ({} if caller.can_change(row.tenant) else HIDDEN) for row in rows]
+    hidden: list[dict[str, Any]] = [
+        {} if caller.can_change(row.tenant) else dict(HIDDEN) for row in rows
+    ]
     if caller.only_tenant is not None:
-        cells = {row[column] for row in out for column in NEIGHBOURS if row[column]}
-        told = hide_names(connection, cells, caller.only_tenant) if cells else {}
-        for row in out:
-            row.update({name: told[row[name]] for name in NEIGHBOURS if row[name]})
-    return out
+        cells = [{name: getattr(row, name) or "" for name in NEIGHBOURS} for row in rows]
+        told = hide_names(
+            connection, {cell for one in cells for cell in one.values()}, caller.only_tenant
+        )
+        for row, one in zip(hidden, cells, strict=True):
+            row |= {name: told[cell] or None for name, cell in one.items()}
+    return [row.model_copy(update=less) for row, less in zip(rows, hidden, strict=True)]
 
 
 @router.get("/counts")
@@ -154,7 +156,7 @@ async def list_jobs(
         rows, last = list_jobs_after(
             connection, now_s, wanted, int(after or 0), limit, tenant=caller.only_tenant
         )
-        shown = [JobAnswer(**row) for row in show_to(connection, caller, rows)]
+        shown = show_to(connection, caller, rows)
         return JobsAnswer(jobs=shown, next=None if last is None else str(last))
 
     return await served.queue.look(read)
@@ -174,23 +176,17 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         if job.state not in ACTIVE or job.request:
             raise Refused(f"job {show_name(job_id)} takes part in no round: it is {job.state}")
         hidden = verbs.list_names_of_others(connection, caller.tenant) if caller.is_member else []
-        return *read_question(connection, now_s, served.deciders.limit_s), hidden
+        return *read_question(connection, now_s, served.options.advice_s), hidden
 
     snapshot, effort, hidden = await served.queue.look(read)
-    found = await served.advise(explain_snapshot, snapshot, effort, job_id, served.deciders)
-    return ExplanationAnswer(**asdict(found.seen_by_member(hidden)))
+    found = await served.advise(snapshot, effort, "explain", job_id=job_id)
+    return ExplanationAnswer(**found).seen_by_member(hidden)
 
 
 @router.get("/jobs/{job_id:path}")
 async def show_job(caller: Reader, served: Served, job_id: str) -> JobAnswer:
     """Show one job."""
-    now_s = served.queue.clock()
-
-    def read(connection: Connection) -> JobAnswer:
-        job = find_job(connection, caller, job_id)
-        return describe(connection, caller, now_s, job.job_id)
-
-    return await served.queue.look(read)
+    return await served.queue.look(describe, caller, served.queue.clock(), job_id)
 
 
 @router.patch("/jobs/{job_id:path}")
@@ -206,8 +202,8 @@ async def change_job(
 
     def write(connection: Connection) -> JobAnswer:
         find_job(connection, caller, job_id)
-        (job,) = change_jobs(connection, [job_id], values, now_s)
-        return describe(connection, caller, now_s, job.job_id)
+        change_jobs(connection, [job_id], values, now_s)
+        return describe(connection, caller, now_s, job_id)
 
     return await served.queue.change(write)
 
@@ -217,8 +213,8 @@ async def _act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAns
 
     def write(connection: Connection) -> JobAnswer:
         find_job(connection, caller, job_id)
-        (job,) = verbs.change_state(connection, verb, [job_id], now_s)
-        return describe(connection, caller, now_s, job.job_id)
+        verbs.change_state(connection, verb, [job_id], now_s)
+        return describe(connection, caller, now_s, job_id)
 
     return await served.queue.change(write)
 

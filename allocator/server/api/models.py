@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from allocator.domain.schema.columns import JOBS, QUOTAS, TENANTS, ColumnKind, TableSchema
+from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.change import CHANGEABLE
 from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
-from allocator.server.errors import SCHEMA_VERSION
+from allocator.server.views.answer import Answer
+from allocator.server.views.jobs import JobAnswer
+from allocator.server.views.rounds import Round
 
 MOST_TEXT = 10_000  # characters of one text
 MOST_PARTS = 1000  # entries of a list
-LOW = "begin of its range of 90 %"
-HIGH = "end of its range of 90 %"
 TYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,
@@ -29,16 +30,6 @@ class Body(BaseModel):
     """A body of a request: no other fields, and only finite numbers."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, str_max_length=MOST_TEXT)
-
-
-class Answer(BaseModel):
-    """An answer; later versions may add fields."""
-
-    model_config = ConfigDict(extra="allow")
-
-    schema_version: Annotated[int, Field(description="version of the form of this answer")] = (
-        SCHEMA_VERSION
-    )
 
 
 class Problem(BaseModel):
@@ -111,47 +102,7 @@ class Submitted(Answer):
 
     job_id: str = Field(examples=["bert-7"])
     new: bool
-    warnings: list[str] = []
-
-
-class JobAnswer(Answer):
-    """One job. Columns of jobs.csv that were given are fields too."""
-
-    job_id: str
-    state: str = Field(description="queued, running, paused, held, done, cancelled or failed")
-    tenant: str
-    model: str
-    request: str | None = Field(description="hold or cancel, until it takes effect")
-    pool: str | None = Field(description="the pool whose GPUs it holds")
-    gpus: int = Field(description="GPUs that it holds")
-    progress: float = Field(description="share of its work that is done")
-    remaining_work: float
-    total_work: float
-    submitted_s: float = Field(description="unix seconds")
-    first_started_s: float | None
-    finished_s: float | None
-    phase: str | None = Field(description="ordered, running or stopping")
-    shared_with: str | None = Field(description="the job on whose GPUs it runs")
-    nodes: list[str]
-    position: int | None = Field(description="place among the waiting jobs, from 1")
-    reason: str | None = Field(description="code of the last plan: why it has no more")
-    why: str = Field(description="one sentence: what it has, or what it waits for")
-    expected_start_s: float | None = Field(
-        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
-    )
-    expected_start_low_s: float | None = Field(None, description=LOW)
-    expected_start_high_s: float | None = Field(None, description=HIGH)
-    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
-    expected_done_low_s: float | None = Field(None, description=LOW)
-    expected_done_high_s: float | None = Field(None, description=HIGH)
-    expected_note: str | None = Field(None, description="why nothing is expected of it")
-    gpu_hours: float
-    dollars: float = Field(description="US dollars so far")
-    command: list[str] | None = Field(description="null where it may not be seen")
-    environment: list[str] | None = Field(
-        description="names of its variables, never their values; null where it may not be seen"
-    )
-    workdir: str | None = Field(description="null where it may not be seen")
+    warnings: list[str] = Field(default=[])
 
 
 class JobsAnswer(Answer):
@@ -243,23 +194,7 @@ class Changed(Answer):
     """What was changed, and warnings about it."""
 
     changed: list[str]
-    warnings: list[str] = []
-
-
-class Round(Answer):
-    """A round of the journal."""
-
-    number: int
-    at_s: float = Field(description="unix seconds")
-    policy: str
-    status: str
-    outcome: str = Field(description="decided, applied or failed")
-    value: float | None
-    bound: float | None
-    gap: float | None
-    changes: int = Field(description="jobs that were started or stopped for it")
-    seconds: dict[str, float] = Field(description="of each part of the round")
-    detail: str
+    warnings: list[str] = Field(default=[])
 
 
 class RoundsAnswer(Answer):
@@ -269,28 +204,12 @@ class RoundsAnswer(Answer):
     next: int | None = Field(description="`before` of the next part; null: this is the last")
 
 
-class RoundAnswer(Round):
-    """A round with the jobs that get something else; a member sees its own jobs."""
-
-    actions: dict[str, int] = Field(description="jobs by action")
-    jobs: list[dict[str, Any]] = Field(description="entries of plan.json")
-
-
 class PlanAnswer(Answer):
     """The last plan: plan.json; a member sees its own jobs."""
 
     number: int = Field(description="of the round")
     at_s: float
     plan: dict[str, Any]
-    jobs: list[dict[str, Any]]
-
-
-class ComparisonAnswer(Answer):
-    """The jobs that two plans give different things."""
-
-    before: Round
-    after: Round
-    counts: dict[str, int] = Field(description="jobs by what happens: starts, stops, grows ...")
     jobs: list[dict[str, Any]]
 
 
@@ -309,45 +228,7 @@ class WhatIfRequest(Body):
     )
 
 
-class WhatIfAnswer(Answer):
-    """The round as it is and with the other values, (before, after) each."""
-
-    values: dict[str, str]
-    work_h: tuple[float, float] = Field(description="hours of work that the round does")
-    dollars: tuple[float, float] = Field(description="US dollars per hour")
-    gpus: tuple[int, int]
-    running: tuple[int, int]
-    sentences: list[str]
-    jobs: list[dict[str, Any]] = Field(description="jobs that get something else")
-    tenants: list[dict[str, Any]] = Field(description="who gains and who loses")
-    limit_s: float = Field(description="seconds that the answer could take")
-
-
-class ExplanationAnswer(Answer):
-    """Why a job has what it has, and what would change it; every change was verified."""
-
-    job_id: str
-    summary: str
-    reason: str | None
-    detail: str | None
-    changes: list[str]
-    places: list[dict[str, str]] = Field(description="the changes as `values` of a what-if")
-    losers: list[str] = Field(description="who would lose if it had to be served")
-    untried: list[str]
-    is_late: bool
-    limit_s: float = Field(description="seconds that the answer could take")
-
-
-class DayCost(BaseModel):
-    """What a tenant used on a day."""
-
-    day: str
-    tenant: str
-    gpu_hours: float
-    dollars: float
-
-
 class SpendAnswer(Answer):
     """What tenants used by day, the oldest day first; a member sees its own."""
 
-    days: list[DayCost]
+    days: list[DailyCost]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from sqlalchemy import Connection
@@ -11,33 +10,31 @@ from sqlalchemy import Connection
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote as show_name
 from allocator.domain.snapshot import Snapshot
-from allocator.queue import nodes, round_journal
+from allocator.queue import nodes
 from allocator.queue.jobs import verbs
 from allocator.server.access import Reader, Served, require_token
 from allocator.server.api.models import (
-    ComparisonAnswer,
     PlanAnswer,
-    Round,
-    RoundAnswer,
     RoundsAnswer,
-    WhatIfAnswer,
     WhatIfRequest,
 )
 from allocator.server.caller import Caller
-from allocator.server.errors import Refusal
-from allocator.server.views.comparing import ask_what_if
+from allocator.server.errors import Refusal, as_missing
+from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.plans import read_last_plan
-from allocator.server.views.rounds import compare_rounds, list_rounds_before, read_round
+from allocator.server.views.rounds import (
+    ComparisonAnswer,
+    RoundAnswer,
+    compare_rounds,
+    find_round,
+    list_rounds_before,
+    read_round,
+)
 
 router = APIRouter()
 MOST_ROUNDS = 200
 Number = Annotated[int, Path(ge=1, le=2**53)]
-
-
-def _find_round(connection: Connection, number: int) -> None:
-    if number > round_journal.count_rounds(connection):
-        raise Refusal(404, "not_found", f"the journal has no round {number}")
 
 
 @router.get("/rounds", tags=["rounds"])
@@ -48,28 +45,16 @@ async def list_rounds(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> RoundsAnswer:
     """List the rounds of the journal, the newest first."""
-
-    def read(connection: Connection) -> RoundsAnswer:
-        rows = list_rounds_before(connection, before, limit, tenant=caller.only_tenant)
-        last = rows[-1].entry.number if rows else 1
-        return RoundsAnswer(
-            rounds=[Round(**row.to_dict()) for row in rows], next=last if last > 1 else None
-        )
-
-    return await served.queue.look(read)
+    rows = await served.queue.look(list_rounds_before, before, limit, tenant=caller.only_tenant)
+    last = rows[-1].number if rows else 1
+    return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
 
 
 @router.get("/rounds/{number}", tags=["rounds"])
 async def show_round(caller: Reader, served: Served, number: Number) -> RoundAnswer:
     """Show a round and the jobs that get something else in it."""
-
-    def read(connection: Connection) -> RoundAnswer:
-        _find_round(connection, number)
-        found = read_round(connection, number, tenant=caller.only_tenant)
-        jobs = [hide_primary(job, caller) for job in found.changed]
-        return RoundAnswer(**found.row.to_dict(), actions=dict(found.actions), jobs=jobs)
-
-    return await served.queue.look(read)
+    with as_missing():
+        return await served.queue.look(read_round, number, tenant=caller.only_tenant)
 
 
 @router.get("/rounds/{first}/compare/{second}", tags=["rounds"])
@@ -79,19 +64,10 @@ async def compare_two_rounds(
     """Compare the plans of two rounds."""
 
     def read(connection: Connection) -> ComparisonAnswer:
-        for number in (first, second):
-            _find_round(connection, number)
-        found = compare_rounds(connection, first, second, tenant=caller.only_tenant)
-        jobs = [asdict(job) for job in found.jobs]
-        for job in jobs:
-            for side in ("before", "after"):
-                job[side] = None if job[side] is None else hide_primary(job[side], caller)
-        return ComparisonAnswer(
-            before=Round(**found.before.row.to_dict()),
-            after=Round(**found.after.row.to_dict()),
-            counts=dict(found.counts),
-            jobs=jobs,
-        )
+        with as_missing():
+            for number in (first, second):
+                find_round(connection, number)
+        return compare_rounds(connection, first, second, tenant=caller.only_tenant)
 
     return await served.queue.look(read)
 
@@ -99,18 +75,14 @@ async def compare_two_rounds(
 @router.get("/plan", tags=["rounds"])
 async def show_plan(caller: Reader, served: Served) -> PlanAnswer:
     """Show the last plan."""
-
-    def read(connection: Connection) -> PlanAnswer:
-        found = read_last_plan(connection)
-        if found is None:
-            raise Refusal(404, "not_found", "the journal has no plan yet")
-        jobs = [hide_primary(j, caller) for j in found.jobs.values() if caller.can_see(j["tenant"])]
-        content = dict(found.document.content)
-        if caller.is_member:
-            content = {name: content[name] for name in TOTALS if name in content}
-        return PlanAnswer(number=found.number, at_s=found.at_s, plan=content, jobs=jobs)
-
-    return await served.queue.look(read)
+    found = await served.queue.look(read_last_plan)
+    if found is None:
+        raise Refusal(404, "not_found", "the journal has no plan yet")
+    content = dict(found.document.content)
+    if caller.is_member:
+        content = {name: content[name] for name in TOTALS if name in content}
+    entries = found.list_entries(caller.only_tenant)
+    return PlanAnswer(number=found.number, at_s=found.at_s, plan=content, jobs=entries)
 
 
 TOTALS = (
@@ -128,14 +100,6 @@ TOTALS = (
 """Parts of plan.json that name neither jobs nor tenants."""
 
 
-def hide_primary(entry: Any, caller: Caller) -> dict[str, Any]:
-    """Return an entry of plan.json without the name of another tenant's job."""
-    shown = dict(entry)
-    if caller.is_member:
-        shown["shared_with"] = None
-    return shown
-
-
 @router.post("/what-if", tags=["advice"])
 async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnswer:
     """Decide the present round as it is and with other values, and compare; nothing is changed.
@@ -149,14 +113,14 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
     def read(connection: Connection) -> tuple[Snapshot, Effort]:
         if caller.is_member:
             _refuse_places_of_others(connection, caller, values)
-        snapshot, effort = read_question(connection, now_s, served.deciders.limit_s)
+        snapshot, effort = read_question(connection, now_s, served.options.advice_s)
         changed(snapshot, values)  # refuses an unknown place before a child starts
         _refuse_gpus_of_nodes(connection, values)
         return snapshot, effort
 
     snapshot, effort = await served.queue.look(read)
-    found = await served.advise(ask_what_if, snapshot, effort, values, served.deciders)
-    return WhatIfAnswer(**asdict(found.seen_by(caller.only_tenant)))
+    found = await served.advise(snapshot, effort, "compare", values=values)
+    return WhatIfAnswer(**found).seen_by(caller.only_tenant)
 
 
 def _refuse_gpus_of_nodes(connection: Connection, values: dict[str, str]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from allocator.queue.costs import DailyCost
-from allocator.server.views.rounds import RoundRow
-from allocator.server.views.use import UseOverTime
+from allocator.server.views.cluster import UseOverTime
+from allocator.server.views.rounds import Round
 
 WIDTH = 560
 HEIGHT = 250
@@ -63,10 +63,10 @@ def draw_use(use: UseOverTime) -> Markup:
     return _render(chart, f"GPUs in use over the last 24 hours; now {used} of {use.gpus}")
 
 
-def draw_rounds(rows: Sequence[RoundRow]) -> Markup:
+def draw_rounds(rows: Sequence[Round]) -> Markup:
     """Draw the changes of the latest rounds, the oldest first."""
     ordered = list(rows)[::-1]
-    chart = _make("Bar", x_labels=[str(row.entry.number) for row in ordered])
+    chart = _make("Bar", x_labels=[str(row.number) for row in ordered])
     chart.x_labels_major_count = 5
     _label_scale(chart, max([row.changes for row in ordered] or [1]), None, "{}")
     chart.add("jobs started or stopped", [row.changes for row in ordered])

@@ -10,7 +10,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response as Headers
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
-from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
 from allocator.queue.cluster_tables import read_stored_columns
@@ -84,22 +83,17 @@ async def _render_submission(
     given: Mapping[str, str],
     refusal: Refusal | None,
 ) -> Response:
-    def read(connection: Connection) -> list[str]:
-        models = [
-            *read_stored_columns(connection, "rates.csv")["model"],
-            *read_stored_columns(connection, "models.csv")["model"],
-        ]
-        return sorted(set(models))
-
-    models = await served.queue.look(read)
+    names = set()
+    for file in ("rates.csv", "models.csv"):
+        names.update((await served.queue.look(read_stored_columns, file))["model"])
     return render_page(
         request,
         caller,
         "submit.html",
-        200 if refusal is None else refusal.status,
+        200 if refusal is None else refusal.status_code,
         given={name: given.get(name, "") for name in GIVEN},
-        models=[(name, name) for name in models],
-        refusal="" if refusal is None else refusal.message,
+        models=[(name, name) for name in sorted(names)],
+        refusal="" if refusal is None else refusal.detail,
         faults=() if refusal is None else refusal.faults,
     )
 

@@ -90,10 +90,10 @@ def render_refusal(request: Request, refusal: Refusal) -> Response:
     if refusal.code == "no_token" and request.method == "GET":
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
-    heading = HEADINGS.get(refusal.status, "That did not work")
+    heading = HEADINGS.get(refusal.status_code, "That did not work")
     caller = request.scope.get("caller")
     answer = render_page(
-        request, caller, "refusal.html", refusal.status, refusal=refusal, heading=heading
+        request, caller, "refusal.html", refusal.status_code, refusal=refusal, heading=heading
     )
     answer.headers.update(refusal.headers or {})
     return answer

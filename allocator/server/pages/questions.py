@@ -48,7 +48,7 @@ async def show_what_if(
         if values:
             found = await rounds.decide_what_if(caller, served, WhatIfRequest(values=dict(values)))
     except (AllocatorError, Refusal) as error:
-        refusal = to_refusal(error).message
+        refusal = to_refusal(error).detail
     return render_page(
         request,
         caller,
@@ -57,7 +57,7 @@ async def show_what_if(
         kinds=[(one, words) for one, (words, _) in PLACES.items()],
         found=found,
         refusal=refusal,
-        limit_s=served.deciders.limit_s,
+        limit_s=served.options.advice_s,
         most=MOST,
     )
 

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 from sqlalchemy import Connection
 
-from allocator.errors import AllocatorError, UsageError
+from allocator.errors import AllocatorError
 from allocator.market.books import RENTED
 from allocator.queue.cluster_tables import config
-from allocator.queue.database.schema import DEFAULT_TENANT
+from allocator.queue.database.schema import DEFAULT_TENANT, STATES
+from allocator.queue.errors import Refused
+from allocator.queue.jobs.states import VERBS
 from allocator.queue.jobs.verbs import Job
+from allocator.queue.round_journal import count_rounds
 from allocator.queue.tenants import read_tenants
 from allocator.server.access import Reader, Served
 from allocator.server.api import jobs
-from allocator.server.api.models import ExplanationAnswer
 from allocator.server.caller import Caller
-from allocator.server.errors import Refusal, to_refusal
+from allocator.server.errors import Refusal, as_missing, to_refusal
 from allocator.server.pages import charts
 from allocator.server.pages.gpu_map import draw_pool
 from allocator.server.pages.rendering import render_page
-from allocator.server.pages.timeline import draw_timeline
-from allocator.server.views.cluster import read_pools
+from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.plans import read_last_plan, read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
-from allocator.server.views.use import read_use
 
 router = APIRouter()
 MOST = 200  # rows of tables without pages
@@ -63,16 +64,6 @@ DONE = {
     "drain": "The node is drained: the next round moves its jobs.",
     "up": "The node is used again.",
 }
-VERBS = {
-    "queued": ("hold", "cancel", "retry"),
-    "paused": ("hold", "cancel", "retry"),
-    "running": ("hold", "cancel"),
-    "held": ("release", "cancel"),
-    "failed": ("retry", "cancel"),
-    "cancelled": ("retry",),
-    "done": (),
-}
-WORDS = {"hold": "Hold", "release": "Release", "cancel": "Cancel", "retry": "Retry"}
 Page = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Query(max_length=300)]
 
@@ -136,14 +127,8 @@ async def show_jobs(
             tenant=_read_tenant(connection, caller, now_s, chosen) if chosen else None,
             wanted=wanted,
             now_s=now_s,
-            given={
-                "text": text,
-                "state": state,
-                "tenant": tenant,
-                "reason": reason,
-                "order": order,
-            },
-            states=[(name, name) for name in (*GROUPS, *VERBS)],
+            given=request.query_params,
+            states=[(name, name) for name in (*GROUPS, *STATES)],
             tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
             reasons=[
                 ("", "any"),
@@ -167,10 +152,8 @@ async def show_job(
     now_s = served.queue.clock()
 
     def read(connection: Connection) -> tuple[JobView, TenantRow | None]:
-        try:
+        with as_missing():
             view = read_job(connection, now_s, job_id, tenant=caller.only_tenant)
-        except UsageError as error:
-            raise Refusal(404, "not_found", str(error)) from None
         return view, _read_tenant(connection, caller, now_s, view.row.tenant)
 
     view, tenant = await served.queue.look(read)
@@ -180,8 +163,7 @@ async def show_job(
         try:
             explanation = await jobs.explain_job(caller, served, job_id)
         except (AllocatorError, Refusal) as error:
-            refusal = to_refusal(error).message
-    changes = [] if explanation is None else _pair_changes(explanation)
+            refusal = to_refusal(error).detail
     return render_page(
         request,
         caller,
@@ -189,18 +171,16 @@ async def show_job(
         view=view,
         tenant=tenant,
         now_s=now_s,
-        timeline=draw_timeline(view, now_s),
-        pools=charts.list_keys(list(dict.fromkeys(span.pool for span in view.spans))),
+        pools=charts.list_keys(list(dict.fromkeys(one["pool"] for one in view.allocations))),
         most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),
         can_change=caller.can_change(view.row.tenant) and caller.session is not None,
-        verbs=[(verb, WORDS[verb]) for verb in _list_verbs(view.job)],
+        verbs=_list_verbs(view.job),
         done=DONE.get(done, ""),
         asked=explain,
         explanation=explanation,
-        changes=changes,
         refusal=refusal,
-        limit_s=served.deciders.limit_s,
+        limit_s=served.options.advice_s,
     )
 
 
@@ -208,25 +188,17 @@ def _read_tenant(
     connection: Connection, caller: Caller, now_s: float, tenant: str
 ) -> TenantRow | None:
     """Return what a tenant uses now and today, None if there is no such tenant."""
-    view = read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant)
-    return view.find(tenant)
+    return read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant).find(tenant)
 
 
-def _list_verbs(job: Job) -> tuple[str, ...]:
-    """Return the verbs that the state of a job allows."""
-    if job.request == "hold":
-        return ("release", "cancel")
-    verbs = () if job.request else VERBS[job.state]
-    has_to_wait = job.state == "failed" or job.failures > 0
-    return tuple(verb for verb in verbs if verb != "retry" or has_to_wait or job.finished_s)
-
-
-def _pair_changes(explanation: ExplanationAnswer) -> list[tuple[str, str]]:
-    """Return each change in words, and as the what-if takes it."""
-    return [
-        (words, " ".join(f"{place}={value}" for place, value in places.items()))
-        for words, places in zip(explanation.changes, explanation.places, strict=True)
-    ]
+def _list_verbs(job: Job) -> list[str]:
+    """Return the verbs that would change a job; nobody asks to retry one that runs."""
+    allowed = []
+    for verb, change in VERBS.items():
+        with suppress(Refused):
+            if change(job, 0.0) and (verb != "retry" or job.state != "running"):
+                allowed.append(verb)
+    return allowed
 
 
 @router.get("/nodes")
@@ -280,11 +252,7 @@ async def send_showback(
 ) -> Response:
     """Send what tenants used by day as CSV."""
     now_s = served.queue.clock()
-    view = await served.queue.look(
-        lambda connection: read_tenants_view(
-            connection, now_s, days=days, tenant=caller.only_tenant
-        )
-    )
+    view = await served.queue.look(read_tenants_view, now_s, days=days, tenant=caller.only_tenant)
     return Response(
         format_showback(view.daily),
         media_type="text/csv; charset=utf-8",
@@ -309,12 +277,18 @@ async def show_round(request: Request, caller: Reader, served: Served, number: P
     """Show one round and its plan."""
 
     def read(connection: Connection) -> Response:
-        try:
+        with as_missing():
             view = read_round(connection, number, tenant=caller.only_tenant)
-        except UsageError as error:
-            raise Refusal(404, "not_found", str(error)) from None
-        content: Any = None if view.plan is None else view.plan.document.content
-        return render_page(request, caller, "round.html", view=view, content=content, most=MOST)
+        plan = read_plan(connection, number)
+        return render_page(
+            request,
+            caller,
+            "round.html",
+            view=view,
+            last=count_rounds(connection),
+            content=None if plan is None else plan.document.content,
+            most=MOST,
+        )
 
     return await served.queue.look(read)
 
@@ -326,12 +300,18 @@ async def show_comparison(
     """Show what the plans of two rounds give different things."""
 
     def read(connection: Connection) -> Response:
-        try:
+        with as_missing():
             found = compare_rounds(connection, first, second, tenant=caller.only_tenant)
-        except UsageError as error:
-            raise Refusal(404, "not_found", str(error)) from None
+        plans = [read_plan(connection, number) for number in (first, second)]
         return render_page(
-            request, caller, "compare.html", found=found, first=first, second=second, most=MOST
+            request,
+            caller,
+            "compare.html",
+            found=found,
+            rounds=zip((found.before, found.after), plans, strict=True),
+            first=first,
+            second=second,
+            most=MOST,
         )
 
     return await served.queue.look(read)

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
 from allocator.controller.reporting.status import format_time
-from allocator.engine.expected_words import format_duration
+from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.measures import number
 from allocator.report.visible import show_hidden
 from allocator.server.caller import Caller
@@ -90,6 +90,7 @@ def _templates() -> Environment:
     )
     templates.filters |= {
         "when": mark_time,
+        "stamp": format_time,
         "since": format_since,
         "duration": format_seconds,
         "money": format_money,
@@ -97,6 +98,8 @@ def _templates() -> Environment:
         "signed": format_signed,
         "exact": write_exactly,
         "zip": zip,
+        "expected": lambda row, now_s: describe_next(vars(row), now_s),
+        "places": lambda values: " ".join(f"{place}={x}" for place, x in values.items()),
         "twice": lambda value: (value, value),
         "link": lambda name: quote(str(name), safe=""),
         "query": lambda values: urlencode({k: v for k, v in values.items() if v not in ("", None)}),

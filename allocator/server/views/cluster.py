@@ -1,11 +1,13 @@
-"""The GPUs of the cluster: pools, nodes, and which job has which of them."""
+"""The GPUs of the cluster: pools, nodes, which job has which of them, and their use over time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
@@ -21,6 +23,11 @@ _HOLDERS = (
     "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes, a.memory_gb FROM allocations a"
     f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
     " ORDER BY j.seq"
+)
+SAMPLES = 49
+_USED = (
+    "SELECT pool, held_gpus, ordered_s, ended_s FROM allocations"
+    " WHERE held_gpus > 0 AND (ended_s IS NULL OR ended_s > ?)"
 )
 
 
@@ -38,26 +45,12 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class NodeState:
-    """A node of a pool.
-
-    `used` are its GPUs in use. `state` is up, drain or down. `labels` are pairs of a level of the
-    network, such as rack, and the name of the domain of this level in which the node is.
-    """
-
-    node: str
-    gpus: int
-    used: int
-    state: str
-    labels: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class PoolState:
     """A pool of GPUs of one type.
 
     `gpus` counts the GPUs that jobs may use, and `used` those that jobs hold. `holders` are these
-    jobs, in the order of their submission. `memory_per_hour` are the US dollars for their memory.
+    jobs, in the order of their submission. `nodes` are those of queue/nodes.py, whose `jobs` name
+    all jobs. `memory_per_hour` are the US dollars for their memory.
     """
 
     pool: str
@@ -68,7 +61,7 @@ class PoolState:
     gpus_per_node: int
     price_per_gpu_hour: float
     memory_per_hour: float
-    nodes: tuple[NodeState, ...]
+    nodes: tuple[Mapping[str, Any], ...]
     holders: tuple[Holder, ...]
 
     @property
@@ -82,19 +75,10 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
 
     With `tenant`, the jobs of other tenants are listed without their names, as OTHERS.
     """
-    stored = cluster_tables.read_stored_columns(connection, "pools.csv")
     used = cluster_tables.used(connection)
-    nodes: dict[str, list[NodeState]] = defaultdict(list)
-    for one in read_nodes(connection):
-        nodes[one["pool"]].append(
-            NodeState(
-                one["node"],
-                one["gpus"],
-                one["used"],
-                one["state"],
-                tuple(one["labels"].items()),
-            )
-        )
+    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for node in read_nodes(connection):
+        nodes[node["pool"]].append(node)
     holders: dict[str, list[Holder]] = defaultdict(list)
     used_gb: dict[str, float] = defaultdict(float)
     for job_id, owner, pool, gpus, parts, memory_gb in query(connection, _HOLDERS):
@@ -111,27 +95,18 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
         )
     return tuple(
         PoolState(
-            pool,
-            gpu_type,
-            market or "reserved",
-            int(gpus),
+            pool := row["pool"],
+            row["gpu_type"],
+            row["market"] or "reserved",
+            row["gpus"],
             used[pool],
-            int(per_node or 8),
-            float(price or 0.0),
-            used_gb[pool] * float(per_gb or 0.0),
+            row["gpus_per_node"] or 8,
+            row["price_per_gpu_hour"] or 0.0,
+            used_gb[pool] * (row["price_per_gb_hour"] or 0.0),
             tuple(nodes[pool]),
             tuple(holders[pool]),
         )
-        for pool, gpu_type, market, gpus, per_node, price, per_gb in zip(
-            stored["pool"],
-            stored["gpu_type"],
-            stored["market"],
-            stored["gpus"],
-            stored["gpus_per_node"],
-            stored["price_per_gpu_hour"],
-            stored["price_per_gb_hour"],
-            strict=True,
-        )
+        for row in cluster_tables.read_stored_rows(connection, "pools.csv")
     )
 
 
@@ -144,3 +119,30 @@ def hide_names(connection: Connection, cells: Iterable[str], tenant: str) -> dic
         cell: join_names(name if name in own else OTHERS for name in names)
         for cell, names in lists.items()
     }
+
+
+@dataclass(frozen=True)
+class UseOverTime:
+    """GPUs in use: at_s are the times, unix seconds; by_pool has a number for each of them."""
+
+    at_s: tuple[float, ...]
+    by_pool: dict[str, tuple[int, ...]]
+    gpus: int
+
+
+def read_use(connection: Connection, now_s: float, hours: float = 24.0) -> UseOverTime:
+    """Return the GPUs in use over the last hours, and how many there are now."""
+    at_s = np.linspace(now_s - 3600.0 * hours, now_s, SAMPLES)
+    pools = cluster_tables.gpus(connection)
+    rows = query(connection, _USED, float(at_s[0]))
+    by_pool = {}
+    for pool in pools:
+        spans = [(gpus, begin, end) for name, gpus, begin, end in rows if name == pool]
+        gpus = np.array([span[0] for span in spans], dtype=np.int64)
+        begin = np.array([span[1] for span in spans], dtype=np.float64)
+        end = np.array([np.inf if s[2] is None else s[2] for s in spans], dtype=np.float64)
+        change = np.zeros(SAMPLES + 1, dtype=np.int64)
+        np.add.at(change, np.searchsorted(at_s, begin), gpus)
+        np.subtract.at(change, np.searchsorted(at_s, end), gpus)
+        by_pool[pool] = tuple(int(n) for n in change[:-1].cumsum())
+    return UseOverTime(tuple(at_s.tolist()), by_pool, sum(pools.values()))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.queue.cluster_tables import read_learned_rates, read_stored_columns
+from allocator.queue.cluster_tables import read_learned_rates, read_stored_rows
 from allocator.queue.jobs.verbs import (
     Job,
     history,
     read_observations,
     read_turns,
+    show,
     unknown_job_error,
 )
 from allocator.queue.node_space import Part
 from allocator.server.views.cluster import hide_names
-from allocator.server.views.jobs import JobRow, read_rows
+from allocator.server.views.jobs import JobAnswer, read_rows
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
 MOST_EVENTS = 200  # the latest
@@ -38,19 +40,6 @@ class Event:
     at_s: float
     what: str
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class HoldingSpan:
-    """GPUs that a job held, from the order to the recorded end; end_s None: it holds them."""
-
-    begin_s: float
-    running_s: float | None
-    end_s: float | None
-    pool: str
-    gpus: int
-    phase: str
-    nodes: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -78,29 +67,14 @@ class SpeedCheck:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job with all that is known about it."""
+    """One job with all that is known about it; `allocations` are rows of the table."""
 
-    row: JobRow
+    row: JobAnswer
+    job: Job
     left_s: float | None
     events: tuple[Event, ...]
-    spans: tuple[HoldingSpan, ...]
+    allocations: list[dict[str, Any]]
     speeds: tuple[SpeedCheck, ...]
-
-    @property
-    def job(self) -> Job:
-        """The job as the queue knows it."""
-        return self.row.job
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for JSON."""
-        return self.row.to_dict() | {
-            "left_s": self.left_s,
-            "events": [asdict(event) for event in self.events],
-            "allocations": [
-                asdict(span) | {"nodes": [str(part) for part in span.nodes]} for span in self.spans
-            ],
-            "speeds": [asdict(speed) for speed in self.speeds],
-        }
 
 
 def read_job(
@@ -124,38 +98,22 @@ def read_job(
         If there is no such job.
     """
     plan = read_last_plan(connection)
-    rows = read_rows(connection, now_s, [job_id], plan) if "\0" not in job_id else ()
+    rows = read_rows(connection, now_s, [job_id], plan)
     if not rows or tenant not in (None, rows[0].tenant):
         raise unknown_job_error(connection, job_id, tenant)
     row = rows[0]
+    job = show(connection, job_id)
     allocations = history(connection, job_id)
-    speeds = tuple(_check_speeds(connection, row.job, allocations, plan))
+    speeds = tuple(_check_speeds(connection, job, allocations, plan))
+    events = _list_events(connection, job, allocations, tenant)
     return JobView(
         row,
+        job,
         _seconds_left(row, speeds),
-        tuple(sorted(_list_events(connection, row.job, allocations, tenant), key=_at))[
-            -MOST_EVENTS:
-        ],
-        tuple(_list_spans(allocations)),
+        tuple(sorted(events, key=attrgetter("at_s"))[-MOST_EVENTS:]),
+        allocations,
         speeds,
     )
-
-
-def _at(event: Event) -> float:
-    return event.at_s
-
-
-def _list_spans(allocations: Sequence[dict[str, Any]]) -> Iterator[HoldingSpan]:
-    for one in allocations:
-        yield HoldingSpan(
-            one["ordered_s"],
-            one["running_s"],
-            one["ended_s"],
-            one["pool"],
-            one["gpus"],
-            one["phase"],
-            tuple(Part(**part) for part in one["nodes"] or ()),
-        )
 
 
 def _list_events(
@@ -199,20 +157,12 @@ def _check_speeds(
     plan: RoundPlan | None,
 ) -> Iterator[SpeedCheck]:
     model = job.values["model"]
-    rates = read_stored_columns(connection, "rates.csv")
-    efficiency = rates.get("efficiency") or [None] * len(rates["model"])
     given: dict[tuple[str, int], float] = {}
-    for name, kind, gpus, rate, share in zip(
-        rates["model"],
-        rates["gpu_type"],
-        rates["gpus"],
-        rates["work_per_s"],
-        efficiency,
-        strict=True,
-    ):
-        if name == model and rate is not None:
-            key = (kind, int(gpus))
-            given[key] = max(given.get(key, 0.0), rate * (1.0 if share is None else share))
+    for rate in read_stored_rows(connection, "rates.csv"):
+        if rate["model"] == model and rate["work_per_s"] is not None:
+            key = (rate["gpu_type"], rate["gpus"])
+            share = 1.0 if rate["efficiency"] is None else rate["efficiency"]
+            given[key] = max(given.get(key, 0.0), rate["work_per_s"] * share)
     corrected = {
         (rate["gpu_type"], rate["gpus"]): rate["work_per_s"]
         for rate in read_learned_rates(connection)
@@ -239,13 +189,13 @@ def _observed_speed(allocation: dict[str, Any]) -> float | None:
     return float(allocation["work_done"] / (seen - since))
 
 
-def _seconds_left(row: JobRow, speeds: Sequence[SpeedCheck]) -> float | None:
+def _seconds_left(row: JobAnswer, speeds: Sequence[SpeedCheck]) -> float | None:
     """Return how long the remaining work takes at the observed speed, else the planned one."""
-    if row.held is None:
+    if row.pool is None:
         return None
-    here = (speed for speed in speeds if speed.gpus == row.held.gpus)
+    here = (speed for speed in speeds if speed.gpus == row.gpus)
     for speed in here:
         rate = speed.observed or speed.planned or speed.corrected or speed.given
         if rate is not None and rate > 0 and math.isfinite(rate):
-            return row.job.remaining_work / rate
+            return row.remaining_work / rate
     return None

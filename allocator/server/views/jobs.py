@@ -5,23 +5,24 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import Field
 from sqlalchemy import ColumnElement, Connection
 
 from allocator.controller.reporting.status import format_time
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.advice.summary import describe_outcome
-from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
+from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.costs import Cost, read_job_costs
-from allocator.queue.database.bulk import query, query_of
-from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN, STATES, jobs
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
+from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.queue.node_space import Part, parse_parts
+from allocator.server.views.answer import Answer, Page, clip_page
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -32,10 +33,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
-_HELD = (
-    "SELECT job_id, pool, gpus, phase, host, nodes, ordered_s FROM allocations"
-    f" WHERE phase IN {OPEN} AND job_id IN ({{names}})"
-)
+LOW = "begin of its range of 90 %"
+HIGH = "end of its range of 90 %"
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') ORDER BY seq"
 
 
@@ -65,85 +64,44 @@ class JobFilter:
     is_newest_first: bool = False
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a job holds; `phase` is ordered, running or stopping."""
+class JobAnswer(Answer):
+    """One job. Columns of jobs.csv that were given are fields too."""
 
-    pool: str
-    gpus: int
-    phase: str
-    primary: str
-    nodes: tuple[Part, ...]
-    ordered_s: float
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """One job of a list.
-
-    Attributes
-    ----------
-    held : Held or None
-        Its open allocation.
-    reason : str or None
-        Reason code of the last plan, if it gives the job less than it could use.
-    why : str
-        One sentence: what the job has or waits for. "" for jobs that are over.
-    position : int or None
-        Place among the waiting jobs, from 1: that of the last plan, else by submission.
-    expected : dict
-        Expected start, end and saved time with their ranges, of the last plan (EXPECTED_FIELDS).
-    cost : Cost
-        What it cost so far.
-    """
-
-    job: Job
+    job_id: str
+    state: str = Field(description="queued, running, paused, held, done, cancelled or failed")
     tenant: str
-    held: Held | None
-    reason: str | None
-    why: str
-    position: int | None
-    expected: Mapping[str, Any]
-    cost: Cost
-
-    def describe_expected(self, now_s: float) -> str:
-        """Return when it starts, or else when it is done, with the range of 90 %; "-": unknown."""
-        return describe_next(self.expected, now_s) if self.expected else "-"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the job as one flat object for JSON."""
-        held = self.held
-        return self.job.to_dict() | {
-            "environment": sorted(self.job.environment),
-            "tenant": self.tenant,
-            "progress": self.job.progress,
-            "pool": None if held is None else held.pool,
-            "gpus": 0 if held is None else held.gpus,
-            "phase": None if held is None else held.phase,
-            "shared_with": None if held is None else held.primary or None,
-            "nodes": [str(part) for part in held.nodes] if held is not None else [],
-            "reason": self.reason,
-            "why": self.why,
-            **self.expected,
-            "position": self.position,
-            "gpu_hours": self.cost.gpu_hours,
-            "dollars": self.cost.dollars,
-        }
-
-
-@dataclass(frozen=True)
-class JobsPage:
-    """One page of a list of jobs: `total` jobs match, `rows` are those of the page."""
-
-    rows: tuple[JobRow, ...]
-    total: int
-    page: int
-    size: int
-
-    @property
-    def pages(self) -> int:
-        """Number of pages, at least 1."""
-        return max(1, -(-self.total // self.size))
+    model: str
+    request: str | None = Field(description="hold or cancel, until it takes effect")
+    pool: str | None = Field(description="the pool whose GPUs it holds")
+    gpus: int = Field(description="GPUs that it holds")
+    progress: float = Field(description="share of its work that is done")
+    remaining_work: float
+    total_work: float
+    submitted_s: float = Field(description="unix seconds")
+    first_started_s: float | None
+    finished_s: float | None
+    phase: str | None = Field(description="ordered, running or stopping")
+    shared_with: str | None = Field(description="the job on whose GPUs it runs")
+    nodes: list[str]
+    position: int | None = Field(description="place among the waiting jobs, from 1")
+    reason: str | None = Field(description="code of the last plan: why it has no more")
+    why: str = Field(description="one sentence: what it has, or what it waits for")
+    expected_start_s: float | None = Field(
+        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
+    )
+    expected_start_low_s: float | None = Field(None, description=LOW)
+    expected_start_high_s: float | None = Field(None, description=HIGH)
+    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
+    expected_done_low_s: float | None = Field(None, description=LOW)
+    expected_done_high_s: float | None = Field(None, description=HIGH)
+    expected_note: str | None = Field(None, description="why nothing is expected of it")
+    gpu_hours: float
+    dollars: float = Field(description="US dollars so far")
+    command: list[str] | None = Field(description="null where it may not be seen")
+    environment: list[str] | None = Field(
+        description="names of its variables, never their values; null where it may not be seen"
+    )
+    workdir: str | None = Field(description="null where it may not be seen")
 
 
 def list_jobs(
@@ -154,7 +112,7 @@ def list_jobs(
     page: int = 1,
     size: int = 50,
     tenant: str | None = None,
-) -> JobsPage:
+) -> Page[JobAnswer]:
     """Return one page of the jobs that match.
 
     Parameters
@@ -175,25 +133,10 @@ def list_jobs(
     """
     size = max(1, min(size, MOST_ROWS))
     plan = read_last_plan(connection)
-    conditions = list(_list_conditions(wanted, tenant))
-    order = jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq
-    ids = sa.select(jobs.c.job_id).where(*conditions).order_by(order)
-    if wanted.reason:
-        found = [
-            name
-            for name in connection.execute(ids).scalars()
-            if plan is not None and plan.jobs.get(name, {}).get("reason") == wanted.reason
-        ]
-        total = len(found)
-        page = _clip_page(page, size, total)
-        names = found[(page - 1) * size : page * size]
-    else:
-        total = connection.execute(
-            sa.select(sa.func.count()).select_from(jobs).where(*conditions)
-        ).scalar_one()
-        page = _clip_page(page, size, total)
-        names = list(connection.execute(ids.limit(size).offset((page - 1) * size)).scalars())
-    return JobsPage(read_rows(connection, now_s, names, plan), total, page, size)
+    found = _find_matching(connection, wanted, tenant, plan)
+    page = clip_page(page, size, len(found))
+    names = [row.job_id for row in found[(page - 1) * size : page * size]]
+    return Page(read_rows(connection, now_s, names, plan), len(found), page, size)
 
 
 def list_jobs_after(
@@ -204,7 +147,7 @@ def list_jobs_after(
     size: int,
     *,
     tenant: str | None = None,
-) -> tuple[tuple[JobRow, ...], int | None]:
+) -> tuple[tuple[JobAnswer, ...], int | None]:
     """Return the jobs that match after a number in the order of submission (0: from the first).
 
     The second value is the number of the last of them if more follow, else None. New jobs come
@@ -212,25 +155,33 @@ def list_jobs_after(
     arguments are those of `list_jobs`; raises UsageError for an unknown state.
     """
     plan = read_last_plan(connection)
-    conditions = [*_list_conditions(wanted, tenant), jobs.c.seq > after]
-    rows = connection.execute(
-        sa.select(jobs.c.job_id, jobs.c.seq).where(*conditions).order_by(jobs.c.seq)
+    size = max(1, min(size, MOST_ROWS))
+    found = _find_matching(connection, wanted, tenant, plan, after, size + 1)
+    last = int(found[size - 1].seq) if len(found) > size else None
+    names = [row.job_id for row in found[:size]]
+    return read_rows(connection, now_s, names, plan), last
+
+
+def _find_matching(
+    connection: Connection,
+    wanted: JobFilter,
+    tenant: str | None,
+    plan: RoundPlan | None,
+    after: int = 0,
+    most: int | None = None,
+) -> Sequence[Any]:
+    """Return job_id and seq of the jobs that match after a number; `most` of them are enough."""
+    query = (
+        sa.select(jobs.c.job_id, jobs.c.seq)
+        .where(*_list_conditions(wanted, tenant), jobs.c.seq > after)
+        .order_by(jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq)
+        .limit(None if wanted.reason else most)
     )
+    found = connection.execute(query).all()
+    if not wanted.reason:
+        return found
     entries: Mapping[str, Mapping[str, Any]] = {} if plan is None else plan.jobs
-    matching = (
-        row
-        for row in rows
-        if not wanted.reason or entries.get(row.job_id, {}).get("reason") == wanted.reason
-    )
-    found = list(islice(matching, max(1, min(size, MOST_ROWS)) + 1))
-    shown = found[: max(1, min(size, MOST_ROWS))]
-    rows.close()
-    last = int(shown[-1].seq) if len(found) > len(shown) else None
-    return read_rows(connection, now_s, [row.job_id for row in shown], plan), last
-
-
-def _clip_page(page: int, size: int, total: int) -> int:
-    return max(1, min(page, -(-total // size)))
+    return [row for row in found if entries.get(row.job_id, {}).get("reason") == wanted.reason]
 
 
 def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:
@@ -262,18 +213,15 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
 
 def read_rows(
     connection: Connection, now_s: float, names: Sequence[str], plan: RoundPlan | None
-) -> tuple[JobRow, ...]:
+) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
     known = {
         row.job_id: build_job(row)
-        for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
-    }
-    held = {
-        job_id: Held(pool, gpus, phase, primary, parse_parts(nodes), ordered_s)
-        for job_id, pool, gpus, phase, primary, nodes, ordered_s in query_of(
-            connection, _HELD, names
+        for row in connection.execute(
+            JOB.where(jobs.c.job_id.in_([n for n in names if is_storable(n)]))
         )
     }
+    held = read_held(connection, names)
     costs = read_job_costs(connection, names, now_s)
     waiting = [row[0] for row in query(connection, _WAITING)]
     out = []
@@ -284,22 +232,22 @@ def read_rows(
         if entry is not None and job.state in ACTIVE:
             expected = {name: entry[name] for name in EXPECTED_FIELDS}
         place = expected.get("position") or bisect.bisect_left(waiting, job.seq) + 1
-        out.append(
-            JobRow(
-                job,
-                job.values["tenant"] or DEFAULT_TENANT,
-                held.get(job.job_id),
-                entry["reason"] if entry is not None and job.state in ACTIVE else None,
-                describe_job(job, held.get(job.job_id), plan, now_s),
-                place if is_waiting else None,
-                expected,
-                costs.get(job.job_id, Cost()),
-            )
-        )
+        one = held.get(job.job_id)
+        record = job_record(job, one) | expected
+        record |= {
+            "environment": sorted(job.environment),
+            "tenant": job.values["tenant"] or DEFAULT_TENANT,
+            "nodes": [] if one is None else list(map(str, one.parts)),
+            "reason": entry["reason"] if entry is not None and job.state in ACTIVE else None,
+            "why": describe_job(job, one, plan, now_s),
+            "position": place if is_waiting else None,
+            **costs.get(job.job_id, Cost())._asdict(),
+        }
+        out.append(JobAnswer(**record))
     return tuple(out)
 
 
-def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: float) -> str:
+def describe_job(job: Job, held: Allocation | None, plan: RoundPlan | None, now_s: float) -> str:
     """Return one sentence on what a job has, or why it waits; "" if it is over.
 
     The reason is that of the last plan, which another change of the queue may have outdated.

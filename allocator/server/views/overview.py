@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,42 +13,16 @@ from sqlalchemy import Connection
 from allocator.controller import spending
 from allocator.controller.reporting.status import describe_controller
 from allocator.queue import cluster_tables, lease, round_journal
-from allocator.queue.database.schema import STATES, jobs
-from allocator.queue.jobs.verbs import is_of_tenant
+from allocator.queue.database.schema import jobs
+from allocator.queue.jobs.verbs import counts, is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
-from allocator.server.views.jobs import GROUPS, JobRow, read_rows
+from allocator.server.views.jobs import GROUPS, JobAnswer, read_rows
 from allocator.server.views.plans import read_last_plan
 from allocator.server.views.tenants import TenantsView, read_tenants_view
 
 SHOWN = 10  # jobs that are stuck
 LOOKED_AT = 50  # latest rounds
-
-
-@dataclass(frozen=True)
-class Health:
-    """The state of the controller.
-
-    Attributes
-    ----------
-    controller : dict
-        Its state ("none", "in charge" or "silent"), holder and token.
-    last : JournalRound or None
-        The last round.
-    failed, looked_at : int
-        Rounds that failed, of the latest so many.
-    is_late : bool
-        The last round began more than two intervals ago.
-    problems : tuple of str
-        What an operator should look at, one sentence each.
-    """
-
-    controller: Mapping[str, Any]
-    last: JournalRound | None
-    failed: int
-    looked_at: int
-    is_late: bool
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -73,12 +47,18 @@ class Overview:
         US dollars of today.
     longrun : dict
         Long-run budgets by tenant, "" for the whole cluster.
-    stuck : tuple of JobRow
+    stuck : tuple of JobAnswer
         Jobs that are parked or that failed and are tried again.
     stuck_count : int
         Their number.
-    health : Health
-        The controller.
+    controller : dict
+        Its state ("none", "in charge" or "silent"), holder and token.
+    last : JournalRound or None
+        The last round.
+    failed, looked_at : int
+        Rounds that failed, of the latest so many.
+    problems : tuple of str
+        What an operator should look at, one sentence each.
     """
 
     now_s: float
@@ -90,9 +70,13 @@ class Overview:
     budget_per_hour: float | None
     today: float
     longrun: Mapping[str, Mapping[str, Any]]
-    stuck: tuple[JobRow, ...]
+    stuck: tuple[JobAnswer, ...]
     stuck_count: int
-    health: Health
+    controller: Mapping[str, Any]
+    last: JournalRound | None
+    failed: int
+    looked_at: int
+    problems: tuple[str, ...]
 
     @property
     def waiting(self) -> int:
@@ -104,8 +88,6 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
     """Return the overview; with a tenant, the jobs and the money of this tenant only."""
     plan = read_last_plan(connection)
     is_mine = [] if tenant is None else [is_of_tenant(tenant)]
-    counted = sa.select(jobs.c.state, sa.func.count()).where(*is_mine).group_by(jobs.c.state)
-    by_state = {row[0]: row[1] for row in connection.execute(counted)}
     waiting = sa.select(jobs.c.job_id).where(jobs.c.state.in_(GROUPS["waiting"]), *is_mine)
     entries = {} if plan is None else plan.jobs
     reasons = Counter(
@@ -128,10 +110,14 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
     pools = read_pools(connection, tenant=tenant)
     config = cluster_tables.config(connection)
     longrun = spending.report(connection)
+    latest = round_journal.history(connection, limit=LOOKED_AT)
+    last = latest[-1] if latest else None
+    controller = describe_controller(lease.read_current(connection), now_s)
+    interval_s = float(config.get("interval_s") or 300.0)
     tops = [row for row in tenants.tenants if tenant is not None or row.level == 0]
     return Overview(
         now_s,
-        {state: by_state.get(state, 0) for state in STATES},
+        counts(connection, tenant),
         dict(reasons.most_common()),
         pools,
         tenants,
@@ -141,26 +127,28 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
         {name: report for name, report in longrun.items() if tenant in (None, name)},
         read_rows(connection, now_s, stuck[:SHOWN], plan),
         len(stuck),
-        read_health(connection, now_s, tenant=tenant),
+        controller,
+        last,
+        sum(one.outcome == "failed" for one in latest),
+        len(latest),
+        tuple(_list_problems(controller, last, now_s, interval_s, tenant)),
     )
 
 
-def read_health(connection: Connection, now_s: float, *, tenant: str | None = None) -> Health:
-    """Return the state of the controller; with a tenant, without names of other tenants' jobs."""
-    latest = round_journal.history(connection, limit=LOOKED_AT)
-    last = latest[-1] if latest else None
-    controller = describe_controller(lease.read_current(connection), now_s)
-    failed = sum(one.outcome == "failed" for one in latest)
-    interval_s = float(cluster_tables.config(connection).get("interval_s") or 300.0)
-    is_late = last is not None and now_s - last.at_s > 2 * interval_s
-    problems = []
+def _list_problems(
+    controller: Mapping[str, Any],
+    last: JournalRound | None,
+    now_s: float,
+    interval_s: float,
+    tenant: str | None,
+) -> Iterator[str]:
+    """Yield what is wrong; with a tenant, without names of other tenants' jobs."""
     if controller["state"] == "none":
-        problems.append("No controller leads: no job starts or stops.")
+        yield "No controller leads: no job starts or stops."
     elif controller["state"] == "silent":
-        problems.append(f"Controller {controller['holder']} is silent: its lease has expired.")
-    elif is_late:
-        problems.append("The last round began more than two intervals ago.")
+        yield f"Controller {controller['holder']} is silent: its lease has expired."
+    elif last is not None and now_s - last.at_s > 2 * interval_s:
+        yield "The last round began more than two intervals ago."
     if last is not None and last.outcome == "failed":
         why = f": {last.detail}" if tenant is None else "."
-        problems.append(f"The last round has no plan{why}")
-    return Health(controller, last, failed, len(latest), is_late, tuple(problems))
+        yield f"The last round has no plan{why}"

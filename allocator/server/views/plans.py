@@ -49,6 +49,16 @@ class RoundPlan:
         """What the plan gives each job: the entries of plan.json by job_id."""
         return self.document.jobs
 
+    def list_entries(self, tenant: str | None) -> list[dict[str, Any]]:
+        """Return the entries that a member of a tenant may see; None: all."""
+        entries = self.jobs.values()
+        return [show_entry(e, tenant) for e in entries if tenant in (None, e["tenant"])]
+
+
+def show_entry(entry: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
+    """Return an entry of plan.json; with a tenant, without the name of another tenant's job."""
+    return dict(entry) if tenant is None else {**entry, "shared_with": None}
+
 
 def read_last_plan(connection: Connection) -> RoundPlan | None:
     """Return the latest plan of the journal, None before the first one."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection
 
+from allocator.io.tables.csv_table import csv_text
 from allocator.queue.costs import RECENT_DAYS, DailyCost, list_days, read_daily_costs
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
@@ -26,20 +25,9 @@ _USE = (
 )
 
 
-@dataclass(frozen=True)
-class QuotaRow:
-    """One quota of a tenant: on all GPUs, on those of a type, or on those of a pool."""
-
-    gpu_type: str
-    pool: str
-    max_gpus: int | None
-    guaranteed_gpus: int
-    lend_gpus: int | None
-
-
-@dataclass(frozen=True)
+@dataclass
 class TenantRow:
-    """A tenant.
+    """A tenant; what it uses is filled in while the tree is added up.
 
     Attributes
     ----------
@@ -51,6 +39,8 @@ class TenantRow:
         Quota and guarantee over all GPUs; None: no limit.
     budget_per_hour : float or None
         US dollars per hour; None: no limit.
+    quotas : list of dict
+        Its rows of quotas.csv.
     gpus, dollars_per_hour, jobs
         What its jobs, and those of the tenants below it, hold now, cost per hour, and their
         number by state.
@@ -60,27 +50,16 @@ class TenantRow:
 
     tenant: str
     parent: str
-    level: int
     weight: float
-    share: float
     max_gpus: int | None
     guaranteed_gpus: int
     budget_per_hour: float | None
-    quotas: tuple[QuotaRow, ...]
-    gpus: int
-    dollars_per_hour: float
-    jobs: Mapping[str, int]
-    today: float
-    recent: float
-
-
-@dataclass
-class _Use:
-    """What a tenant and those below it use; filled while the tree is added up."""
-
+    quotas: list[dict[str, Any]]
+    level: int = 0
+    share: float = 1.0
     gpus: int = 0
     dollars_per_hour: float = 0.0
-    jobs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    jobs: Counter[str] = field(default_factory=Counter)
     today: float = 0.0
     recent: float = 0.0
 
@@ -121,112 +100,67 @@ def read_tenants_view(
         Only this tenant can be seen.
     """
     stored = read_tenants(connection)
-    rows = {row["tenant"]: row for row in stored["tenants"]}
+    given = {row["tenant"]: row for row in stored["tenants"]}
     daily = read_daily_costs(connection, now_s, days, tenant)
     shown = tuple(list_days(now_s, days))
     counted = query(connection, _JOBS)
-    used = query(connection, _USE)
     names = dict.fromkeys(
-        [*rows, *(row[0] or DEFAULT_TENANT for row in counted), *(cost.tenant for cost in daily)]
+        [*given, *(row[0] or DEFAULT_TENANT for row in counted), *(cost.tenant for cost in daily)]
     )
-    parents = {name: rows.get(name, {}).get("parent") or "" for name in names}
-    uses = {name: _Use() for name in names}
+    rows = {
+        name: TenantRow(
+            name,
+            row.get("parent") or "",
+            row.get("weight") or 1.0,
+            row.get("max_gpus"),
+            row.get("guaranteed_gpus") or 0,
+            row.get("budget_per_hour"),
+            [quota for quota in stored["quotas"] if quota["tenant"] == name],
+        )
+        for name in names
+        for row in [given.get(name, {})]
+    }
+    sums: dict[str, float] = defaultdict(float)
+    for row in rows.values():
+        sums[row.parent] += row.weight
+    ordered = list(_walk_tree(rows, ""))
+    for row in ordered:
+        row.share = row.weight / sums[row.parent]
 
-    def chain(name: str) -> Iterable[_Use]:
-        """Yield the use of a tenant, and of every tenant above it."""
+    def chain(name: str) -> Iterable[TenantRow]:
+        """Yield a tenant, and every tenant above it."""
         seen = set[str]()
-        while name in uses and name not in seen:
+        while name in rows and name not in seen:
             seen.add(name)
-            yield uses[name]
-            name = parents[name]
+            yield rows[name]
+            name = rows[name].parent
 
     for owner, state, number in counted:
-        for use in chain(owner or DEFAULT_TENANT):
-            use.jobs[state] += number
-    for owner, gpus, dollars in used:
-        for use in chain(owner or DEFAULT_TENANT):
-            use.gpus += int(gpus)
-            use.dollars_per_hour += float(dollars)
+        for row in chain(owner or DEFAULT_TENANT):
+            row.jobs[state] += number
+    for owner, gpus, dollars in query(connection, _USE):
+        for row in chain(owner or DEFAULT_TENANT):
+            row.gpus += int(gpus)
+            row.dollars_per_hour += dollars
     for cost in daily:
-        for use in chain(cost.tenant):
-            use.recent += cost.dollars
-            use.today += cost.dollars if cost.day == shown[-1] else 0.0
-    ordered = list(_walk_tree(parents, ""))
-    weights = {name: float(rows.get(name, {}).get("weight") or 1.0) for name in names}
-    sums: dict[str, float] = defaultdict(float)
-    for name in names:
-        sums[parents[name]] += weights[name]
-    found = tuple(
-        _build_row(
-            rows.get(name, {}),
-            name,
-            parents[name],
-            level,
-            weights[name],
-            weights[name] / sums[parents[name]],
-            uses[name],
-            [row for row in stored["quotas"] if row["tenant"] == name],
-        )
-        for name, level in ordered
-        if tenant in (None, name)
-    )
+        for row in chain(cost.tenant):
+            row.recent += cost.dollars
+            row.today += cost.dollars if cost.day == shown[-1] else 0.0
+    found = tuple(row for row in ordered if tenant in (None, row.tenant))
     return TenantsView(found, shown, tuple(daily))
 
 
-def _walk_tree(parents: Mapping[str, str], above: str, level: int = 0) -> Iterable[tuple[str, int]]:
-    """Yield the tenants below one with their depth; a parent that is no tenant counts as none."""
-    for name, parent in parents.items():
-        if (parent if parent in parents else "") == above:
-            yield name, level
-            yield from _walk_tree(parents, name, level + 1)
-
-
-def _build_row(
-    row: Mapping[str, Any],
-    name: str,
-    parent: str,
-    level: int,
-    weight: float,
-    share: float,
-    use: _Use,
-    quotas: Sequence[Mapping[str, Any]],
-) -> TenantRow:
-    return TenantRow(
-        name,
-        parent,
-        level,
-        weight,
-        share,
-        _whole(row.get("max_gpus")),
-        _whole(row.get("guaranteed_gpus")) or 0,
-        row.get("budget_per_hour"),
-        tuple(
-            QuotaRow(
-                quota["gpu_type"] or "",
-                quota["pool"] or "",
-                _whole(quota["max_gpus"]),
-                _whole(quota["guaranteed_gpus"]) or 0,
-                _whole(quota["lend_gpus"]),
-            )
-            for quota in quotas
-        ),
-        use.gpus,
-        use.dollars_per_hour,
-        dict(use.jobs),
-        use.today,
-        use.recent,
-    )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _walk_tree(rows: Mapping[str, TenantRow], above: str, level: int = 0) -> Iterable[TenantRow]:
+    """Yield the tenants below one, with their depth; a parent that is no tenant counts as none."""
+    for name, row in rows.items():
+        if (row.parent if row.parent in rows else "") == above:
+            row.level = level
+            yield row
+            yield from _walk_tree(rows, name, level + 1)
 
 
 def format_showback(daily: Sequence[DailyCost]) -> str:
     """Return what tenants used by day as CSV."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("day", "tenant", "gpu_hours", "dollars"))
-    for cost in daily:
-        writer.writerow((cost.day, cost.tenant, f"{cost.gpu_hours:.4f}", f"{cost.dollars:.4f}"))
-    return out.getvalue()
+    columns = [field.name for field in fields(DailyCost)]
+    amounts = ([c.day, c.tenant, f"{c.gpu_hours:.4f}", f"{c.dollars:.4f}"] for c in daily)
+    return csv_text(columns, amounts)

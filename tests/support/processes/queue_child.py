@@ -26,9 +26,12 @@ import time
 import traceback
 from typing import Any
 
+from sqlalchemy import Connection
+
 from allocator.errors import AllocatorError
 from allocator.loop.executor import Observation, Phase
 from allocator.queue import allocations, lease, observations, round_journal
+from allocator.queue.database import bulk
 from allocator.queue.errors import LeaseLost
 from allocator.queue.queue import Queue
 
@@ -56,6 +59,13 @@ def die(queue: Queue, name: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     event.listens_for(queue.store.engine, "commit")(count)
+    driver = bulk._driver
+
+    def counted(connection: Connection) -> Any:
+        count()
+        return driver(connection)
+
+    bulk._driver = counted
     submit(queue, name, number)
 
 

@@ -25,6 +25,7 @@ from allocator.queue import allocations, cluster_tables, lease, observations, ro
 from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
+from allocator.queue.node_space import format_parts
 from allocator.queue.queue import Queue
 
 BACKENDS = ("sqlite", "postgresql")
@@ -209,12 +210,14 @@ class Controller:
 class Story(Controller):
     """A controller and the owners of jobs, told in lines of words:
 
-    want j=a/4 k=a/2      a round that wants this: pool/GPUs/primary jobs/anew
+    want j=a/4 k=a/2      a round that wants this: pool/GPUs/primary jobs/anew; with
+                          @n1:4,n2:0.5#0 after it on these nodes, the second part half of GPU 0
     starts -> j.1 k.1     job and generation of each start; also `stops`
     say j running 15      phase and work of its last allocation, now
     wait 10               seconds
     states -> running queued
     used -> 6 0           GPUs of each pool
+    nodes -> 4:j 2:k+l    GPUs of each node, and the jobs on it
     hold j                or another verb of the queue
     """
 
@@ -241,12 +244,25 @@ class Story(Controller):
             case "used":
                 with self.queue.store.read() as connection:
                     return [*map(str, cluster_tables.used(connection).values())]
+            case "nodes":
+                return [f"{node['used']}:{'+'.join(node['jobs'])}" for node in self.queue.nodes()]
             case _:
                 getattr(self.queue, verb)(*words)
         return []
 
 
 def as_want(text: str) -> tuple[Any, ...]:
-    """A want, of pool/GPUs/primary jobs/anew."""
-    pool, gpus, *more = text.split("/")
-    return pool, int(gpus), *more[:1], *(part == "anew" for part in more[1:])
+    """A want, of pool/GPUs/primary jobs/anew@nodes."""
+    what, _, nodes = text.partition("@")
+    pool, gpus, *more = what.split("/")
+    primary, anew = [*more, "", ""][:2]
+    parts = [as_part(*part.split(":")) for part in nodes.split(",") if part]
+    return pool, int(gpus), primary, anew == "anew", format_parts(parts)
+
+
+def as_part(node: str, amount: str) -> dict[str, Any]:
+    """A part of the nodes of a want: GPUs, or a share#GPU."""
+    share, _, gpu = amount.partition("#")
+    if not gpu:
+        return {"node": node, "gpus": int(share)}
+    return {"node": node, "gpus": 1, "gpu": int(gpu), "fraction": float(share)}

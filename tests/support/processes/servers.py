@@ -1,10 +1,11 @@
-"""A real HTTP service of a queue in a process of its own, with a token of each role.
+"""A real HTTP service of a queue, with a token of each role.
 
-with served(tmp_path, "serve") as server: server.client("viewer").get("/api/v1/counts")
+with served(tmp_path) as server: server.client("viewer").get("/api/v1/counts")
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+import uvicorn
 from queues import cluster
 
 from allocator.cli.queue.run import make_executor
@@ -28,6 +31,8 @@ from allocator.controller.options import ControllerOptions
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import tokens
 from allocator.queue.queue import Queue
+from allocator.server.options import ServerOptions
+from allocator.server.serving import serve
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_S = 60.0
@@ -46,7 +51,7 @@ class Server:
     url: str
     queue: Path
     tokens: Mapping[str, str]
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | None = None
     log: list[str] = field(default_factory=list)
 
     def client(self, name: str | None = None, **more: Any) -> httpx.Client:
@@ -107,28 +112,66 @@ def decide_rounds(path: Path, count: int = 2) -> None:
 @contextmanager
 def served(
     folder: Path,
-    *options: str,
+    *,
     source: Snapshot | None = None,
-    command: Sequence[str] = ("serve",),
     rounds: int = 0,
     extras: bool = True,
+    **options: Any,
 ) -> Iterator[Server]:
-    """Serve a new queue until the end of the block."""
+    """Serve a new queue until the end of the block, from a thread of this process."""
     path, made = make_queue(folder, source, extras=extras)
     decide_rounds(path, rounds)
-    with serving(path, made, *options, command=command) as server:
+    with serving(path, made, **options) as server:
         yield server
 
 
 @contextmanager
-def serving(
+def serving(path: Path, made: Mapping[str, str], **options: Any) -> Iterator[Server]:
+    """Serve an existing queue until the end of the block, from a thread of this process.
+
+    The options are those of ServerOptions. A process of its own would import everything anew.
+    """
+    server = Server("", path, made)
+    is_up = threading.Event()
+    built: list[uvicorn.Server] = []
+
+    class Log(io.StringIO):
+        def write(self, line: str) -> int:
+            server.log.append(line)
+            if '"serving"' in line:
+                server.url = json.loads(line)["url"]
+                is_up.set()
+            return len(line)
+
+    class KnownServer(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            built.append(self)
+
+    chosen = ServerOptions(**options)
+    thread = threading.Thread(
+        target=serve, args=(str(path), "127.0.0.1", 0, chosen), kwargs={"log": Log()}, daemon=True
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn, "Server", KnownServer)
+        thread.start()
+        assert is_up.wait(WAIT_S), server.log
+    try:
+        yield server
+    finally:
+        built[0].should_exit = True
+        thread.join(WAIT_S)
+
+
+@contextmanager
+def serving_process(
     path: Path,
     made: Mapping[str, str],
     *options: str,
     command: Sequence[str] = ("serve",),
     listen: str = "--listen",
 ) -> Iterator[Server]:
-    """Serve an existing queue until the end of the block."""
+    """Serve an existing queue until the end of the block, by the command line."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-P", "-m", "allocator", *command, str(path)),

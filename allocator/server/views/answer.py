@@ -1,0 +1,43 @@
+"""What all answers of the service have: views are answers of the API, and pages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from allocator.server.errors import SCHEMA_VERSION
+
+T = TypeVar("T")
+
+
+class Answer(BaseModel):
+    """An answer; later versions may add fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_version: Annotated[int, Field(description="version of the form of this answer")] = (
+        SCHEMA_VERSION
+    )
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """One page of a list: `total` entries match, `rows` are those of the page."""
+
+    rows: Sequence[T]
+    total: int
+    page: int
+    size: int
+
+    @property
+    def pages(self) -> int:
+        """Number of pages, at least 1."""
+        return max(1, -(-self.total // self.size))
+
+
+def clip_page(page: int, size: int, total: int) -> int:
+    """Return the number of a page; pages beyond the last are the last."""
+    return max(1, min(page, -(-total // size)))
