@@ -121,8 +121,7 @@ def test_a_proxy_names_the_user(tmp_path: Path) -> None:
     token as ever. Another name, two names, a name without a token, and a header that no proxy of
     the service wrote give nothing.
     """
-    believed = ("--user-header", "X-Forwarded-User")
-    with served(tmp_path, *believed) as server, server.client() as browser:
+    with served(tmp_path, user_header="X-Forwarded-User") as server, server.client() as browser:
 
         def get(path: str, *names: str) -> httpx.Response:
             return browser.get(path, headers=[("X-Forwarded-User", name) for name in names])
@@ -135,7 +134,7 @@ def test_a_proxy_names_the_user(tmp_path: Path) -> None:
         for names in (("nobody",), ("operator", "viewer")):
             assert "no token of your name" in get("/login", *names).text
     (tmp_path / "far").mkdir()
-    far = served(tmp_path / "far", *believed, "--proxy", "192.0.2.1")
+    far = served(tmp_path / "far", user_header="X-Forwarded-User", proxies=["192.0.2.1"])
     with far as server, server.client() as browser:
         page = browser.get("/login", headers={"X-Forwarded-User": "operator"})
         assert page.status_code == 200 and 'name="token"' in page.text
