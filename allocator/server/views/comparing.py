@@ -11,7 +11,7 @@ import numpy as np
 
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.whatif import JobChange, compare, measure_work_h
 from allocator.server.views.deciding import Deciders, Effort
 
