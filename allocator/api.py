@@ -24,7 +24,6 @@ from allocator.engine.whatif import Comparison, compare
 from allocator.errors import UsageError
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
-from allocator.performance.table import RateTable
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem, as_problem
 from allocator.solvers.base import SolveLimits, Solver
@@ -264,12 +263,11 @@ def audit(
     'job "pretrain" gets 16 GPUs of pool "a100", outside its range 1 to 8'
     """
     checked = override_settings(as_problem(problem).checked, objective, None)
-    repairs = compile_round(checked, True, PairOffer.RUNNING).repairs
+    round_ = compile_round(checked, True, PairOffer.RUNNING)
     allocation = _allocation(checked, plan)
-    table = RateTable.of(checked)
-    context = AuditContext(checked, allocation, repairs, table)
+    context = AuditContext(checked, allocation, round_.repairs, round_.offer)
     stated = replace(allocation, row=context.row)
-    return audit_allocation(checked, stated, repairs, table)
+    return audit_allocation(checked, stated, round_.repairs, round_.offer)
 
 
 def _allocation(problem: CheckedProblem, plan: Plan | Mapping[str, tuple[str, int]]) -> Allocation:

@@ -1,8 +1,9 @@
-"""Check a plan against every hard rule and value it, from the problem and the rate table alone.
+"""Check a plan against every hard rule and value it.
 
-The rules and the options of a job are read independently of allocator/options, so that a mistake
-there does not hide itself here. Values come from the one definition of the objective; the tests
-hold a second account of them (tests/support/values/second_values.py).
+The rules are read independently of allocator/options, so that a mistake there does not hide itself
+here. What jobs could hold instead, on which guarantees and some objectives depend, is an argument.
+Values come from the one definition of the objective. The tests hold a second account of both
+(tests/support/values).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from allocator.audit.context import AuditContext
 from allocator.audit.values import plan_values
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
-from allocator.performance.table import RateTable
+from allocator.valuation import Offer
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,17 +56,15 @@ class Audit:
         return f"Audit(faults={len(self.faults)}, objective_value={self.objective_value:.6g})"
 
 
-def audit(
-    problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None
-) -> Audit:
+def audit(problem: Problem, allocation: Allocation, repairs: Repairs, every: Offer) -> Audit:
     """Check every hard rule (docs/reference/rules.md), and compute values, rates and costs again.
 
     Parameters
     ----------
-    table : RateTable, optional
-        The problem's RateTable if one exists already; building it takes most of the audit's time.
+    every : Offer
+        All ways of the jobs to hold GPUs alone, without values.
     """
-    context = AuditContext(problem, allocation, repairs, table or RateTable.of(problem))
+    context = AuditContext(problem, allocation, repairs, every)
     shape = tuple(_shape_faults(problem, allocation, repairs))
     if shape:
         nothing = np.zeros(len(problem.jobs))
@@ -81,7 +80,8 @@ def audit(
         *context.nodes.faults(context.has_gpus, context.pool, context.gpus, context.is_secondary),
     )
     # a job without any option cannot be valued; a plan that gives it GPUs has a fault
-    known = np.where(context.has_options, rate, 0.0) if found else rate
+    has_options = np.bincount(every.job, minlength=len(rate)) > 0
+    known = np.where(has_options, rate, 0.0) if found else rate
     value, rounding = plan_values(context, known)
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,21 +10,29 @@ import numpy as np
 from allocator.audit.colocation import PairChecker
 from allocator.audit.nodes import NodeChecker
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
-from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
+from allocator.valuation import Offer
 
 
 @dataclass(frozen=True)
 class AuditContext:
-    """Arrays have one entry per job, shape (J,), unless stated otherwise."""
+    """Arrays have one entry per job, shape (J,), unless stated otherwise.
+
+    `every` has all ways of the jobs to hold GPUs alone.
+    """
 
     problem: Problem
     allocation: Allocation
     repairs: Repairs
-    table: RateTable
+    every: Offer
+
+    @property
+    def table(self) -> RateTable:
+        """The speeds of the problem."""
+        return RateTable.of(self.problem)
 
     @cached_property
     def has_gpus(self) -> Bools:
@@ -244,145 +251,6 @@ class AuditContext:
             out[named] = np.array(self.problem.type_sets).reshape(-1, n)[jobs.gpu_types[named]]
         return out
 
-    @cached_property
-    def _ways(self) -> tuple[Ints, Ints, Ints, Floats, Ints]:
-        """All options of all jobs, read independently of allocator/options.
-
-        job, pool, gpus, rate and nodes of a spread shape (else 0), each (n,), by job.
-        """
-        jobs = self.problem.jobs
-        pools = self.problem.pools
-        everyone = np.arange(len(self.problem.jobs))
-        found = [(j := everyone[self.can_be_kept], jobs.pool[j], jobs.gpus[j], self.held_shape[j])]
-        free = everyone[~self.is_barred & ~self.frozen]
-        for code in np.unique(jobs.sizes[free]).tolist():
-            same = free[jobs.sizes[free] == code]
-            for p in range(len(pools)):
-                able = same[self.types[same, pools.gpu_type[p]]]
-                most = np.minimum(
-                    np.minimum(jobs.max_gpus[able], pools.gpus[p]),
-                    self.table.largest[jobs.model[able]],
-                )
-                if pools.market[p] == Market.SPOT:
-                    most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
-                node = int(pools.gpus_per_node[p])
-                top = int(most.max(initial=0))
-                sizes = (
-                    self.problem.size_lists[code]
-                    if code >= 0
-                    else np.array(_by_rule(node, top), dtype=np.int64)
-                )
-                first = np.searchsorted(sizes, jobs.min_gpus[able])
-                count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
-                job = np.repeat(able, count)
-                gpus = sizes[
-                    np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)
-                ]
-                if code < 0 and top > EVERY_NODES * node:
-                    more = self._named(able, p, most)
-                    job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
-                job, gpus, shape = self._add_shapes(p, job, gpus)
-                new = ~self._holds(job, np.full(len(job), p), gpus, shape)
-                new &= self.nodes.can_hold(job, p, gpus, shape)
-                found.append((job[new], np.full(int(new.sum()), p), gpus[new], shape[new]))
-        job, pool, gpus, shape = (np.concatenate(part) for part in zip(*found, strict=True))
-        holds = self._holds(job, pool, gpus, shape)
-        rate, _ = self.table.rate_in_pools(pools, jobs.model[job], pool, gpus, holds, shape)
-        rate *= choose_modes(self.problem, job, pool, gpus).pace
-        rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
-        rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
-        order = np.flatnonzero((rate > 0) & ~rigid)
-        order = order[np.argsort(job[order], kind="stable")]
-        return job[order], pool[order], gpus[order], rate[order], shape[order]
-
-    @cached_property
-    def held_shape(self) -> Ints:
-        """The number of nodes of the spread shape that each running job holds, (J,), else 0."""
-        jobs = self.problem.jobs
-        nodes = self.nodes
-        out = np.zeros(len(jobs), dtype=np.int64)
-        for j in np.flatnonzero((nodes.held_on > 0) & (jobs.primary < 0)).tolist():
-            if nodes.held_on[j] in nodes.shapes_of(j, int(jobs.pool[j]), int(jobs.gpus[j])):
-                out[j] = nodes.held_on[j]
-        return out
-
-    def _holds(self, job: Ints, pool: Ints, gpus: Ints, shape: Ints) -> Bools:
-        """Find the options (n,) that running jobs hold and can keep, (n,)."""
-        jobs = self.problem.jobs
-        same: Bools = (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-        return np.asarray(self.can_be_kept[job] & same & (self.held_shape[job] == shape))
-
-    def _add_shapes(self, pool: int, job: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return sizes of a pool with those spread shapes of them that their jobs may have.
-
-        They are job, gpus and number of nodes, (n,) each.
-        """
-        if not self.nodes.shapes or not self.problem.has_nodes[pool]:
-            return job, gpus, np.zeros(len(job), dtype=np.int64)
-        jobs = self.problem.jobs
-        per_node = self.problem.pools.gpus_per_node[pool]
-        unknown = self.nodes.is_unknown & (jobs.pool == pool)
-        found = []
-        for j, k in zip(job.tolist(), gpus.tolist(), strict=True):
-            known = self.nodes.shapes_of(j, pool, k)
-            fewest = math.ceil(k / per_node)
-            found.append((j, k, fewest if fewest in known else 0))
-            # whether a job of unknown nodes would change its shape is not known
-            if jobs.placement[j] != "packed" and not (unknown[j] and jobs.gpus[j] == k):
-                found += [(j, k, m) for m in sorted(known) if m > fewest]
-        job, gpus, shape = np.array(found, dtype=np.int64).reshape(-1, 3).T
-        return job, gpus, shape
-
-    def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
-        """List (job, gpus) of sizes in whole nodes that the rule omits but that are available.
-
-        The job names such a size itself, or its model was measured at it.
-        """
-        jobs = self.problem.jobs
-        pools = self.problem.pools
-        rates = self.problem.rates
-        node = int(pools.gpus_per_node[pool])
-        measured = {}
-        of_type = rates.gpu_type == pools.gpu_type[pool]
-        for m in np.unique(jobs.model[able]).tolist():
-            measured[m] = set(rates.gpus[of_type & (rates.model == m)].tolist())
-        found = [
-            (j, k)
-            for j, top in zip(able.tolist(), most.tolist(), strict=True)
-            for low, high, asked in [
-                (int(n[j]) for n in (jobs.min_gpus, jobs.max_gpus, jobs.requested_gpus))
-            ]
-            for k in {low + -low % node, high - high % node, asked, *measured[jobs.model[j]]}
-            if low <= k <= top and k % node == 0 and _is_passed_over(k // node)
-        ]
-        job, gpus = np.array(found, dtype=np.int64).reshape(-1, 2).T
-        return job, gpus
-
-    def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
-        """Return job, pool, gpus and rate of all options of the chosen jobs, each (n,).
-
-        `chosen` None: of all jobs. Options are in the order of jobs.
-        """
-        job, pool, gpus, rate, _ = self._ways
-        if chosen is None:
-            return job, pool, gpus, rate
-        asked = np.zeros(len(self.problem.jobs), dtype=bool)
-        asked[chosen] = True
-        of = asked[job]
-        return job[of], pool[of], gpus[of], rate[of]
-
-    @property
-    def is_held_option(self) -> Bools:
-        """Whether each option of `options` is what its job holds, (n,)."""
-        job, pool, gpus, _, shape = self._ways
-        same = (self.problem.jobs.pool[job] == pool) & (self.problem.jobs.gpus[job] == gpus)
-        return np.asarray(self.running[job] & same & (self.held_shape[job] == shape))
-
-    @property
-    def has_options(self) -> Bools:
-        """(J,) the job has an option, whatever the plan gives it."""
-        return np.bincount(self._ways[0], minlength=len(self.problem.jobs)) > 0
-
     def name(self, j: int) -> str:
         return f'job "{self.problem.jobs.job_id[j]}"'
 
@@ -398,21 +266,6 @@ class AuditContext:
         """Describe what running job j holds."""
         jobs = self.problem.jobs
         return describe_gpus(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
-
-
-def _is_passed_over(nodes: int) -> bool:
-    """Return whether a job whose sizes follow the rule is not offered that many nodes."""
-    return nodes > EVERY_NODES and nodes.bit_length() - (nodes & -nodes).bit_length() >= NODE_DIGITS
-
-
-def _by_rule(node: int, top: int) -> list[int]:
-    """List the sizes of the rule up to `top`: powers of two in a node, then whole nodes."""
-    sizes = {1 << i for i in range(node.bit_length())}
-    nodes = 1
-    while nodes * node <= top:
-        sizes.add(nodes * node)
-        nodes += 1 << max(0, nodes.bit_length() - NODE_DIGITS) if nodes >= EVERY_NODES else 1
-    return sorted(sizes)
 
 
 def describe_gpus(problem: Problem, pool: int, gpus: int) -> str:

@@ -1,4 +1,4 @@
-"""The audit's own computation of a guarantee, independent of allocator/options.
+"""The audit's own computation of a guarantee.
 
 The guarantee is u, the most GPUs, at most `guaranteed_gpus`, that options of the jobs of a tenant
 and of those below it could hold if they were alone in the cluster (R18, R64).
@@ -74,11 +74,8 @@ def exact_gpus(s: AuditContext, claim: Claim) -> int | None:
 def _sizes_of_jobs(s: AuditContext, claim: Claim) -> tuple[list[int], list[Sizes]]:
     """Return the tenants and the sizes of the jobs that have options in the pools."""
     tenant = s.problem.jobs.tenant
-    job, pool, gpus, _ = s.options(np.flatnonzero(claim.tenants[tenant]))
-    counts = claim.pools[pool]
-    job = job[counts]
-    pool = pool[counts]
-    gpus = gpus[counts]
+    counts = claim.tenants[tenant[s.every.job]] & claim.pools[s.every.pool]
+    job, pool, gpus = s.every.job[counts], s.every.pool[counts], s.every.gpus[counts]
     cuts = np.flatnonzero(np.diff(job)) + 1
     sizes: list[Sizes] = [
         list(zip(p.tolist(), k.tolist(), strict=True))

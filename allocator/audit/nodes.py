@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -218,51 +218,6 @@ class NodeChecker:
             ):
                 if total > limit + ROUNDING * max(1.0, total):
                     yield n, f"{name} {total:g} are needed, it has {limit:g}"
-
-    def can_hold(self, job: Ints, pool: int, gpus: Ints, shape: Ints) -> Bools:
-        """Find the sizes that the up nodes of a pool hold when they are empty, (n,).
-
-        `shape` (n,) is the number of nodes of a spread shape, else 0.
-        """
-        problem = self.problem
-        out = np.ones(len(job), dtype=bool)
-        if not problem.has_nodes[pool]:
-            return out
-        jobs = problem.jobs
-        nodes = problem.nodes
-        mine: list[int] = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP)).tolist()
-
-        @cache
-        def most(cpus: float, memory_gb: float, wish: str, nodes: int, least: int) -> int:
-            groups = defaultdict[str, list[int]](list)
-            level = next((one for one in problem.levels if wish == f"same_{one.name}"), None)
-            for n in mine:
-                groups[level.label[n] if level else ""].append(self._fit(n, cpus, memory_gb))
-            able = [fit for fit in groups.values() if sum(k > 0 for k in fit) >= least]
-            return max((sum(sorted(fit, reverse=True)[:nodes]) for fit in able), default=0)
-
-        per_node = int(problem.pools.gpus_per_node[pool])
-        for at, (j, k, m) in enumerate(
-            zip(job.tolist(), gpus.tolist(), shape.tolist(), strict=True)
-        ):
-            limited = jobs.placement[j] == "packed" or bool(self.shapes_of(j, pool, k))
-            out[at] = k <= most(
-                float(jobs.cpus_per_gpu[j]),
-                float(jobs.host_memory_gb_per_gpu[j]),
-                jobs.placement[j],
-                m or (math.ceil(k / per_node) if limited else len(mine)),
-                m,
-            )
-        return out
-
-    def _fit(self, n: int, cpus: float, memory_gb: float) -> int:
-        """Return the GPUs of an empty node that a job with these needs can have."""
-        nodes = self.problem.nodes
-        fit = int(self.problem.nodes.gpus[n])
-        for limit, each in ((nodes.cpus[n], cpus), (nodes.host_memory_gb[n], memory_gb)):
-            if each > 0 and math.isfinite(limit):
-                fit = min(fit, int((limit + 1e-9) / each))
-        return fit
 
     def faults(self, has_gpus: Bools, pool: Ints, gpus: Ints, secondary: Bools) -> Iterator[str]:
         """Yield every rule about nodes that the plan breaks.

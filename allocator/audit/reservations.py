@@ -44,12 +44,12 @@ def faults(s: AuditContext) -> Iterator[str]:
 def _still_there(s: AuditContext, r: Reservation) -> Bools:
     """Find the jobs that hold GPUs of the pool when the reservation begins, (J,)."""
     jobs = s.problem.jobs
+    every = s.every
     late: Bools = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible & (s.allocation.held > 0)
     late[r.job] = False
     for j in np.flatnonzero(late).tolist():
-        job, pool, gpus, rates = s.options(np.array([j]))
-        same = (job == j) & (pool == r.pool) & (gpus == s.gpus[j])
-        rate = float(rates[same].max(initial=0.0))
+        same = (every.job == j) & (every.pool == r.pool) & (every.gpus == s.gpus[j])
+        rate = float(every.rate[same].max(initial=0.0))
         pause_s = 0.0 if s.is_kept[j] else float(s.problem.pools.startup_s[r.pool])
         end_s = pause_s + float(jobs.remaining_work[j]) / rate if rate > 0 else math.inf
         late[j] = end_s > r.after_s * (1 + ROUNDING)

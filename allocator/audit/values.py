@@ -1,6 +1,6 @@
 """The values of a plan, by the definition of the objective (formulations/objectives).
 
-Options, speeds, pauses and pairs are the audit's own reading of the problem.
+Speeds, pauses and pairs of the plan are the audit's own reading of the problem.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.audit.context import AuditContext
 from allocator.audit.pauses import restart_s
-from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.problem import Floats
 from allocator.valuation import Offer, bound_rounding, build_context, option_values
 from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
@@ -31,39 +31,25 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     j = np.flatnonzero(s.has_gpus & (rate > 0))
     if not len(j):
         return value, 0.0
-    given = _offer(s, j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j])
-    pays = s.held[j] / s.gpus[j]
-    plan = build_context(problem, s.table, given, lambda: _every(s), pays)
+    pool, gpus, kept = s.pool[j], s.gpus[j], s.is_kept[j]
+    pause = problem.pools.startup_s[pool] + np.where(s.running[j], restart_s(s, j, pool, gpus), 0.0)
+    start = np.searchsorted(j, np.arange(len(value) + 1))
+    given = Offer(start, j, pool, gpus, rate[j], np.where(kept, 0.0, pause), kept)
+    plan = build_context(problem, s.table, given, lambda: s.every, s.held[j] / gpus)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:
-        every = plan.everything.offer
-        alone = option_values(problem, plan.everything.for_offer(every))
-        value += _exploring_rewards(s, every, reward_exploring(problem, every, alone))
+        alone = option_values(problem, plan.everything.for_offer(s.every))
+        value += _exploring_rewards(s, reward_exploring(problem, s.every, alone))
     return value, bound_rounding(problem, plan, j)
 
 
-def _every(s: AuditContext) -> Offer:
-    """Return all options of all jobs."""
-    return _offer(s, *s.options(), s.is_held_option)
-
-
-def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, keep: Bools) -> Offer:
-    """Return options (n,) in the order of their jobs, with the pause that each of them costs.
-
-    An option that a job keeps (`keep`) costs no pause.
-    """
-    startup = s.problem.pools.startup_s[pool]
-    pause = startup + np.where(s.running[job], restart_s(s, job, pool, gpus), 0.0)
-    start = np.searchsorted(job, np.arange(len(s.problem.jobs) + 1))
-    return Offer(start, job, pool, gpus, rate, np.where(keep, 0.0, pause), keep)
-
-
-def _exploring_rewards(s: AuditContext, every: Offer, more: Floats) -> Floats:
+def _exploring_rewards(s: AuditContext, more: Floats) -> Floats:
     """Return the reward of each job for trying a size whose speed is not known well, (J,).
 
-    `more` (n,) is the reward of each option in `every`. A job that shares GPUs gets no reward: its
+    `more` (n,) is the reward of each way of `s.every`. A job that shares GPUs gets no reward: its
     speed does not show how fast it is alone.
     """
+    every = s.every
     given = (s.has_gpus & ~s.is_colocated)[every.job]
     given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)
     out = np.zeros(len(s.has_gpus))

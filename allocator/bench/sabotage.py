@@ -13,7 +13,8 @@ import numpy as np
 
 from allocator.audit import audit
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure
 
 TURNS = ("", "", "hang", "", "lie", "", "crash")
@@ -42,9 +43,9 @@ class Sabotage:
                 pool=np.zeros_like(found.allocation.pool),
                 gpus=np.full_like(found.allocation.gpus, most),
             )
-            raise AuditFailure(
-                audit(found.round.problem, plan, found.round.repairs).faults or ("no fault found",)
-            )
+            round_ = found.round
+            told = audit(round_.problem, plan, round_.repairs, round_.offer)
+            raise AuditFailure(told.faults or ("no fault found",))
         return found
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
-from allocator.domain.plan import Plan
-from allocator.engine.expected_words import describe_next_of_jobs
+from allocator.domain.plan import EXPECTED_FIELDS, Plan
+from allocator.engine.expected_words import describe_next
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -239,6 +239,8 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
 def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
     """Return the jobs of a plan, given by their columns."""
     places = ("pool", "gpus", "shared_with", "variant", "mode")
+    expected = (jobs[name] for name in EXPECTED_FIELDS)
+    rows = (dict(zip(EXPECTED_FIELDS, row, strict=True)) for row in zip(*expected, strict=True))
     columns: tuple[Iterable[Any], ...] = (
         jobs["job_id"],
         jobs["tenant"],
@@ -247,7 +249,7 @@ def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
         _places(jobs["previous_pool"], jobs["previous_gpus"]),
         jobs["value"],
         jobs["cost_per_hour"],
-        describe_next_of_jobs(jobs, now_s),
+        (describe_next(row, now_s) for row in rows),
         map(_why, jobs["reason"], jobs["detail"]),
     )
     return Table(

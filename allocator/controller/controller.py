@@ -26,7 +26,8 @@ from allocator.controller.reporting.telemetry import Telemetry
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState

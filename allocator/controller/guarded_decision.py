@@ -25,7 +25,8 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Bools, Floats, Placements, Problem, State
 from allocator.domain.schema.colocation import join_names, other_jobs
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.engine.results import batches, build_result, modes, node_lists, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
@@ -111,21 +112,7 @@ def raise_after(seconds: float) -> Iterator[None]:
 
 def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan:
     """Return the decision as a plan for users, without timings."""
-    told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
-    return replace(
-        build_result(
-            told,
-            found.task.dual,
-            found.proposal,
-            found.witness,
-            found.allocation,
-            found.proof,
-            policy=policy,
-            seed=seed,
-            seconds={},
-        ),
-        seconds={},
-    )
+    return build_result(problem, found, policy=policy, seed=seed, seconds={})
 
 
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:

@@ -48,7 +48,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.snapshot import Snapshot
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     JOBS_PER_GPU,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.loop.gpu_places import find_groups
 from allocator.loop.stability import (
     Stability,

@@ -30,9 +30,9 @@ from typing import Protocol
 
 import numpy as np
 
-from allocator.audit import Audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Ints, Problem
+from allocator.engine.decided import Decision
+from allocator.engine.rules import BUDGET, CHANGES, GPUS, QUOTA, RULES
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
@@ -46,15 +46,10 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import round_pairs
-from formulations.model import linear
 from formulations.model.choices import Choices, choices
 from formulations.model.ragged import ragged
 from formulations.model.rows import exposure_label
 
-BUDGET = "budget"
-QUOTA = "quota"
-GPUS = "GPUs"
-CHANGES = "max_changes"
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -171,17 +166,11 @@ def _first_cause(
 
 def _limit_sets() -> Iterator[tuple[str, ...]]:
     """Yield sets of limits, small ones first, and those with max_changes last."""
-    yield from (
-        (BUDGET,),
-        (QUOTA,),
-        (GPUS,),
-        (BUDGET, GPUS),
-        (BUDGET, QUOTA),
-        (QUOTA, GPUS),
-        (BUDGET, QUOTA, GPUS),
-    )
+    three = (BUDGET, QUOTA, GPUS)
+    yield from ((limit,) for limit in three)
+    yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), three)
     for size in (0, 1, 2, 3):
-        yield from ((*limits, CHANGES) for limits in combinations((BUDGET, QUOTA, GPUS), size))
+        yield from ((*limits, CHANGES) for limits in combinations(three, size))
 
 
 def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
@@ -216,18 +205,7 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
     return problem
 
 
-class LiftedDecision(Protocol):
-    """An audited decision of a lifted round (`decision.Decision`)."""
-
-    @property
-    def round(self) -> CompiledRound: ...
-    @property
-    def allocation(self) -> Allocation: ...
-    @property
-    def witness(self) -> Audit: ...
-
-
-Decide = Callable[[Problem, float], LiftedDecision | None]
+Decide = Callable[[Problem, float], Decision | None]
 """(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
 
 
@@ -235,12 +213,12 @@ class DecisionSearch:
     """Decides lifted rounds by the policy that made the plan."""
 
     def __init__(
-        self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float
+        self, decide: Decide, problem: Problem, decision: Decision, seconds: float
     ) -> None:
         self._decide = decide
         self._problem = problem
-        self._plan = plan
-        self._witness = witness
+        self._plan = decision.allocation
+        self._witness = decision.witness
         self._until = time.monotonic() + seconds
         self._left = MOST
 
@@ -473,24 +451,14 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
 
     `tenant` is the tenant whose quota is lifted.
     """
-    model = round_.model
-    out = np.zeros(model.m, dtype=bool)
-    own: dict[str, set[str]] = {}
-    if QUOTA in limits:
-        i = round_.instance
-        names = {i.quota_names[k] for k in i.quotas_of(tenant).tolist()}
-        zones = {exposure_label(i.tenants[tenant], zone) for zone in i.zones}
-        own = dict.fromkeys((linear.QUOTA, linear.TENANT_BUDGET, linear.LENDING), names)
-        own[linear.EXPOSURE] = zones
-    whole = {
-        BUDGET: (linear.BUDGET,),
-        GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM, linear.RESERVATION),
-        CHANGES: (linear.CHURN,),
-    }
-    kinds = {kind for limit in limits if limit in whole for kind in whole[limit]}
-    for family in model.families:
-        if family.kind in kinds:
-            out[family.first : family.stop] = True
-        elif family.kind in own:
-            out[family.first : family.stop] = [label in own[family.kind] for label in family.labels]
+    i = round_.instance
+    own = {exposure_label(i.tenants[tenant], zone) for zone in i.zones}
+    own.update(i.quota_names[k] for k in i.quotas_of(tenant).tolist())
+    out = np.zeros(round_.model.m, dtype=bool)
+    for family in round_.model.families:
+        limit = RULES[family.kind].limit if family.kind in RULES else ""
+        if limit in limits:
+            out[family.first : family.stop] = [
+                limit != QUOTA or label in own for label in family.labels
+            ]
     return out

@@ -12,18 +12,16 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from allocator.audit import Audit, audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
 from allocator.domain.problem import NO_PLACEMENTS, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
+from allocator.engine.decided import Decision, tolerance
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
 from allocator.engine.results import build_result
@@ -37,112 +35,20 @@ from allocator.errors import (
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
-from allocator.policies.base import Policy, Proposal, Task, relative_gap
+from allocator.policies.base import Policy, Proposal, Task
 from allocator.policies.conflict import ReservesGiveWay
 from allocator.policies.memory import Memory
-from allocator.policies.pairs import bound_over_all_pairs
 from allocator.policies.registry import AnyPolicy
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Ints
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
-# relative: rows are kept to this tolerance, so a bound this close equals the value
-EXACT = 1e-9
-# relative: a larger difference between two accounts of a plan is no rounding error
-ROUNDING = 1e-7
-LAST_BITS = 1e-12  # rounding error of a bound of 0
-NOTHING = 1e-9  # smaller values count as 0, as in the gap (docs/reference/rules.md, R36)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A decision that has passed the audit: the plan, its value, and its proof.
-
-    `build_s` has the wall seconds to compile the round, `solve_s` those to decide and audit it.
-    """
-
-    task: Task
-    proposal: Proposal
-    allocation: Allocation
-    witness: Audit
-    build_s: float
-    solve_s: float
-
-    @property
-    def round(self) -> CompiledRound:
-        """The compiled round of the decision."""
-        return self.task.round
-
-    @property
-    def value(self) -> float:
-        """Value of the plan, recomputed by the audit."""
-        return self.witness.objective_value
-
-    @cached_property
-    def proof(self) -> tuple[float, str, float]:
-        """The bound, the name of its source, and the relative gap.
-
-        No plan has a larger value than the bound, whichever jobs share GPUs, and whatever the
-        policy considered. The dual is computed here if the policy did not need it.
-
-        Raises
-        ------
-        AuditFailure
-            The bound is below the value.
-        """
-        bound = bound_over_all_pairs(self.task)
-        by = "lagrangian"
-        if self.proposal.bound < bound and self.round.has_all_pairs:
-            bound = self.proposal.bound
-            by = self.proposal.bound_by
-        bound = check_bound(bound, by, self.witness, self.round.instance.value)
-        return bound, by, relative_gap(bound, self.value)
-
-
-def check_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float:
-    """Return the bound of an audited plan.
-
-    It is the plan's value where the two differ only by rounding.
-
-    Parameters
-    ----------
-    bound, by : float and str
-        The bound and the name of its source.
-    witness : Audit
-        The audit of the plan.
-    offered : (n,)
-        Values of the options of the round, because an empty plan has no scale.
-
-    Raises
-    ------
-    AuditFailure
-        The bound is below the value, so one of the two is wrong.
-    """
-    value = witness.objective_value
-    scale = float(np.abs(witness.value).sum())
-    if bound < value - _tolerance(scale, witness):
-        raise AuditFailure(
-            (
-                (
-                    f"the plan has the value {value:.9g}, although {by} proved that no plan has "
-                    f"more than {bound:.9g}"
-                ),
-            )
-        )
-    # a bound that is a rounding error above 0 could give a gap of any size
-    rounding = EXACT * max(scale, float(np.abs(offered).max(initial=0.0)))
-    return value if bound - value <= rounding + LAST_BITS else float(bound)
-
-
-def _tolerance(scale: float, witness: Audit) -> float:
-    """Return how much two accounts whose terms add up to `scale` in size may differ."""
-    return NOTHING + ROUNDING * scale + witness.rounding
 
 
 def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> Iterator[str]:
@@ -153,7 +59,7 @@ def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> It
     claimed = round_.instance.value[choice[choice >= 0]]
     value = float(claimed.sum())
     scale = max(np.abs(claimed).sum(), np.abs(witness.value).sum())
-    if not abs(value - witness.objective_value) <= _tolerance(float(scale), witness):
+    if not abs(value - witness.objective_value) <= tolerance(float(scale), witness):
         yield (
             f"the options of the plan have the value {value:.9g} in the objective "
             f"{round_.problem.objective}, the plan {witness.objective_value:.9g}"
@@ -227,7 +133,7 @@ def decide_next_round(
     total = round(before + time.monotonic() - begin, 6)
     result = dataclasses.replace(result, seconds={**result.seconds, "total": total})
     return result, Memory.of(
-        problem.objective, decision.round.model, decision.task.dual.prices, decision.proposal.plans
+        problem.objective, decision.round.model, decision.prices, decision.proposal.plans
     )
 
 
@@ -257,12 +163,8 @@ def explain_decision(
     problem = dataclasses.replace(problem, reservations=decision.round.problem.reservations)
     search = _reason_search(problem, decision, left_s, policy=policy, solver=solver, limits=limits)
     return build_result(
-        decision.round,
-        decision.task.dual,
-        decision.proposal,
-        decision.witness,
-        decision.allocation,
-        decision.proof,
+        decision.round.problem,
+        decision,
         policy=policies.name_of(policy),
         seed=limits.seed,
         seconds=spent,
@@ -293,9 +195,7 @@ def _reason_search(
         is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
         return None if is_cut else found
 
-    return DecisionSearch(
-        decide_again, problem, decision.allocation, decision.witness, min(left_s, REASONS_S)
-    )
+    return DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S))
 
 
 def decide_round(
@@ -340,7 +240,7 @@ def decide_round(
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)
-    witness = audit(task.round.problem, allocation, task.round.repairs)
+    witness = audit(task.round.problem, allocation, task.round.repairs, task.round.offer)
     faults = witness.faults or tuple(_compare_accounts(task.round, proposal.choice, witness))
     if faults:
         raise AuditFailure(faults)

@@ -24,19 +24,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import Audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Ints, State
+from allocator.engine.decided import Decision
 from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
-from allocator.engine.reasons import Prices, price_to_beat
+from allocator.engine.reasons import price_to_beat
+from allocator.engine.rules import usage_cost
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
+from formulations.model.linear import BUDGET, CAPACITY, LENDING, QUOTA, TENANT_BUDGET
+from formulations.model.rows import Block
 
 DIGITS = 1  # of seconds in a plan
+LIMITS = (CAPACITY, BUDGET, QUOTA, LENDING, TENANT_BUDGET)
 HELD = "it is held"
 AFTER = "it waits for other jobs"
 ASSUMED = "its speed is assumed, not measured"
@@ -87,21 +90,7 @@ class Forecast:
     note: list[str]
 
 
-@dataclass(frozen=True)
-class PlannedRound:
-    """A decided round: what the forecast needs to know.
-
-    `prices` (m,) are those of the rows of its model, `choice` (J,) are columns of it.
-    """
-
-    round: CompiledRound
-    prices: Floats
-    choice: Ints
-    allocation: Allocation
-    witness: Audit
-
-
-def forecast(plan: PlannedRound, trusts_assumed: bool = False) -> Forecast:
+def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     """Return what is expected of each job after a decision.
 
     Nothing is said of a job whose speed is assumed, unless `trusts_assumed`.
@@ -110,7 +99,7 @@ def forecast(plan: PlannedRound, trusts_assumed: bool = False) -> Forecast:
     m = plan.round.option_table
     jobs = round_.problem.jobs
     J = len(round_.problem.jobs)
-    option = round_.chosen(plan.choice)
+    option = plan.chosen
     on = np.flatnonzero(plan.allocation.pool >= 0)
     run = np.full(J, np.nan)
     start = np.full(J, np.nan)
@@ -132,7 +121,7 @@ def forecast(plan: PlannedRound, trusts_assumed: bool = False) -> Forecast:
 
 
 def _with_ranges(
-    plan: PlannedRound, position: Ints, option: Ints, start: Floats, run: Floats, note: list[str]
+    plan: Decision, position: Ints, option: Ints, start: Floats, run: Floats, note: list[str]
 ) -> Forecast:
     problem = plan.round.problem
     waits = position > 0
@@ -157,7 +146,7 @@ def _with_ranges(
     )
 
 
-def waiting_order(plan: PlannedRound) -> Ints:
+def waiting_order(plan: Decision) -> Ints:
     """Return the jobs that got nothing and can start, (n,), the first to start first.
 
     Jobs with a reservation come first. Of jobs that offer as much of the price of what they would
@@ -165,8 +154,8 @@ def waiting_order(plan: PlannedRound) -> Ints:
     """
     round_ = plan.round
     problem = plan.round.problem
-    usage_cost = Prices.of(round_, plan.prices).usage_cost(round_)
-    _, offers, needs = price_to_beat(round_, round_.chosen(plan.choice), usage_cost)
+    price = usage_cost(round_, plan.prices)
+    _, offers, needs = price_to_beat(round_, plan.chosen, price)
     with np.errstate(divide="ignore", invalid="ignore"):
         over = np.where(needs > 0, offers / needs, np.inf)
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
@@ -175,23 +164,26 @@ def waiting_order(plan: PlannedRound) -> Ints:
     return np.asarray(first[waits[first]], dtype=np.int64)
 
 
-def _schedule(plan: PlannedRound, order: Ints, run: Floats) -> tuple[Floats, Ints]:
+def _schedule(plan: Decision, order: Ints, run: Floats) -> tuple[Floats, Ints]:
     """Return the start (n,) of waiting jobs, inf = never, and their options, -1 = none."""
     round_ = plan.round
-    m = plan.round.option_table
-    got = plan.allocation
-    on = np.flatnonzero((got.pool >= 0) & np.isfinite(run))
-    held = _uses(round_, on, got.pool[on], got.held[on], plan.witness.cost[on])
+    m = round_.option_table
+    on = np.flatnonzero((plan.allocation.pool >= 0) & np.isfinite(run))
     option, first = _candidates(plan, order)
     seconds = m.pause_s[option] + round_.problem.jobs.remaining_work[m.job[option]] / m.rate[option]
-    needs = _uses(round_, m.job[option], m.pool[option], m.gpus[option], m.cost[option])
     start, which = list_schedule(
-        _free(plan), held, run[on], needs, seconds, first, round_.problem.interval_s
+        _free(plan),
+        _uses(round_, plan.chosen[on]),
+        run[on],
+        _uses(round_, option),
+        seconds,
+        first,
+        round_.problem.interval_s,
     )
     return start, np.append(option, -1)[which]
 
 
-def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
+def _candidates(plan: Decision, order: Ints) -> tuple[Ints, Ints]:
     """Return an option of each waiting job in each of its pools, and where each job begins.
 
     Those of job order[i] are first[i] .. first[i+1].
@@ -205,7 +197,7 @@ def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
     best = np.zeros(len(place) * P)
     np.maximum.at(best, pair, each)
     use = each / best[pair]
-    chosen = plan.round.chosen(plan.choice)
+    chosen = plan.chosen
     chosen = chosen[chosen >= 0]
     gpus = m.gpus[chosen]
     usual = float((use[chosen] * gpus).sum() / gpus.sum()) if len(chosen) else 1.0
@@ -217,39 +209,30 @@ def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
     return option, np.searchsorted(place[m.job[option]], np.arange(len(order) + 1))
 
 
-def _free(plan: PlannedRound) -> Floats:
-    """Return what the plan leaves: GPUs of pools, dollars, GPUs and dollars of quotas, (R,)."""
+def _free(plan: Decision) -> Floats:
+    """Return what the plan leaves of the rows of `_uses`, (R,), without GPUs that are kept."""
     round_ = plan.round
-    got = plan.allocation
-    problem = round_.problem
-    i = round_.instance
-    on = np.flatnonzero(got.pool >= 0)
-    kept = headroom_in_force(problem, i.mandatory)
-    limit: Floats = np.concatenate(
-        [problem.pools.gpus - kept, [problem.budget_per_hour], i.quota, i.tenant_budget]
-    )
-    used = _uses(round_, on, got.pool[on], got.held[on], plan.witness.cost[on])
+    limit: Floats = np.concatenate([block.upper for block in _limits(round_)])
+    kept = headroom_in_force(round_.problem, round_.instance.mandatory)
+    limit[: len(kept)] -= kept
+    chosen = plan.chosen
+    used = _uses(round_, chosen[chosen >= 0])
     return np.asarray(limit - np.bincount(used.row, used.amount, len(limit)), dtype=np.float64)
 
 
-def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats) -> Uses:
-    """Return what jobs (n,) with GPUs of pools use of the limited rows of `_free`."""
-    problem = round_.problem
-    i = round_.instance
-    P = len(problem.pools)
-    K = len(i.quota)
-    is_limited = np.isfinite(
-        np.concatenate([np.zeros(P), [problem.budget_per_hour], i.quota, i.tenant_budget])
-    )
-    share = (gpus * problem.gpu_share(job, pool)).astype(np.float64)
-    rows: list[tuple[Ints, Floats]] = [(pool, share), (np.full(len(job), P), cost)]
-    for account in i.account_of(problem.jobs.tenant[job], pool):
-        rows += [
-            (np.where(account < 0, -1, P + 1 + account), gpus.astype(np.float64)),
-            (np.where(account < 0, -1, P + 1 + K + account), cost),
-        ]
-    limited = np.append(is_limited, False)
-    return Uses.of([(np.where(limited[row], row, -1), amount) for row, amount in rows])
+def _uses(round_: CompiledRound, option: Ints) -> Uses:
+    """Return what options (n,) use of the limits on GPUs and dollars."""
+    uses, first = [], 0
+    for block in _limits(round_):
+        for row in np.atleast_2d(block.row)[:, option]:
+            uses.append((np.where(row < 0, -1, first + row), block.coef[option]))
+        first += len(block.upper)
+    return Uses.of(uses)
+
+
+def _limits(round_: CompiledRound) -> list[Block]:
+    """Return the rows of GPUs of pools, then those of dollars and of quotas."""
+    return [block for block in round_.rows if block.kind in LIMITS]
 
 
 def seconds_as_requested(round_: CompiledRound) -> Floats:
@@ -260,9 +243,7 @@ def seconds_as_requested(round_: CompiledRound) -> Floats:
     return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
 
 
-def _explain_silence(
-    plan: PlannedRound, option: Ints, run: Floats, trusts_assumed: bool
-) -> list[str]:
+def _explain_silence(plan: Decision, option: Ints, run: Floats, trusts_assumed: bool) -> list[str]:
     """Return why nothing can be said of each job, (J,), "" where something can."""
     problem = plan.round.problem
     m = plan.round.option_table

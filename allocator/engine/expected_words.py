@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 UNITS = "min", "h", "days"
@@ -50,35 +50,6 @@ def describe_next(row: Mapping[str, Any], now_s: float) -> str:
     waits = row.get("position") is not None
     said = describe_estimate(row, "expected_start" if waits else "expected_done", now_s)
     return said if said == "-" else f"{'starts' if waits else 'done'} in {said}"
-
-
-def describe_next_of_jobs(jobs: Mapping[str, Sequence[Any]], now_s: float) -> list[str]:
-    """Return the sentences of `describe_next` for columns of jobs.
-
-    The sentences of jobs whose times have the same units are written together.
-    """
-    import numpy as np  # help, which loads no numpy, imports this module
-
-    waits = np.array([place is not None for place in jobs["position"]], dtype=bool)
-    ends = ("_s", "_low_s", "_high_s")
-    starts, dones = (
-        [np.array(jobs[f"{name}{end}"], dtype=np.float64) for end in ends]
-        for name in ("expected_start", "expected_done")
-    )
-    seconds = np.maximum(0.0, np.where(waits, starts, dones) - now_s)
-    unit = np.searchsorted(UNIT_FROM_S, seconds, side="right")
-    number = seconds / np.array(UNIT_S)[unit]
-    number = np.where(unit == 0, np.maximum(1.0, np.rint(number)), number)
-    sort = np.where(np.isnan(seconds).any(axis=0), -1, waits + 2 * (np.array([9, 3, 1]) @ unit))
-    told = np.full(len(waits), "-", dtype=object)
-    for one in np.unique(sort[sort >= 0]).tolist():
-        at = np.flatnonzero(sort == one)
-        middle, low, high = (
-            f"{'%.1f' if u else '%.0f'} {UNITS[u]}" for u in unit[:, at[0]].tolist()
-        )
-        form = f"{'starts' if one % 2 else 'done'} in {_describe_range(middle, low, high)}"
-        told[at] = list(map(form.__mod__, zip(*number[:, at].tolist(), strict=True)))
-    return list(told.tolist())
 
 
 def _describe_range(middle: str, low: str, high: str) -> str:

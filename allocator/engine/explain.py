@@ -7,7 +7,6 @@ count as a proof.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import time
 from collections.abc import Iterator
@@ -21,17 +20,19 @@ from allocator.domain.schema.colocation import join_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
 from allocator.engine.advice.limits import JobContext, list_searches
-from allocator.engine.advice.search import find_changes
+from allocator.engine.advice.search import Advice, find_changes
 from allocator.engine.advice.start import StartEstimate, describe_start
 from allocator.engine.advice.summary import summary
 from allocator.engine.advice.trials import SolveCommand, Trials
-from allocator.engine.decision import Decision, explain_decision, run_policy
-from allocator.engine.expected import PlannedRound, forecast
+from allocator.engine.decided import Decision
+from allocator.engine.decision import explain_decision, run_policy
+from allocator.engine.expected import forecast
 from allocator.engine.expected_words import describe_expected
-from allocator.engine.reasons import Prices, price_to_beat
-from allocator.errors import Infeasible, NoPlanInTime, UsageError
+from allocator.engine.reasons import price_to_beat
+from allocator.engine.rules import usage_cost
+from allocator.errors import Infeasible, NoPlanInTime
+from allocator.options.configure import job_number
 from allocator.options.instance_building import CompiledRound
-from allocator.options.quotas import quota_table
 from allocator.performance.modes import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
@@ -253,64 +254,47 @@ def explain_decided(
     """
     policy, solver = command.policy, command.solver
     round_ = decision.round
-    jobs = round_.problem.jobs
-    if job_id not in jobs.job_id:
-        near = difflib.get_close_matches(job_id, jobs.job_id, 1)
-        raise UsageError(
-            f'no job "{job_id}" in the snapshot' + (f', did you mean "{near[0]}"?' if near else "")
-        )
-    j = jobs.job_id.index(job_id)
+    j = job_number(problem, job_id)
     result = explain_decision(
         problem, decision, policy=policy, solver=solver, limits=command.limits
     )
-    usage_cost = Prices.of(round_, decision.task.dual.prices).usage_cost(round_)
-    _, offers, needs = price_to_beat(round_, round_.chosen(decision.proposal.choice), usage_cost)
+    price = usage_cost(round_, decision.prices)
+    _, offers, needs = price_to_beat(round_, decision.chosen, price)
     got = {name: column[j] for name, column in result.jobs.items()}
     due_s, due_for = _deadline(round_.problem, j)
     start = None
     if not got["pool"]:
-        choice = decision.proposal.choice
-        witness = decision.witness
-        plan = PlannedRound(round_, decision.task.dual.prices, choice, decision.allocation, witness)
-        start = describe_start(problem, round_.option_table, forecast(plan), j)
+        start = describe_start(problem, round_.option_table, forecast(decision), j)
         if start is None and trusts_assumed:
-            start = describe_start(problem, round_.option_table, forecast(plan, True), j)
+            start = describe_start(problem, round_.option_table, forecast(decision, True), j)
             start = start and dataclasses.replace(start, range_s=(math.nan, math.nan))
-    dollars = problem.budget_per_hour
-    about = Explanation(
+    offered = needed = None
+    advice, losers, is_late = Advice((), ()), tuple[str, ...](), False
+    if got["reason"] is not None:
+        offered, needed = (float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
+        served = _serve_by_rule(decision, j, command)
+        factor = _weight_factor(decision, j, served)
+        searches = list_searches(JobContext(decision, j, got["reason"], price, factor), command)
+        trials = Trials(snapshot, command, j, decision, seconds)
+        most = default_tries(decision) if tries is None else tries
+        advice, is_late = find_changes(trials, job_id, searches, most), trials.late > 0
+        losers = tuple(_describe_losers(decision, j, served))
+    return Explanation(
         job_id,
         got,
         due_s,
         due_for,
         describe_expected_work(round_.problem, j),
-        _describe_options(round_, j, usage_cost),
-        None,
-        None,
-        (),
-        (),
-        (),
-        False,
+        _describe_options(round_, j, price),
+        offered,
+        needed,
+        advice.changes,
+        advice.untried,
+        losers,
+        is_late,
         start,
-        summary(got, name_of(policy), dollars, (), start),
+        summary(got, name_of(policy), problem.budget_per_hour, advice.changes, start),
         problem.now_s,
-    )
-    if got["reason"] is None:
-        return about
-    served = _serve_by_rule(decision, j, command)
-    trials = Trials(snapshot, command, j, decision, seconds)
-    most = default_tries(decision) if tries is None else tries
-    standing = _job_context(decision, j, got["reason"], usage_cost, served)
-    advice = find_changes(trials, job_id, list_searches(standing, command), most)
-    offered, needed = (float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
-    return dataclasses.replace(
-        about,
-        offered=offered,
-        needed=needed,
-        changes=advice.changes,
-        untried=advice.untried,
-        is_late=trials.late > 0,
-        summary=summary(got, name_of(policy), dollars, advice.changes, start),
-        losers=tuple(_describe_losers(decision, j, served)),
     )
 
 
@@ -320,38 +304,14 @@ def default_tries(decision: Decision) -> int:
     return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
 
 
-def _job_context(
-    decision: Decision, j: int, reason: str | None, usage_cost: Floats, served: ServedPlan | None
-) -> JobContext:
-    round_ = decision.round
-    got = decision.allocation
-    cost = decision.witness.cost
-    problem = round_.problem
-    on = got.pool >= 0
-    used = np.bincount(got.pool[on], got.held[on], len(problem.pools)).astype(np.int64)
-    quotas = quota_table(problem)
-    owner = problem.jobs.tenant[on]
+def _weight_factor(decision: Decision, j: int, served: ServedPlan | None) -> float:
+    """Return the factor of `JobContext` for job j."""
     now = float(decision.witness.value[j])
-    factor = 0.0
-    if served is not None and served.value > now:
-        factor = 1 + max(0.0, served.loss) / (served.value - now)
-        if len(round_.option_table) > MOST_SOLVED:
-            factor = math.inf  # the gap is larger than the loss, so prices are more accurate
-    return JobContext(
-        round_,
-        j,
-        reason,
-        usage_cost,
-        int(got.held[j]),
-        int(got.pool[j]),
-        float(cost[j]),
-        problem.pools.gpus - used,
-        float(cost.sum()),
-        quotas,
-        quotas.usage(owner, got.pool[on], got.held[on]),
-        quotas.usage(owner, got.pool[on], cost[on]),
-        factor,
-    )
+    if served is None or served.value <= now:
+        return 0.0
+    if len(decision.round.option_table) > MOST_SOLVED:
+        return math.inf  # the gap is larger than the loss, so prices are more accurate
+    return 1 + max(0.0, served.loss) / (served.value - now)
 
 
 @dataclass(frozen=True)
@@ -368,21 +328,19 @@ def _deadline(problem: Problem, j: int) -> tuple[float | None, str | None]:
     return (None, None) if whose[j] < 0 else (float(due_s[j]), problem.jobs.job_id[whose[j]])
 
 
-def _describe_options(
-    round_: CompiledRound, j: int, usage_cost: Floats
-) -> tuple[dict[str, Any], ...]:
+def _describe_options(round_: CompiledRound, j: int, price: Floats) -> tuple[dict[str, Any], ...]:
     m = round_.option_table
     problem = round_.problem
     mine = np.arange(m.start[j], m.start[j + 1])
-    order = mine[np.argsort(-(m.value - usage_cost)[mine], kind="stable")][:SHOWN]
+    order = mine[np.argsort(-(m.value - price)[mine], kind="stable")][:SHOWN]
     modes = choose_modes(problem, m.job[order], m.pool[order], m.gpus[order]).names()
     return tuple(
         {
             "pool": problem.pools.pool[m.pool[o]],
             "gpus": int(m.gpus[o]),
             "value": float(m.value[o]),
-            "price": float(usage_cost[o]),
-            "surplus": float(m.value[o] - usage_cost[o]),
+            "price": float(price[o]),
+            "surplus": float(m.value[o] - price[o]),
             "cost_per_hour": float(m.cost[o]),
             "keep": bool(m.keep[o]),
             "beside": join_names(problem.jobs.job_id[h] for h in m.primaries_of(int(o))) or None,

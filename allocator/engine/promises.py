@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.problem import Bools, Floats, Problem
 from allocator.options.configure import job_number
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import find_blocked_jobs
@@ -29,18 +29,6 @@ from formulations.deadlines.joint_promises import ReservationPlan
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
 from formulations.deadlines.satisfactory_shares import reservation
 
-FIELDS = (
-    "job_id",
-    "tenant",
-    "due_s",
-    "promised",
-    "pool",
-    "gpus_now",
-    "most_gpus",
-    "done_s",
-    "earliest_s",
-    "reason",
-)
 NAMED = 3  # conflicting jobs that a refusal names
 
 
@@ -76,7 +64,10 @@ class DeadlineAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of FIELDS."""
-        return {f: getattr(self, f) for f in FIELDS}
+        return asdict(self)
+
+
+FIELDS = tuple(field.name for field in fields(DeadlineAnswer))
 
 
 @dataclass(frozen=True)
@@ -149,63 +140,48 @@ class _PromisedRound:
         """Return the answer for a job of `who`."""
         problem = self.problem
         made = self.made
-        name = problem.jobs.job_id[j]
-        tenant = problem.tenants.tenant[problem.jobs.tenant[j]]
         due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
-        if j in self.kept:
-            p = self.kept[j]
-            return DeadlineAnswer(
-                name,
-                tenant,
-                due,
-                True,
-                problem.pools.pool[p.place.pool],
-                int(p.reservation.size[0]),
-                int(p.reservation.size.max()),
-                problem.now_s + p.reservation.done_s,
-            )
-        if self.guessed[j]:
-            return DeadlineAnswer(
-                name,
-                tenant,
-                due,
-                None if due is None else False,
-                reason="its speed is assumed, not measured; nothing can be promised on it",
-            )
-        if j in self.fixed:
-            pool, gpus, seconds = self.fixed[j]
-            in_time = None if due is None else bool(seconds <= made.due[j])
-            return DeadlineAnswer(
-                name,
-                tenant,
-                due,
-                in_time,
-                problem.pools.pool[pool],
-                gpus,
-                gpus,
-                problem.now_s + seconds,
-                None if in_time else problem.now_s + seconds,
-                "" if in_time is not False else "it keeps what it holds, and that is too slow",
-            )
-        if self.stopped[j] or not made.places[j]:
-            return DeadlineAnswer(
-                name,
-                tenant,
-                due,
-                None if due is None else False,
-                reason=(
-                    "it is held or waits for other jobs"
-                    if self.stopped[j]
-                    else "no pool has GPUs that it can use"
-                ),
-            )
-        soonest = made.soonest(j)
-        soonest = soonest if math.isfinite(soonest) else self.after_last_deadline.soonest(j)
-        return DeadlineAnswer(
-            name,
-            tenant,
+        about = DeadlineAnswer(
+            problem.jobs.job_id[j],
+            problem.tenants.tenant[problem.jobs.tenant[j]],
             due,
             None if due is None else False,
+        )
+        if j in self.kept:
+            p = self.kept[j]
+            return replace(
+                about,
+                promised=True,
+                pool=problem.pools.pool[p.place.pool],
+                gpus_now=int(p.reservation.size[0]),
+                most_gpus=int(p.reservation.size.max()),
+                done_s=problem.now_s + p.reservation.done_s,
+            )
+        if self.guessed[j]:
+            reason = "its speed is assumed, not measured; nothing can be promised on it"
+            return replace(about, reason=reason)
+        if j in self.fixed:
+            pool, gpus, seconds = self.fixed[j]
+            done_s = problem.now_s + seconds
+            in_time = None if due is None else bool(seconds <= made.due[j])
+            return replace(
+                about,
+                promised=in_time,
+                pool=problem.pools.pool[pool],
+                gpus_now=gpus,
+                most_gpus=gpus,
+                done_s=done_s,
+                earliest_s=None if in_time else done_s,
+                reason="it keeps what it holds, and that is too slow" if in_time is False else "",
+            )
+        if self.stopped[j]:
+            return replace(about, reason="it is held or waits for other jobs")
+        if not made.places[j]:
+            return replace(about, reason="no pool has GPUs that it can use")
+        soonest = made.soonest(j)
+        soonest = soonest if math.isfinite(soonest) else self.after_last_deadline.soonest(j)
+        return replace(
+            about,
             earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
             reason="" if due is None else _explain_refusal(made, self.empty, j, problem),
         )
@@ -287,30 +263,18 @@ def _bound_kept(
                 option += [len(job)] * len(p.rows)
                 job.append(n)
                 rate.append(speed)
-    high = _initial_capacity(made)
+    high = np.asarray(made.whole.max(axis=1))  # fixed jobs end at different times
     bound = bound_kept_deadlines(
         DatedJobs(
             np.ones(len(jobs)),
             round_.problem.jobs.remaining_work[jobs],
             made.due[jobs],
-            _ints(job),
+            np.array(job, dtype=np.int64),
             np.array(rate),
-            _ints(row),
-            _ints(option),
+            np.array(row, dtype=np.int64),
+            np.array(option, dtype=np.int64),
             np.array(amount),
             high,
         )
     )
     return given + math.floor(bound + 1e-6)
-
-
-def _initial_capacity(made: ReservationPlan) -> Floats:
-    """Return the most that each row has in any slot before promises, (R,).
-
-    The slots differ because fixed jobs end at different times.
-    """
-    return np.asarray(made.whole.max(axis=1))
-
-
-def _ints(values: list[int]) -> Ints:
-    return np.array(values, dtype=np.int64)

@@ -27,125 +27,38 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem, State
-from allocator.engine.causes import (
-    BUDGET,
-    GPUS,
-    QUOTA,
-    Causes,
-    CauseSearch,
-    PriceSearch,
-    find_causes,
-    is_more,
-)
+from allocator.domain.problem import Bools, Floats, Ints, State
+from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
 from allocator.engine.placement.fragments import Fragments, name_shape
+from allocator.engine.rules import (
+    BUDGET,
+    CHANGES,
+    GPUS,
+    PAIRS,
+    QUOTA,
+    find_broken_rows,
+    find_fitting,
+    kinds_of,
+    usage_cost,
+)
 from allocator.options.colocation.secondary_jobs import option_at
-from allocator.options.instance_building import CompiledRound, kept_gpus
-from allocator.options.option_table import find_blocked_jobs
+from allocator.options.instance_building import CompiledRound
+from allocator.options.option_table import OptionTable, find_blocked_jobs
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
-from formulations.model.kept_gpus import KeptGpus
-from formulations.model.rows import exposure_label
+from formulations.model.rows import Block
 
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
+QUOTAS = (linear.QUOTA, linear.TENANT_BUDGET, linear.LENDING)
 NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers ignore smaller values
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Dual prices by name, in units of the objective.
-
-    Attributes
-    ----------
-    pool : (P,)
-        Price of a GPU.
-    budget : float
-        Price of one dollar per hour.
-    quota, guarantee : (K,)
-        Price of a GPU of each quota; guarantee <= 0.
-    tenant_budget : (K,)
-        Price of one dollar per hour of each quota.
-    churn : float
-        Price of a kept job, <= 0.
-    exposure : (Q Z,)
-        Price of a GPU of a tenant in a zone.
-    kept : mapping of str to (P,)
-        Price of a GPU of each pool that is kept, by kind.
-    """
-
-    pool: Floats
-    budget: float
-    quota: Floats
-    tenant_budget: Floats
-    guarantee: Floats
-    churn: float
-    exposure: Floats
-    kept: Mapping[str, Floats]
-
-    @classmethod
-    def of(cls, round_: CompiledRound, prices: Floats) -> Prices:
-        """Return the row prices (m,) of the round's model by name."""
-        i = round_.instance
-        named = {
-            family.kind: (family, prices[family.first : family.stop])
-            for family in round_.model.families
-        }
-        quotas, pools, places = (
-            {name: n for n, name in enumerate(names)}
-            for names in (
-                i.quota_names,
-                i.pools,
-                (exposure_label(q, z) for q, z in product(i.tenants, i.zones)),
-            )
-        )
-
-        def prices_by_name(place: dict[str, int], kind: str) -> Floats:
-            family, p = named[kind]
-            out = np.zeros(len(place))
-            out[[place[name] for name in family.labels]] = p
-            return out
-
-        def single_price(kind: str) -> float:
-            return float(named[kind][1].sum())
-
-        return cls(
-            named[linear.CAPACITY][1],
-            single_price(linear.BUDGET),
-            prices_by_name(quotas, linear.QUOTA) + prices_by_name(quotas, linear.LENDING),
-            prices_by_name(quotas, linear.TENANT_BUDGET),
-            prices_by_name(quotas, linear.GUARANTEE),
-            single_price(linear.CHURN),
-            prices_by_name(places, linear.EXPOSURE),
-            {rows.kind: prices_by_name(pools, rows.kind) for rows in i.kept},
-        )
-
-    def usage_cost(self, round_: CompiledRound) -> Floats:
-        """Return the price of all that each option of the whole option table uses, (n,)."""
-        m = round_.option_table
-        q = round_.problem.jobs.tenant[round_.option_table.job]
-        held: Ints = m.held
-        total = held * self.pool[m.pool] + m.cost * self.budget + m.keep * self.churn
-        gpu = np.append(self.quota + self.guarantee, 0.0)
-        dollar = np.append(self.tenant_budget, 0.0)
-        for row in round_.instance.account_of(q, m.pool):
-            total = total + held * gpu[row] + m.cost * dollar[row]
-        for rows in _kept_gpus(round_):
-            total = total + rows.amount * self.kept[rows.kind][m.pool]
-        if not len(self.exposure):
-            return total
-        pools = round_.problem.pools
-        zone = pools.zone[m.pool]
-        return total + held * np.where(zone >= 0, self.exposure[q * len(pools.zones) + zone], 0.0)
 
 
 @dataclass(frozen=True)
@@ -201,11 +114,10 @@ def find_reasons(
     problem = round_.problem
     m = round_.option_table
     chosen = np.append(round_.option, -1)[choice]
-    named = Prices.of(round_, prices)
     better = is_better(round_, chosen)
-    usage_cost = named.usage_cost(round_)
-    wants = _any_option_of_job(len(problem.jobs), m.job)(better) | (chosen < 0)
-    flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - usage_cost)
+    price = usage_cost(round_, prices)
+    wants = _has_option(m, better, len(chosen)) | (chosen < 0)
+    flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - price)
     blocked = _best_options(m.job, np.where(fitting, m.value, -np.inf), len(chosen))
     if fragments is None:
         blocked[:] = -1
@@ -214,10 +126,10 @@ def find_reasons(
         fitting[some] = fragments.find_placeable(
             m.job[some], m.pool[some], m.gpus[some], m.nodes[some]
         )
-    fits = _any_option_of_job(len(problem.jobs), m.job)(fitting)
+    fits = _has_option(m, fitting, len(chosen))
     blocked[fits] = -1
     early = np.any(list(flags.values()), axis=0)
-    best, offered, needed = price_to_beat(round_, chosen, usage_cost)
+    best, offered, needed = price_to_beat(round_, chosen, price)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
     searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
@@ -256,9 +168,9 @@ def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
 
 
 def price_to_beat(
-    round_: CompiledRound, chosen: Ints, usage_cost: Floats
+    round_: CompiledRound, chosen: Ints, price: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """Find the better option of each job with the largest value less cost of use.
+    """Find the better option of each job with the largest value less price (n,) of what it uses.
 
     Returns
     -------
@@ -270,9 +182,9 @@ def price_to_beat(
     """
     m = round_.option_table
     best = _best_options(
-        m.job, np.where(is_better(round_, chosen), m.value - usage_cost, -np.inf), len(chosen)
+        m.job, np.where(is_better(round_, chosen), m.value - price, -np.inf), len(chosen)
     )
-    offered, needed = (_per_gpu_hour(round_, best, chosen, x) for x in (m.value, usage_cost))
+    offered, needed = (_per_gpu_hour(round_, best, chosen, x) for x in (m.value, price))
     return best, offered, needed
 
 
@@ -310,151 +222,38 @@ def _flag_codes(
     """
     problem = round_.problem
     m = round_.option_table
-    i = round_.instance
     jobs = problem.jobs
     pools = problem.pools
-    tenants = problem.tenants
     J = len(jobs)
-    tenant = jobs.tenant[m.job]
-    account = i.account_of(tenant, m.pool)
-    on = chosen >= 0
-    gpus = np.append(m.held, 0)[chosen]
-    cost = np.append(m.cost, 0.0)[chosen]
-    pool = np.append(m.pool, -1)[chosen]
 
-    def left(limit: Floats, used: Floats) -> Floats:
-        return limit - used + 1e-9 * np.maximum(1.0, np.where(np.isfinite(limit), limit, 1.0))
+    def has(mask: Bools) -> Bools:
+        return _has_option(m, mask, J)
 
-    # a job with a share of a GPU takes no more
-    share = problem.gpu_share(m.job, m.pool)
-    load = np.append(m.held * share, 0.0)[chosen]
-    free = problem.pools.gpus - np.bincount(pool[on], load[on], minlength=len(pools))
-    budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
-    dollars = m.cost - cost[m.job]
-    taken = m.gpus * share - np.where(pool[m.job] == m.pool, load[m.job], 0.0)
-    fits_capacity = taken <= free[m.pool] + 1e-9
-    fits_capacity &= _leaves_kept_gpus(round_, chosen)
-    granted = ~(exceeded_quotas(round_, chosen) >= 0).any(axis=0)
-    granted &= _keeps_exposure(problem, m.pool, m.gpus, m.job, pool, gpus)
-    granted &= (dollars <= budget) & _may_change(round_, chosen)[m.job]
-    alone = (pools.zone[m.pool] < 0) | (m.gpus <= tenants.exposure[tenant])
-    for row in account:
-        alone &= m.gpus <= np.append(i.quota, np.inf)[row]
-        alone &= m.cost <= np.append(left(i.tenant_budget, np.zeros(len(i.quota))), np.inf)[row]
-
-    any_of_job = _any_option_of_job(J, m.job)
-    some = any_of_job(better)
-    fixed = np.bincount(jobs.pool[i.mandatory], jobs.held[i.mandatory], minlength=len(pools))
+    fits_capacity = find_fitting(round_, chosen, kinds_of(GPUS))
+    granted = find_fitting(round_, chosen, [*kinds_of("", QUOTA, BUDGET, CHANGES), *PAIRS])
+    alone = find_fitting(round_, np.full(J, -1), kinds_of(QUOTA))
+    some = has(better)
+    firm = round_.instance.mandatory
+    fixed = np.bincount(jobs.pool[firm], jobs.held[firm], minlength=len(pools))
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
     matching = _has_matching_type(round_)
-    offered = any_of_job(np.ones(len(m), dtype=bool))
+    offered = has(np.ones(len(m), dtype=bool))
     codes = {
         "held": find_blocked_jobs(problem),
         "no_matching_gpu_type": ~offered & ~matching,
         "exceeds_cluster": ~offered & matching,
-        "exceeds_quota": some & ~any_of_job(better & alone),
-        "protected": (some & ~any_of_job(better & movable)) | (~on & lost),
+        "exceeds_quota": some & ~has(better & alone),
+        "protected": (some & ~has(better & movable)) | ((chosen < 0) & lost),
     }
-    pays_price = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
+    pays_price = has(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
     return codes, pays_price, better & fits_capacity & granted
 
 
-def exceeded_quotas(round_: CompiledRound, chosen: Ints) -> Ints:
-    """Return the quotas that each option would exceed in place of what its job got, (L, n).
-
-    -1 = none. chosen (J,) is the plan.
-    """
-    m = round_.option_table
-    i = round_.instance
-    owner = round_.problem.jobs.tenant
-    on = np.flatnonzero(chosen >= 0)
-    at = chosen[on]
-    gpus = np.zeros(len(chosen), dtype=np.int64)
-    cost = np.zeros(len(chosen))
-    gpus[on] = m.held[at]
-    cost[on] = m.cost[at]
-    now = np.full((len(i.account), len(chosen)), -1)
-    now[:, on] = i.account_of(owner[on], m.pool[at])
-    used = np.zeros(len(i.quota) + 1)
-    spent = np.zeros(len(i.quota) + 1)
-    for row in now:
-        np.add.at(used, row, gpus)
-        np.add.at(spent, row, cost)
-    most = np.append(i.quota, np.inf)
-    dollars = np.append(i.tenant_budget, np.inf)
-    rounding = 1e-9 * np.maximum(1.0, np.where(np.isfinite(dollars), dollars, 1.0))
-    out = i.account_of(owner[m.job], m.pool).copy()
-    for row, before in zip(out, now[:, m.job], strict=True):
-        same = row == before
-        fits = used[row] + m.gpus - np.where(same, gpus[m.job], 0) <= most[row]
-        total = spent[row] + m.cost - np.where(same, cost[m.job], 0.0)
-        row[fits & (total <= dollars[row] + rounding[row])] = -1
-    return out
-
-
-def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
-    """Find the jobs that may change while all other jobs do not change, (J,).
-
-    The limit on changes allows it, and no other job shares their GPUs.
-    """
-    m = round_.option_table
-    i = round_.instance
-    keeps = np.append(m.keep, False)[chosen]
-    out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
-    primary = np.append(m.primary, -1)[chosen]
-    out[primary[primary >= 0]] = False
-    out[np.setdiff1d(m.several["job"][chosen[chosen >= 0]], -1)] = False
-    return out
-
-
-def _kept_gpus(round_: CompiledRound) -> tuple[KeptGpus, ...]:
-    """Return the rows of GPUs that are kept, over the whole option table."""
-    return kept_gpus(round_.problem, round_.instance.mandatory, round_.option_table)
-
-
-def _leaves_kept_gpus(round_: CompiledRound, chosen: Ints) -> Bools:
-    """Find the options for which the plan leaves enough of the GPUs that are not kept, (n,)."""
-    m = round_.option_table
-    fits = np.ones(len(m), dtype=bool)
-    at = np.append(m.pool, 0)[chosen]
-    for rows in _kept_gpus(round_):
-        held = np.append(rows.amount, 0)[chosen]
-        left = rows.most - np.bincount(at, held, len(rows.most))
-        extra = rows.amount - np.where(at[m.job] == m.pool, held[m.job], 0)
-        fits &= (extra <= 0) | (extra <= left[m.pool])
-    return fits
-
-
-def _keeps_exposure(
-    problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints
-) -> Bools:
-    """Find the options that keep their tenant's limit on spot GPUs of one region, (n,).
-
-    now and held (J,) are the plan.
-    """
-    pools = problem.pools
-    tenants = problem.tenants
-    owner = problem.jobs.tenant
-    zones = len(pools.zones)
-    if not zones:
-        return np.ones(len(job), dtype=bool)
-    at = np.where(now >= 0, pools.zone[now], -1)
-    on = at >= 0
-    used = np.bincount(owner[on] * zones + at[on], held[on], len(tenants) * zones)
-    zone = pools.zone[pool]
-    before = used[owner[job] * zones + zone] - np.where(at[job] == zone, held[job], 0)
-    return np.asarray((zone < 0) | (before + gpus <= tenants.exposure[owner[job]]))
-
-
-def _any_option_of_job(J: int, job: Ints) -> Callable[[Bools], Bools]:
-    def any_of_job(mask: Bools) -> Bools:
-        out = np.zeros(J, dtype=bool)
-        out[job[mask]] = True
-        return out
-
-    return any_of_job
+def _has_option(m: OptionTable, mask: Bools, J: int) -> Bools:
+    """Find the jobs of which an option is in the mask (n,), (J,)."""
+    return np.bincount(m.job, mask, J) > 0
 
 
 def _has_matching_type(round_: CompiledRound) -> Bools:
@@ -586,12 +385,12 @@ class _BindingQuotas:
         return option_at(self._round.option_table, job, self._found.pool, self._found.gpus)
 
     @cached_property
-    def _exceeded(self) -> Ints:
-        return exceeded_quotas(self._round, self._chosen)
+    def _broken(self) -> list[tuple[Block, Bools]]:
+        return list(find_broken_rows(self._round, self._chosen, QUOTAS))
 
     @cached_property
-    def _exceeded_alone(self) -> Ints:
-        return exceeded_quotas(self._round, np.full_like(self._chosen, -1))
+    def _broken_alone(self) -> list[tuple[Block, Bools]]:
+        return list(find_broken_rows(self._round, np.full_like(self._chosen, -1), QUOTAS))
 
     def describe(self, code: str, j: int, best: int) -> str:
         """Describe the limits of which job j lacks its option.
@@ -600,19 +399,19 @@ class _BindingQuotas:
         """
         if code not in ("quota", "exceeds_quota"):
             return ""
-        jobs = self._round.problem.jobs
-        i = self._round.instance
-        q = int(jobs.tenant[j])
+        own = self._round.instance.tenants[self._round.problem.jobs.tenant[j]]
         is_alone = code == "exceeds_quota"
-        exceeded = self._exceeded_alone if is_alone else self._exceeded
         o = best if is_alone else int(self._missed[j])
-        rows = exceeded[:, o] if o >= 0 else np.zeros(0, dtype=np.int64)
-        rows = rows[rows >= 0]
-        k = q if not len(rows) or q in rows else int(rows[0])
-        if i.common is not None and i.common[k]:
-            return f"what tenants lend of {i.quota_names[k]}"
+        names = {
+            (layer, block.labels[block.row[layer, o]]): block.kind == linear.LENDING
+            for block, broken in (self._broken_alone if is_alone else self._broken)
+            for layer in np.flatnonzero(broken[:, o] if o >= 0 else ()).tolist()
+        }
+        first = min(names, key=lambda at: (at[1] != own, at[0]), default=(0, own))
+        if names.get(first):
+            return f"what tenants lend of {first[1]}"
         limits = "max_gpus, budget_per_hour or max_spot" if is_alone else "the limits"
-        return f'{limits} of tenant "{i.quota_names[k]}"'
+        return f'{limits} of tenant "{first[1]}"'
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,20 +20,19 @@ from allocator.domain.plan import (
     PoolPlan,
     TenantPlan,
 )
-from allocator.domain.problem import Bools, Ints, Placements, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.causes import CauseSearch
-from allocator.engine.expected import PlannedRound, forecast, tell_columns
+from allocator.engine.decided import Decision
+from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
-from allocator.engine.reasons import Prices, find_reasons
-from allocator.options.instance_building import CompiledRound
+from allocator.engine.reasons import find_reasons
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
-from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 from allocator.policies.base import Proposal
-from formulations.bounds.lagrangian import Dual
+from formulations.model.linear import BUDGET, CAPACITY
 
 ASSUMED = "assumed speed, not measured"
 # a proven relative gap up to this is called optimal (docs/reference/rules.md, R37)
@@ -42,12 +40,8 @@ OPTIMAL = 1e-6
 
 
 def build_result(
-    round_: CompiledRound,
-    dual: Dual,
-    proposal: Proposal,
-    witness: Audit,
-    allocation: Allocation,
-    proof: tuple[float, str, float],
+    problem: Problem,
+    decision: Decision,
     *,
     policy: str,
     seed: int,
@@ -61,7 +55,8 @@ def build_result(
 
     Parameters
     ----------
-    proof : (bound, name of its source, relative gap)
+    problem : Problem
+        The round, as the plan names it.
     seconds : mapping of str to float
         Wall seconds by phase, with "total".
     search : CauseSearch, optional
@@ -69,24 +64,25 @@ def build_result(
     left_s : float
         Approximate limit of the seconds for these decisions.
     """
-    problem = round_.problem
-    bound, by, gap = proof
-    prices = Prices.of(round_, dual.prices)
+    round_ = decision.round
+    proposal, witness, allocation = decision.proposal, decision.witness, decision.allocation
+    bound, by, gap = decision.proof
+    price_of_pools, price_of_dollar = (
+        decision.prices[round_.model.rows_of(kind)] for kind in (CAPACITY, BUDGET)
+    )
 
     def explain_actions() -> dict[str, Sequence[object]]:
         fragments = None
         if proposal.placed is not None:
             fragments = Fragments(problem, allocation)
-        reasons = find_reasons(round_, proposal.choice, dual.prices, search, left_s, fragments)
+        reasons = find_reasons(round_, proposal.choice, decision.prices, search, left_s, fragments)
         return {
             "reason": reasons.code,
             "detail": _describe_details(problem, allocation, reasons.detail),
         }
 
     def forecast_jobs() -> dict[str, Sequence[object]]:
-        estimated = replace(round_, problem=estimate_sizes(problem))
-        plan = PlannedRound(estimated, dual.prices, proposal.choice, allocation, witness)
-        return tell_columns(forecast(plan), problem.now_s)
+        return tell_columns(forecast(decision), problem.now_s)
 
     def describe_jobs() -> dict[str, Sequence[object]]:
         kept = np.append(round_.instance.keep, False)[proposal.choice]
@@ -123,11 +119,13 @@ def build_result(
                 EXPECTED_FIELDS: forecast_jobs,
             }
         ),
-        pools=_pools(problem, allocation, prices),
+        pools=_pools(problem, allocation, price_of_pools),
         tenants=_tenants(problem, witness, allocation),
         warnings=tuple(notes),
         budget=BudgetPlan(
-            _finite_or_none(problem.budget_per_hour), float(witness.cost.sum()), prices.budget
+            _finite_or_none(problem.budget_per_hour),
+            float(witness.cost.sum()),
+            float(price_of_dollar.sum()),
         ),
         placement=_placement(proposal, witness),
     )
@@ -283,7 +281,7 @@ def modes(problem: Problem, allocation: Allocation) -> list[str | None]:
     return out
 
 
-def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[PoolPlan, ...]:
+def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[PoolPlan, ...]:
     on = allocation.pool >= 0
     used = np.bincount(
         allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
@@ -297,9 +295,7 @@ def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[Po
     used += np.bincount(problem.nodes.pool[split], minlength=len(used))
     return tuple(
         PoolPlan(name, int(g), int(u), float(v))
-        for name, g, u, v in zip(
-            problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True
-        )
+        for name, g, u, v in zip(problem.pools.pool, problem.pools.gpus, used, prices, strict=True)
     )
 
 

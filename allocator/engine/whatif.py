@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.audit import Audit, audit
+from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
-from allocator.engine.decision import Decision
-from allocator.engine.reasons import Prices
+from allocator.engine.decided import Decision
+from allocator.engine.rules import RULES, Rule
 from allocator.options.quotas import quota_table
-from formulations.model import linear
 from formulations.objectives.interval import HOUR
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
     """
     old = _carry_plan(before, after.round.problem)
     new = _carry_plan(after, before.round.problem)
-    there = audit(after.round.problem, old, after.round.repairs)
-    here = audit(before.round.problem, new, before.round.repairs)
+    there = audit(after.round.problem, old, after.round.repairs, after.round.offer)
+    here = audit(before.round.problem, new, before.round.repairs, before.round.offer)
     if not there.faults or here.faults:
         scale = WITH
         value = (there.objective_value, after.value)
@@ -226,39 +226,32 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
 def _binding_limits(
     decision: Decision, places: Collection[str]
 ) -> tuple[tuple[Limit, ...], tuple[str, ...]]:
-    """Return the limits with a price, the dearest unit first, and the places of all others."""
+    """Return the limits with a price, the dearest unit first, and those set that have none."""
     round_ = decision.round
-    prices = Prices.of(round_, decision.task.dual.prices)
-    pools = round_.instance.pools
     quotas = quota_table(round_.problem)
-    rows = [(k, quotas.place[k]) for k in np.flatnonzero(~quotas.is_common).tolist()]
-    found = [Limit("budget_per_hour", "dollar/hour", prices.budget)]
-    found += [
-        Limit(f"pools.{p}.gpus", "GPU", float(x)) for p, x in zip(pools, prices.pool, strict=True)
-    ]
-    found += [Limit(f"{place}.max_gpus", "GPU", float(prices.quota[k])) for k, place in rows]
-    found += [
-        Limit(f"{quotas.place[n]}.lend_gpus", "GPU", float(prices.quota[k]))
-        for k in np.flatnonzero(quotas.is_common).tolist()
-        for n in np.flatnonzero((quotas.kind == quotas.kind[k]) & (quotas.reserve > 0)).tolist()
-    ]
-    found += [
-        Limit(f"{place}.budget_per_hour", "dollar/hour", float(prices.tenant_budget[k]))
-        for k, place in rows
-    ]
-    kept = [price for kind, price in prices.kept.items() if kind != linear.RESERVATION]
-    found += [
-        Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(sum(price[n] for price in kept)))
-        for n, p in enumerate(pools)
-    ]
-    found += [Limit("max_changes", "change", -prices.churn)]
-    found += [
-        Limit(f"{place}.guaranteed_gpus", "GPU less", -float(prices.guarantee[k]))
-        for k, place in rows
-    ]
+    places_of = {
+        label: [quotas.place[n] for n in quotas.named_by(k).tolist()]
+        for k, label in enumerate(quotas.label)
+    }
+    price: dict[tuple[str, str], float] = defaultdict(float)
+    for family in round_.model.families:
+        rule = RULES.get(family.kind, Rule())
+        for row, label in enumerate(family.labels, family.first):
+            for name in places_of[label] if rule.cell.startswith("{}") else [label]:
+                each = abs(float(decision.prices[row]))
+                price[rule.cell.format(name), rule.unit] += each
     least = PRICED * max(abs(decision.value), 1e-9)
-    binding = sorted((x for x in found if x.price > least), key=lambda x: -x.price)
-    return tuple(binding), tuple(x.place for x in found if x.place in places and x.price <= least)
+    found = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
+    binding = tuple(sorted(found, key=lambda x: -x.price))
+    known = {x.place for x in binding}
+    return binding, tuple(place for place in places if place not in known and _is_limit(place))
+
+
+def _is_limit(place: str) -> bool:
+    """Return whether a place has a limit of a rule."""
+    columns = {rule.cell.rpartition(".")[2] for rule in RULES.values()}
+    tables = ("pools", "interactive", "tenants", "quotas", place)
+    return place.rpartition(".")[2] in columns and place.partition(".")[0] in tables
 
 
 def _carry_plan(decision: Decision, to: Problem) -> Allocation:
@@ -314,7 +307,8 @@ def measure_work_h(decision: Decision) -> Floats:
         jobs=dataclasses.replace(p.jobs, weight=np.ones(len(p.jobs))),
         tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))),
     )
-    audited: Audit = audit(plain, decision.allocation, decision.round.repairs)
+    round_ = decision.round
+    audited = audit(plain, decision.allocation, round_.repairs, round_.offer)
     return audited.value * p.interval_s / HOUR
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 
 
 class ControlledCluster(Protocol):

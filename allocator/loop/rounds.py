@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.loop.ports import ControlledCluster
 

@@ -43,10 +43,11 @@ from formulations.colocation.kind_prices import Terms
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, RESERVATION, LinearModel
 from formulations.model.ragged import begins_run
+from formulations.model.rows import FAMILIES, Block
 from formulations.model.single_round import build_model
+from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
 
 SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
@@ -64,6 +65,8 @@ class CompiledRound:
     ----------
     option : (n,)
         Indices into the option table.
+    offer : Offer
+        All ways of the jobs to hold GPUs alone, without values, as the audit needs them.
     omitted_pairs : OmittedPairs or None
         The pairs that are not among the options, None if there are none, or if they are not needed.
     has_all_pairs : bool
@@ -75,6 +78,7 @@ class CompiledRound:
     repairs: Repairs
     instance: Instance
     option: Ints
+    offer: Offer
     omitted_pairs: OmittedPairs | None = None
     has_all_pairs: bool = True
 
@@ -112,6 +116,12 @@ class CompiledRound:
     def model(self) -> LinearModel:
         """The round's MIP, built at the first access."""
         return build_model(self.instance)
+
+    @cached_property
+    def rows(self) -> tuple[Block, ...]:
+        """The rows of every hard rule over all options of the option table."""
+        every = _instance(self.problem, self.option_table, self.repairs)
+        return tuple(block for block in (rows(every) for rows in FAMILIES) if len(block.upper))
 
     def allocation(self, choice: Ints) -> Allocation:
         """Return the choice as pools, sizes and rows of rates.csv."""
@@ -479,7 +489,7 @@ def _compile(
         else np.arange(len(full))
     )
     pruned = whole if len(option) == len(full) else whole.take(option)
-    return CompiledRound(problem, full, mended, pruned, option)
+    return CompiledRound(problem, full, mended, pruned, option, exclusive.offer)
 
 
 def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
@@ -535,21 +545,16 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         pools=problem.pools.pool,
         tenants=tenants.tenant,
         zones=problem.pools.zones,
-        kept=kept_gpus(problem, mandatory, full),
+        kept=(
+            *headroom_rows(problem, mandatory, full),
+            *reservation_rows(problem, mandatory, full),
+        ),
         share=_shares(problem, full),
         accounts=quotas.accounts,
         quotas=quotas.label,
         common=quotas.is_common,
         primaries=primaries,
         conflicts=conflicts,
-    )
-
-
-def kept_gpus(problem: Problem, mandatory: Bools, m: OptionTable) -> tuple[KeptGpus, ...]:
-    """Return the rows of GPUs that are kept, over the options of a table."""
-    return (
-        *headroom_rows(problem, mandatory, m),
-        *reservation_rows(problem, mandatory, m),
     )
 
 

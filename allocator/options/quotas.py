@@ -78,6 +78,12 @@ class QuotaTable:
             return np.ones(self.ancestors.shape[1], dtype=bool)
         return np.asarray((self.ancestors == self.tenant[k]).any(axis=0))
 
+    def named_by(self, k: int) -> Ints:
+        """Return the quotas whose cells set a limit: quota k, or those of which a part is lent."""
+        if not self.is_common[k]:
+            return np.array([k])
+        return np.flatnonzero((self.kind == self.kind[k]) & (self.reserve > 0))
+
     def inner(self, k: int) -> Ints:
         """Return the other quotas with a limit of the tenant of quota k and of those below it."""
         among = np.append(self.members(k), False)[self.tenant] & ~self.is_common

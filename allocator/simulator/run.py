@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.domain.problem import Problem
 from allocator.domain.workload import Workload
-from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.options.previous_options import PreviousOptions

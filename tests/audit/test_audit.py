@@ -16,6 +16,7 @@ from builders import problem
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Problem
+from allocator.options.instance_building import compile_round
 
 Gets = dict[str, tuple[str, int]]
 
@@ -54,7 +55,7 @@ def repairs(
 
 
 def judge(p: Problem, gets: Gets, **mended: Any) -> Audit:
-    return audit(p, plan(p, gets), repairs(p, **mended))
+    return audit(p, plan(p, gets), repairs(p, **mended), compile_round(p).offer)
 
 
 def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
@@ -215,7 +216,7 @@ def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: 
     """
     p = problem([{}])
     plan = Allocation(*(np.array([n]) for n in (pool, gpus, row, -1)))
-    (found,) = audit(p, plan, repairs(p)).faults
+    (found,) = audit(p, plan, repairs(p), compile_round(p).offer).faults
     assert words in found
 
 
@@ -230,7 +231,6 @@ def test_no_jobs_and_no_pools() -> None:
 def test_arrays_of_the_wrong_length_are_a_fault() -> None:
     """An allocation of another problem is refused as a whole."""
     p = problem([{}, {}])
-    found = audit(
-        p, Allocation(np.zeros(1, np.int64), *(np.ones(2, np.int64) for _ in range(3))), repairs(p)
-    )
+    short = Allocation(np.zeros(1, np.int64), *(np.ones(2, np.int64) for _ in range(3)))
+    found = audit(p, short, repairs(p), compile_round(p).offer)
     assert found.faults == ("allocation.pool has shape (1,), it should be (2,)",)

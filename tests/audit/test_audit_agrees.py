@@ -75,7 +75,7 @@ def test_second_reading_agrees(part: int) -> None:
             tried = plan(p, gets)
             for o in np.flatnonzero((tried.pool[m.job] == m.pool) & (tried.gpus[m.job] == m.gpus)):
                 tried.row[m.job[o]] = m.row[o]
-            told = audit(p, tried, mended)
+            told = audit(p, tried, mended, round_.offer)
             legal = r.legal(gets, gone)
             assert (not told.faults) == legal, (tables, gets, told.faults)
             verdicts.append(legal)

@@ -17,7 +17,7 @@ from second_values import Reading
 import allocator
 
 SOLVERS = ("highs", "cpsat", "pulp")
-TINY_ROUNDS = count(60, 220)
+TINY_ROUNDS = count(30, 220)
 
 
 @dataclass(frozen=True)

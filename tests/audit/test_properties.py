@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from examples import count
+from examples import count, series
 from fakes.random_rounds import random_snapshot
 from places import ROOT
 
@@ -41,7 +41,7 @@ def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Proble
 
 @pytest.fixture(scope="module")
 def decided() -> list[tuple[Snapshot, Problem, Plan]]:
-    return rounds(count(10, 25))
+    return rounds(count(5, 25))
 
 
 def value(p: Problem, **limits: float) -> float:
@@ -72,7 +72,7 @@ def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem,
     """Every policy keeps the rules (the audit says so), stays below mip's value at gap 0, and
     carries a valid bound.
     """
-    for _, p, r in decided[:4]:
+    for _, p, r in decided[: count(1, 4)]:
         assert r.status == "optimal" and r.bound >= r.objective_value
         for name in POLICIES:
             other = decide(p, policy=name)
@@ -80,7 +80,7 @@ def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem,
             assert other.bound >= r.objective_value - 1e-9
 
 
-@pytest.mark.parametrize("gap", [0.0, 1e-4, 0.05])
+@pytest.mark.parametrize("gap", series([1e-4, 0.0, 0.05], 1))
 def test_applying_a_plan_and_deciding_again_changes_nothing(gap: float) -> None:
     """Jobs hold what the plan gave them; at the same moment the next decision keeps and waits,
     nothing else.
@@ -91,7 +91,7 @@ def test_applying_a_plan_and_deciding_again_changes_nothing(gap: float) -> None:
         assert set(again.jobs["action"]) <= {"keep", "wait"}
 
 
-@pytest.mark.parametrize("name", ["demo", "medium", "full"])
+@pytest.mark.parametrize("name", series(["demo", "full", "medium"], 2))
 def test_applying_the_plan_of_a_shipped_snapshot_changes_nothing(name: str) -> None:
     """No limit on changes binds there and no paused job gets cheaper: the second decision keeps
     and waits.

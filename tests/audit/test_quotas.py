@@ -126,10 +126,10 @@ def test_a_plan_that_breaks_a_quota_is_named() -> None:
     ]
     r.pools[0]["gpus"] = 4
     problem = r.problem()
-    repairs = compile_round(problem).repairs
+    round_ = compile_round(problem)
     held = np.array([0, -1, -1]), np.array([2, 0, 0])
     plan = Allocation(held[0], held[1], np.array([1, -1, -1]), np.full(3, -1))
-    assert audit(problem, plan, repairs).faults == (
+    assert audit(problem, plan, round_.repairs, round_.offer).faults == (
         'tenant "dept" gets 2 GPUs of type "A", its max_gpus is 1',
         'tenant "team" gets 0 GPUs of pool "p1", its guarantee of 1 amounts to 1 that its jobs'
         " could hold",

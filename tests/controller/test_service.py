@@ -24,7 +24,8 @@ from allocator.controller.reporting.status import status
 from allocator.controller.reporting.telemetry import Metrics
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal

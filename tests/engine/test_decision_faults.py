@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import problem
+from examples import series
 from test_decision import six_jobs
 from waiting import in_time
 
@@ -26,7 +27,7 @@ def truth() -> float:
     return decide(six_jobs(), solver="highs", limits=SolveLimits(gap=0.0)).objective_value
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", series(FAULTS, 2))
 def test_a_plan_arrives_in_time_with_a_true_bound_and_the_name_of_the_fallback(
     fault: str, truth: float
 ) -> None:
@@ -44,7 +45,9 @@ def test_a_plan_arrives_in_time_with_a_true_bound_and_the_name_of_the_fallback(
     assert r.bound >= truth - 1e-9 and r.bound_by == "lagrangian"
 
 
-@pytest.mark.parametrize("fault", ["hangs_with_plan", "crashes_with_plan", "returns_short"])
+@pytest.mark.parametrize(
+    "fault", series(["hangs_with_plan", "crashes_with_plan", "returns_short"], 2)
+)
 def test_the_best_plan_reported_before_the_end_is_used_if_it_is_better(
     fault: str, truth: float
 ) -> None:
@@ -66,7 +69,7 @@ def test_the_best_plan_reported_before_the_end_is_used_if_it_is_better(
     )
 
 
-@pytest.mark.parametrize("policy", ["greedy", "greedy-naive", "marginal"])
+@pytest.mark.parametrize("policy", series(["greedy", "greedy-naive", "marginal"], 1))
 def test_heuristics_do_not_wait_for_a_solver(policy: str) -> None:
     """A hanging solver is never asked as long as a heuristic finds its own plan."""
     with in_time(1.0):

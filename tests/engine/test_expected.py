@@ -14,12 +14,8 @@ from worlds import workload
 from allocator.domain.problem import Problem
 from allocator.engine import expected, expected_ranges
 from allocator.engine.decision import decide, decide_round
-from allocator.engine.expected import Forecast, PlannedRound, forecast
-from allocator.engine.expected_words import (
-    describe_expected,
-    describe_next,
-    describe_next_of_jobs,
-)
+from allocator.engine.expected import Forecast, forecast
+from allocator.engine.expected_words import describe_expected
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.run import SimulationState
 from formulations.lookahead.list_schedule import Uses, list_schedule
@@ -29,9 +25,7 @@ ONE: dict[str, Any] = {"min_gpus": 1, "max_gpus": 1}
 
 def told(of: Problem) -> Forecast:
     """The forecast of the default decision."""
-    d = decide_round(of)
-    choice, prices = d.proposal.choice, d.task.dual.prices
-    return forecast(PlannedRound(d.round, prices, choice, d.allocation, d.witness))
+    return forecast(decide_round(of))
 
 
 def test_one_gpu_and_three_jobs() -> None:
@@ -110,8 +104,8 @@ def test_a_prediction_that_may_be_wrong_widens_the_range() -> None:
     for config in ({}, {"sizes": "predicted", "size_error": 0.5}):
         found = told(problem(jobs, config=config)).done
         ranges.append(float(found.high[0] / found.low[0]))
-    knots = expected_ranges.FACTORS["done", "known"]
-    assert min(h / w for w, _, h in knots) <= ranges[0] and ranges[1] > 4 * ranges[0]
+    knots = expected_ranges.read_factors()["done", "known"]
+    assert min(h / w for _, w, _, h in knots) <= ranges[0] and ranges[1] > 4 * ranges[0]
 
 
 def slow_schedule(free: Any, running: Any, jobs: Any, interval_s: int) -> list[float]:
@@ -179,8 +173,7 @@ def test_the_simulator_does_what_was_expected_where_nothing_changes() -> None:
     def watch(_state: SimulationState, turn: Any) -> None:
         d = turn.decision
         if not first:
-            choice, prices = d.proposal.choice, d.task.dual.prices
-            first.append(forecast(PlannedRound(d.round, prices, choice, d.allocation, d.witness)))
+            first.append(forecast(d))
 
     trace = workload(jobs, 4)
     options = SimulationOptions(objective="progress")
@@ -188,17 +181,3 @@ def test_the_simulator_does_what_was_expected_where_nothing_changes() -> None:
     start = np.nan_to_num(first[0].start_s)
     assert ran.jobs.started_s.tolist() == start.tolist() and (start > 0).sum() == 11
     assert ran.jobs.finished_s.tolist() == (start + first[0].run_s).tolist()
-
-
-AT_A_BORDER = [0.0, 29.9, 89.0, 90.0, 5399.9, 5400.0, 9000.0, 172_799.9, 172_800.0, 237_600.0, 1e7]
-EXPECTED_ENDS = [f"{n}{end}_s" for n in ("start", "done") for end in ("", "_low", "_high")]
-A_TIME = st.none() | st.sampled_from(AT_A_BORDER) | st.floats(0, 1e6).map(lambda s: round(s, 1))
-
-
-@given(st.lists(st.tuples(st.none() | st.integers(1, 9), *[A_TIME] * 6), max_size=30))
-def test_words_of_many_jobs(rows: list[tuple[float | None, ...]]) -> None:
-    """The sentences that are written for all jobs together are those of each job alone."""
-    names = ["position", *(f"expected_{name}" for name in EXPECTED_ENDS)]
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    alone = [describe_next(dict(zip(names, row, strict=True)), 60.0) for row in rows]
-    assert describe_next_of_jobs(columns, 60.0) == alone

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import series
 from places import ROOT
 from waiting import PATIENCE_S
 
@@ -185,7 +186,7 @@ def run_child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("dies_at", [1, 3, 4])
+@pytest.mark.parametrize("dies_at", series([3, 1, 4], 1))
 def test_killed_between_two_writes(tmp_path: Path, dies_at: int) -> None:
     """Killed before the n-th of fsync, fsync, replace, replace: each file is the old one or the
     new one, and whole.

@@ -15,8 +15,8 @@ from places import ROOT
 
 import allocator
 from allocator.domain.plan import Plan
+from allocator.engine.advice.submission import submit, with_job
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.submission import submit, with_job
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
 GOT = ("job_id", "action", "pool", "gpus", "reason")

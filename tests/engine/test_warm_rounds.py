@@ -119,10 +119,17 @@ def check_kept_options(problems: list[Problem]) -> None:
             np.testing.assert_array_equal(getattr(kept, name), column, err_msg=name)
 
 
+def marks_of(number: int, is_first: bool) -> list[pytest.MarkDecorator]:
+    """Every third feature by default in one objective, nightly every feature, in the soak all."""
+    if not is_first:
+        return [pytest.mark.soak]
+    return [pytest.mark.nightly] if number % 3 else []
+
+
 every_feature = pytest.mark.parametrize(
     ("name", "objective"),
     [
-        pytest.param(name, objective, marks=[] if n % len(CROSSED) == k else pytest.mark.soak)
+        pytest.param(name, objective, marks=marks_of(n, n % len(CROSSED) == k))
         for n, name in enumerate(FEATURES)
         for k, objective in enumerate(CROSSED)
     ],

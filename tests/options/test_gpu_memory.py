@@ -62,8 +62,9 @@ def test_the_audit_knows() -> None:
     p = problem([{}], [SMALL], TWO_BATCHES)
     round_ = compile_round(p)
     right = round_.allocation(np.array([0]))
-    assert audit(p, right, round_.repairs).faults == ()
-    wrong = audit(p, replace(right, row=np.array([1])), round_.repairs).faults
+    assert audit(p, right, round_.repairs, round_.offer).faults == ()
+    row = np.array([1])
+    wrong = audit(p, replace(right, row=row), round_.repairs, round_.offer).faults
     assert any("needs 30 GB of each GPU; it has 16" in fault for fault in wrong)
 
 

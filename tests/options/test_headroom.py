@@ -23,7 +23,6 @@ from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.instance_building import compile_round
 from allocator.options.kept.headroom import wanted_headroom
-from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
@@ -176,9 +175,9 @@ def test_the_audit_says_what_is_wrong() -> None:
     job = {**LONG, "min_gpus": 6, "sizes": [6], "shrinkable": True}
     p = problem([job], rates={1: 1.0, 8: 8.0}, interactive=kept(4, 0.25))
     plan = Allocation(*(np.array([n]) for n in (0, 6, -1, -1)))
-    repairs = compile_round(p).repairs
+    round_ = compile_round(p)
     where = 'pool "p0" with 8 GPUs: other jobs get 6'
-    assert list(audited(AuditContext(p, plan, repairs, RateTable.of(p)))) == [
+    assert list(audited(AuditContext(p, plan, round_.repairs, round_.offer))) == [
         f"{where}, 3 are kept idle for interactive ones",
         f"{where} that they cannot give back, 4 are kept for interactive ones",
     ]

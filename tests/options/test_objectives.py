@@ -148,7 +148,7 @@ def test_fairness_by_hand() -> None:
     assert values(late)[4] == pytest.approx((2.5**2 - 1.5**2) / 2)
 
 
-@pytest.mark.parametrize("seed", seeds(5, 20))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 def test_the_worst_ratio_under_maxmin_is_near_the_least_possible(seed: int) -> None:
     """Every plan of 4 jobs on 3 GPUs is tried: the largest ratio is at most 1.25 times the least
     that any has.

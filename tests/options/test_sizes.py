@@ -171,7 +171,7 @@ def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
     expected_value = 300 / left
     assert decide(p).objective_value == pytest.approx(expected_value)
     assert compile_round(p).model.value.tolist() == pytest.approx([expected_value])
-    curve = round_frontier(p, Effort(SolveLimits(), None, 2))
+    curve = round_frontier(p, Effort(SolveLimits(), None, 2)).found
     assert curve.value[-1] == pytest.approx(expected_value) and curve.bound[-1] == pytest.approx(
         expected_value
     )

@@ -228,7 +228,7 @@ def test_audit_knows_the_rule_by_itself() -> None:
     for gpus, fine in ((3, True), (4, False)):
         plan = Allocation(np.array([0]), np.array([gpus]), np.array([-1]), np.array([-1]))
         repairs = Repairs(np.zeros(1, bool), -1, np.zeros(len(p.tenants), np.int64))
-        faults = audit(wide, plan, repairs).faults
+        faults = audit(wide, plan, repairs, compile_round(wide).offer).faults
         assert (faults == ()) is fine and all("at an assumed speed" in f for f in faults)
     assert compile_round(wide).option_table.gpus.tolist() == [3, 3]
 

@@ -238,9 +238,9 @@ def test_the_audit_names_a_wrong_number_of_nodes() -> None:
     row = np.array([spread])
 
     def faults(**changed: Any) -> str:
-        return " ".join(
-            audit(problem_, dataclasses.replace(plan, **changed), decision.round.repairs).faults
-        )
+        round_ = decision.round
+        altered = dataclasses.replace(plan, **changed)
+        return " ".join(audit(problem_, altered, round_.repairs, round_.offer).faults)
 
     assert faults() == faults(places=apart, row=row) == ""
     assert "which does not give its rate" in faults(places=apart)

@@ -145,7 +145,8 @@ def test_the_audit_says_what_is_wrong() -> None:
     p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
     plan = decide_round(dataclasses.replace(p, reserve_after_s=NEVER), limits=EXACT).allocation
     kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, 900.0),))
-    assert audit(kept, plan, compile_round(kept).repairs).faults == (
+    round_ = compile_round(kept)
+    assert audit(kept, plan, round_.repairs, round_.offer).faults == (
         'pool "p0" with 4 GPUs: jobs that may not be stopped still hold 1 after 900 s, 4 are kept'
         ' for job "j0"',
     )

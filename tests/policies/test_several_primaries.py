@@ -21,7 +21,6 @@ from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.instance_building import compile_round
-from allocator.performance.table import RateTable
 from allocator.policies.pairs import _PairPrices
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
@@ -41,18 +40,19 @@ def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
     its GPUs as the oracle has them, the values as a second reading of the objectives has them
     (second_values.py), and a fault in what the oracle does not let pass.
     """
-    table, mended, best = RateTable.of(p), compile_round(p, prunes=False).repairs, -np.inf
+    compiled, best = compile_round(p, prunes=False), -np.inf
+    mended, every = compiled.repairs, compiled.offer
     for plan, sets in round_.drafts():
         given = round_.given(plan, sets)
         if given is None:
             drawn = round_.forbidden(plan, sets) if rng.random() < 0.05 else None
-            assert drawn is None or audit(p, drawn, mended, table).faults, (plan, sets)
+            assert drawn is None or audit(p, drawn, mended, every).faults, (plan, sets)
             continue
         allocation = round_.allocation(plan, sets, given.ways)
-        told = audit(p, allocation, mended, table)
+        told = audit(p, allocation, mended, every)
         assert not told.faults, (plan, sets, told.faults)
         assert told.rate == pytest.approx(given.speed) and told.cost == pytest.approx(given.cost)
-        assert AuditContext(p, allocation, mended, table).is_kept.tolist() == given.stays
+        assert AuditContext(p, allocation, mended, every).is_kept.tolist() == given.stays
         values = pytest.approx(round_.values(given), rel=1e-9, abs=1e-9)
         assert told.value.tolist() == values, (plan, sets)
         best = max(best, told.objective_value)

@@ -22,7 +22,8 @@ from test_report import Page, check_alone
 from allocator.cli.main import run
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import InvalidInput, NoPlanInTime, UsageError
 from allocator.queue import cluster_tables, round_journal
 from allocator.queue.jobs.states import Retries

@@ -39,7 +39,7 @@ def test_a_guaranteed_job_is_never_the_second_one() -> None:
     found, both = decide_round(two(True)), two(False)
     assert found.allocation.primary.tolist() == [-1, 0]
     assert decide(both).jobs["shared_with"] == [None, None]
-    told = audit(both, found.allocation, found.round.repairs).faults
+    told = audit(both, found.allocation, found.round.repairs, found.round.offer).faults
     assert any('where sharing is "best_effort"' in text for text in told)
 
 

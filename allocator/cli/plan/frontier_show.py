@@ -60,8 +60,8 @@ def round_(found: RoundFrontier) -> None:
     head = [
         (
             f"snapshot {text(found.problem.name)}: {found.problem.objective} against dollars per"
-            f" hour, {len(found.found.answers)} solves, {len(found.best)} plans that nothing found"
-            " beats"
+            f" hour, {len(found.found.answers)} solves, {len(found.found.best)} plans that nothing"
+            " found beats"
         ),
         MEANT[found.dollars],
         (
@@ -82,33 +82,17 @@ def round_(found: RoundFrontier) -> None:
     )
     rows = [
         [
-            text(b),
-            text(s),
-            text(a),
-            text(v, 6),
-            text(u, 6),
-            percent(g),
-            text(p),
-            str(j),
-            *map(str, k),
+            text(row["budget_per_hour"]),
+            text(row["spent_per_hour"]),
+            text(row["added_per_hour"]),
+            text(row["value"], 6),
+            text(row["bound"], 6),
+            percent(row["gap"]),
+            text(row["dollar_value"]),
+            str(row["jobs_running"]),
+            *(str(row[f"gpus:{name}"]) for name in pools),
         ]
-        for b, s, a, v, u, g, p, j, k in zip(
-            *(
-                x.tolist()
-                for x in (
-                    found.budget,
-                    found.spent,
-                    found.added,
-                    found.value,
-                    found.bound,
-                    found.gap,
-                    found.price,
-                    found.jobs,
-                    found.gpus,
-                )
-            ),
-            strict=True,
-        )
+        for row in found.rows()
     ]
     show(
         [

@@ -18,8 +18,8 @@ def call_submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveComm
     from allocator.cli import tables
     from allocator.cli.plan.differences import differences
     from allocator.clusters.submission.read import read_new_job
+    from allocator.engine.advice.submission import submit, with_job
     from allocator.engine.decision import explain_decision
-    from allocator.engine.submission import submit, with_job
     from allocator.errors import InvalidInput
     from allocator.io.snapshots import write_snapshot
 

@@ -21,7 +21,7 @@ from allocator.domain.size_rule import sizes_by_rule
 from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch, Values
 from allocator.engine.advice.trials import SolveCommand
-from allocator.options.instance_building import CompiledRound
+from allocator.engine.decided import Decision
 from allocator.options.kept.headroom import wanted_headroom
 from allocator.options.option_table import (
     OptionTable,
@@ -29,7 +29,7 @@ from allocator.options.option_table import (
     find_locked_jobs,
     option_table,
 )
-from allocator.options.quotas import QuotaTable
+from allocator.options.quotas import QuotaTable, quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.model.linear import Floats, Ints
@@ -70,50 +70,48 @@ LATEST_S = 30 * 86_400
 
 @dataclass(frozen=True)
 class JobContext:
-    """A job in a decided round, with what the round says about its options.
+    """A job in a decided round.
 
     Attributes
     ----------
-    usage_cost : (n,)
+    price : (n,)
         Price of all that each option of the option table uses.
-    gpus, pool : int
-        What the job got, pool -1 = nothing.
-    free : (P,)
-        GPUs that are left over.
-    spent : float
-        US dollars per hour of the plan.
-    quotas : QuotaTable
-        The quotas of the problem.
-    quota_gpus, quota_spent : (K,)
-        GPUs and US dollars per hour that the plan uses of each quota.
     factor : float
         Multiple of its weight with which it would be served by the best plan that serves it; 0 =
         there is no such plan, inf = not known.
     """
 
-    round: CompiledRound
+    decision: Decision
     j: int
     reason: str | None
-    usage_cost: Floats
-    gpus: int
-    pool: int
-    cost: float
-    free: Ints
-    spent: float
-    quotas: QuotaTable
-    quota_gpus: Floats
-    quota_spent: Floats
+    price: Floats
     factor: float
 
     @property
     def problem(self) -> Problem:
         """The round's problem."""
-        return self.round.problem
+        return self.decision.round.problem
 
     @property
     def option_table(self) -> OptionTable:
         """All options of the round."""
-        return self.round.option_table
+        return self.decision.round.option_table
+
+    @property
+    def quotas(self) -> QuotaTable:
+        """The quotas of the problem."""
+        return quota_table(self.problem)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that the job got."""
+        return int(self.decision.allocation.held[self.j])
+
+    def usage(self, amount: Ints | Floats) -> Floats:
+        """Return what the plan uses of each quota, (K,), from what each job uses, (J,)."""
+        tenant, pool = self.problem.jobs.tenant, self.decision.allocation.pool
+        on = pool >= 0
+        return self.quotas.usage(tenant[on], pool[on], amount[on])
 
     @property
     def options(self) -> slice:
@@ -193,8 +191,10 @@ def _would_pay(s: JobContext, factor: float) -> bool:
     own = np.flatnonzero(s.option_table.primary < 0)  # secondary jobs have no values here
     own = own[s.option_table.job[own] == s.j]
     first = np.searchsorted(s.option_table.job[s.option_table.primary < 0], s.j)
-    surplus = value[first : first + len(own)] - s.usage_cost[own]
-    has = (s.option_table.pool[own] == s.pool) & (s.option_table.gpus[own] == s.gpus)
+    surplus = value[first : first + len(own)] - s.price[own]
+    has = (s.option_table.pool[own] == s.decision.allocation.pool[s.j]) & (
+        s.option_table.gpus[own] == s.gpus
+    )
     return bool((surplus > (float(surplus[has][0]) if has.any() else 0.0) + 1e-12).any())
 
 
@@ -299,7 +299,7 @@ def _search_dollars(
     if limit < whole:
         cents = math.ceil((whole - limit) * 100) + 1
         begin = _decimal_limit(limit)
-        extra = s.option_table.cost[s.options] - s.cost
+        extra = s.option_table.cost[s.options] - s.decision.witness.cost[s.j]
         least = float(extra[extra > 0].min(initial=math.inf)) + spent - limit
         yield ChangeScale(
             kind,
@@ -311,7 +311,8 @@ def _search_dollars(
 
 def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
     place = "budget_per_hour" if command.budget is None else BUDGET_OPTION
-    yield from _search_dollars("budget", place, s.problem.budget_per_hour, s.spent, s)
+    spent = float(s.decision.witness.cost.sum())
+    yield from _search_dollars("budget", place, s.problem.budget_per_hour, spent, s)
 
 
 def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
@@ -321,19 +322,18 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
     total = int(s.problem.pools.gpus.sum())
     extra = s.option_table.gpus[s.options] - s.gpus
     least = int(extra[extra > 0].min(initial=total))
-    for k in s.round.instance.quotas_of(q).tolist():
+    used, spent = s.usage(s.decision.allocation.held), s.usage(s.decision.witness.cost)
+    for k in s.decision.round.instance.quotas_of(q).tolist():
         if s.quotas.is_common[k]:
             yield from _search_lending(s, k)
             continue
         place = s.quotas.place[k]
         most = float(s.quotas.max_gpus[k])
         yield from _search_gpu_limit(
-            "quota", f"{place}.max_gpus", most, total, s.quota_gpus[k] + least - most
+            "quota", f"{place}.max_gpus", most, total, used[k] + least - most
         )
         budget = float(s.quotas.budget_per_hour[k])
-        yield from _search_dollars(
-            "quota", f"{place}.budget_per_hour", budget, float(s.quota_spent[k]), s
-        )
+        yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, float(spent[k]), s)
     yield from _search_gpu_limit(
         "quota",
         f"tenants.{tenants.tenant[q]}.max_spot_gpus",
@@ -356,8 +356,7 @@ def _search_lending(s: JobContext, common: int) -> Iterator[ChangeSearch]:
     quotas = s.problem.quotas
     q = int(s.problem.jobs.tenant[s.j])
     first = len(s.problem.tenants)
-    kept = np.flatnonzero((s.quotas.kind == s.quotas.kind[common]) & (s.quotas.reserve > 0))
-    for k in [k for k in kept.tolist() if not own(k)[q]][:NAMES]:
+    for k in [k for k in s.quotas.named_by(common).tolist() if not own(k)[q]][:NAMES]:
         yield from _search_gpu_limit(
             "quota",
             f"{s.quotas.place[k]}.lend_gpus",
@@ -383,9 +382,12 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
     j = s.j
     known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & allowed_types(p)[j][p.pools.gpu_type]
     listed = set(p.nodes.pool.tolist())
+    plan = s.decision.allocation
+    on = plan.pool >= 0
+    free = p.pools.gpus - np.bincount(plan.pool[on], plan.held[on], len(p.pools)).astype(np.int64)
     surplus = np.full(len(p.pools), -math.inf)
     np.maximum.at(
-        surplus, s.option_table.pool[s.options], (s.option_table.value - s.usage_cost)[s.options]
+        surplus, s.option_table.pool[s.options], (s.option_table.value - s.price)[s.options]
     )
     for pool in np.argsort(-surplus, kind="stable").tolist():
         if not known[pool] or pool in listed:
@@ -396,14 +398,14 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
         least = (
             int(sizes.min())
             if len(sizes)
-            else max(int(p.jobs.min_gpus[j]) - held, 0) + int(s.free[pool])
+            else max(int(p.jobs.min_gpus[j]) - held, 0) + int(free[pool])
         )
         yield from _search_gpu_limit(
             "capacity",
             f"pools.{p.pools.pool[pool]}.gpus",
             held,
             held + 8 * int(p.jobs.max_gpus[j]) + int(p.jobs.min_gpus[j]),
-            least - int(s.free[pool]),
+            least - int(free[pool]),
         )
 
 

@@ -36,7 +36,7 @@ from allocator.policies.memory import Memory
 from allocator.policies.mip import mip
 from allocator.solvers import registry
 from allocator.solvers.base import Termination
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Bools, Ints
 from formulations.rental.time_cost import Together, together
 
 
@@ -64,7 +64,7 @@ class JobsCase:
         proposal = mip(task)
         value = task.choices.value_of(proposal.choice)
         return build_answer(
-            proposal.choice[self.ways.number],
+            round_.option[proposal.choice[self.ways.number]],
             task,
             proposal,
             value,
@@ -109,7 +109,7 @@ class JobsCase:
 class JobsFrontier:
     """The ways of the jobs and, for more than one job, the plans for all of them together.
 
-    There are J jobs, m plans within the limits, and c corners without the limits.
+    There are J jobs, and c corners without the limits.
 
     Attributes
     ----------
@@ -120,16 +120,8 @@ class JobsFrontier:
     fits : (c,)
         Whether each corner keeps the limits.
     found : Frontier or None
-        Answers within the limits, None for one job.
-    way : (m, J)
-        Way of each job in each plan.
-    budget, spent : (m,)
-        Largest solved budget for which the plan is still best, and what it spends, US dollars.
-    hours, bound : (m,)
-        Sum of weighted hours of the plan, and a lower bound on that sum for every plan of the
-        budget.
-    price : (m,)
-        Weighted hours that one more dollar saves.
+        Answers within the limits, None for one job; a plan has the way of each job, (J,). Values
+        are weighted hours, negative.
     """
 
     problem: Problem
@@ -138,12 +130,6 @@ class JobsFrontier:
     free: Together
     fits: Bools
     found: Frontier[Ints] | None
-    way: Ints
-    budget: Floats
-    spent: Floats
-    hours: Floats
-    bound: Floats
-    price: Floats
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per way, by job and dollars."""
@@ -169,26 +155,23 @@ class JobsFrontier:
 
         `without_limits` has the hours at the same dollars on the lines between the corners.
         """
+        f = self.found
+        if f is None:
+            return []
+        columns = (f.budget, f.spent, -f.value, -f.bound, f.price, self.free.mixed(f.spent))
         return [
             {
-                "budget": float(b),
-                "spent": float(s),
-                "weighted_hours": float(h),
-                "bound": float(u),
-                "gap": float((h - u) / max(abs(h), 1e-9)),
-                "hours_per_dollar": float(p),
-                "without_limits": float(f),
+                "budget": b,
+                "spent": s,
+                "weighted_hours": h,
+                "bound": u,
+                "gap": (h - u) / max(abs(h), 1e-9),
+                "hours_per_dollar": p,
+                "without_limits": mixed,
                 "jobs": self._describe_way(way),
             }
-            for b, s, h, u, p, f, way in zip(
-                self.budget,
-                self.spent,
-                self.hours,
-                self.bound,
-                self.price,
-                self.free.mixed(self.spent),
-                self.way,
-                strict=True,
+            for (b, s, h, u, p, mixed), way in zip(
+                zip(*(column.tolist() for column in columns), strict=True), f.plans, strict=True
             )
         ]
 
@@ -260,46 +243,17 @@ def jobs_frontier(
         No plan was found within the limits of time, and none was proven to be impossible.
     """
     free = together(ways.job, ways.dollars, ways.weight[ways.job] * ways.hours)
-    none = np.zeros(0)
     if len(ways.name) == 1:
-        return JobsFrontier(
-            problem,
-            dollars,
-            ways,
-            free,
-            np.ones(len(free.mu), dtype=bool),
-            None,
-            np.zeros((0, 1), dtype=np.int64),
-            none,
-            none,
-            none,
-            none,
-            none,
-        )
+        fits = np.ones(len(free.mu), dtype=bool)
+        return JobsFrontier(problem, dollars, ways, free, fits, None)
     case = JobsCase(compile_round(problem, False, PairOffer.RUNNING), ways, effort)
     try:
         found = BudgetSweep(case, effort, math.inf, tell).refine()
     except (Infeasible, NoPlanInTime) as error:
         raise _explain_failure(case, error) from None
-    solves = found.solves
-    order = case.compile(math.inf, True).option
-    best, budget, price = solves.reach
     model = case.compile(math.inf, False)
-    fits = [_keeps_limits(model, order, way) for way in free.way]
-    return JobsFrontier(
-        problem,
-        dollars,
-        ways,
-        free,
-        np.array(fits),
-        found,
-        order[np.array([found.answers[k].plan for k in best.tolist()])],
-        budget,
-        solves.spent[best],
-        -solves.value[best],
-        -solves.upper(budget),
-        price,
-    )
+    fits = np.array([_keeps_limits(model, way) for way in free.way])
+    return JobsFrontier(problem, dollars, ways, free, fits, found)
 
 
 def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:
@@ -326,8 +280,8 @@ def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeas
     )
 
 
-def _keeps_limits(round_: CompiledRound, order: Ints, way: Ints) -> bool:
+def _keeps_limits(round_: CompiledRound, way: Ints) -> bool:
     """Return whether the ways (J,) keep the limits of pools and tenants."""
     x = np.zeros(round_.model.n)
-    x[np.argsort(order)[way]] = 1.0
+    x[np.argsort(round_.option)[way]] = 1.0
     return round_.model.feasible(x)

@@ -14,7 +14,8 @@ from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Market, Problem
-from allocator.engine.decision import Decision, check_bound, decide_round, override_settings
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.frontier.sweep import (
     BudgetAnswer,
     BudgetSweep,
@@ -29,7 +30,6 @@ from allocator.options.colocation.several_primaries import groups_of_plan
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
-from allocator.policies.pairs import bound_over_all_pairs
 from allocator.valuation.prices import added_prices, gpu_prices
 from formulations.model.linear import Floats, Ints
 
@@ -65,19 +65,13 @@ class RoundCase:
 class RoundFrontier:
     """The curve of a problem.
 
-    `dollars` is "listed" or "added", the dollars that the budget counts. `best` are the answers on
-    the frontier, by spending.
+    `dollars` is "listed" or "added", the dollars that the budget counts. `found` has budgets, US
+    dollars per hour, and plans.
 
     Attributes
     ----------
-    budget : (m,)
-        Largest solved budget that buys nothing better, US dollars per hour.
-    spent, added : (m,)
-        US dollars per hour, with and without reserved pools.
-    value, bound : (m,)
-        Value of the plan and bound on all plans of the budget.
-    price : (m,)
-        Price of a dollar at the budget.
+    added : (m,)
+        US dollars per hour of the plans, without reserved pools.
     jobs : (m,)
         Number of jobs that run.
     gpus : (m, P)
@@ -87,53 +81,26 @@ class RoundFrontier:
     problem: Problem
     dollars: str
     found: Frontier[Decision]
-    best: Ints
-    budget: Floats
-    spent: Floats
     added: Floats
-    value: Floats
-    bound: Floats
-    price: Floats
     jobs: Ints
     gpus: Ints
 
-    @property
-    def gap(self) -> Floats:
-        """Relative gap of every plan, (m,)."""
-        return np.array([relative_gap(b, v) for b, v in zip(self.bound, self.value, strict=True)])
-
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per plan, with the columns of docs/tenants.md."""
-        return [
-            {
-                "budget_per_hour": None if math.isinf(b) else b,
-                "spent_per_hour": s,
-                "added_per_hour": a,
-                "value": v,
-                "bound": u,
-                "gap": g,
-                "dollar_value": p,
-                "jobs_running": j,
-            }
-            | {f"gpus:{name}": k for name, k in zip(self.problem.pools.pool, gpus, strict=True)}
-            for b, s, a, v, u, g, p, j, gpus in zip(
-                *(
-                    x.tolist()
-                    for x in (
-                        self.budget,
-                        self.spent,
-                        self.added,
-                        self.value,
-                        self.bound,
-                        self.gap,
-                        self.price,
-                        self.jobs,
-                        self.gpus,
-                    )
-                ),
-                strict=True,
-            )
-        ]
+        f = self.found
+        columns = {
+            "budget_per_hour": [None if math.isinf(b) else b for b in f.budget.tolist()],
+            "spent_per_hour": f.spent.tolist(),
+            "added_per_hour": self.added.tolist(),
+            "value": f.value.tolist(),
+            "bound": f.bound.tolist(),
+            "gap": [relative_gap(b, v) for b, v in zip(f.bound, f.value, strict=True)],
+            "dollar_value": f.price.tolist(),
+            "jobs_running": self.jobs.tolist(),
+        }
+        for name, gpus in zip(self.problem.pools.pool, self.gpus.T.tolist(), strict=True):
+            columns[f"gpus:{name}"] = gpus
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole curve; `bounds` has the corners of U, dollars per hour and value."""
@@ -153,13 +120,12 @@ class RoundFrontier:
 
     def curve(self, points: int = 200) -> tuple[Floats, Floats]:
         """Return (dollars per hour, U) over the range of the plans, solved budgets included."""
-        solves = self.found.solves
-        low = float(self.spent[0])
-        high = float(self.spent[-1])
+        solves, spent = self.found.solves, self.found.spent
+        low, high = float(spent[0]), float(spent[-1])
         near = solves.budget[(solves.budget >= low) & (solves.budget <= high)]
         x = np.unique(
             np.concatenate(
-                [np.linspace(low, high, points), near, near + 1e-9 * max(1.0, high), self.spent]
+                [np.linspace(low, high, points), near, near + 1e-9 * max(1.0, high), spent]
             )
         )
         return x, solves.upper(x)
@@ -182,27 +148,17 @@ def round_frontier(
     found = BudgetSweep(case, effort, max_budget, tell).refine(
         (problem.budget_per_hour,) if dollars == "listed" else ()
     )
-    solves = found.solves
-    pools = problem.pools
-    best, budget, price = solves.reach
-    plans = [found.answers[k].plan.allocation for k in best.tolist()]
-    gpus = np.array(
-        [np.bincount(a.pool[a.pool >= 0], a.gpus[a.pool >= 0], len(pools)) for a in plans],
-        dtype=np.int64,
-    )
+    plans = [decision.allocation for decision in found.plans]
+    gpus = [
+        np.bincount(a.pool[a.pool >= 0], a.gpus[a.pool >= 0], len(problem.pools)) for a in plans
+    ]
     return RoundFrontier(
         case.problem,
         dollars,
         found,
-        best,
-        budget,
-        solves.spent[best],
         np.array([_dollars_per_hour(case.problem, a, added_prices) for a in plans]),
-        solves.value[best],
-        solves.upper(budget),
-        price,
         np.array([int((a.pool >= 0).sum()) for a in plans]),
-        gpus,
+        np.array(gpus, dtype=np.int64),
     )
 
 
@@ -296,15 +252,7 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     }
     if case.problem.pools is problem.pools:
         return build_result(
-            d.round,
-            d.task.dual,
-            d.proposal,
-            d.witness,
-            d.allocation,
-            d.proof,
-            policy="mip",
-            seed=case.effort.limits.seed,
-            seconds=seconds,
+            d.round.problem, d, policy="mip", seed=case.effort.limits.seed, seconds=seconds
         )
     # the result is a plan of the round whose budget is the plan's listed spending, with the bound
     # of that round
@@ -336,23 +284,15 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
         )
     )
     choice[option_table.job[mine]] = mine
-    witness = audit(whole.problem, a, whole.repairs)
+    witness = audit(whole.problem, a, whole.repairs, whole.offer)
     if witness.faults:
         raise AuditFailure(witness.faults)
     task = Task(whole, case.effort.limits, None, math.inf)
-    value = witness.objective_value
-    bound = check_bound(bound_over_all_pairs(task), "lagrangian", witness, option_table.value)
-    dual = task.dual
+    # the bound of the search is one for added dollars
+    proposal = dataclasses.replace(d.proposal, choice=choice, bound=math.inf)
+    own_decision = dataclasses.replace(d, task=task, proposal=proposal, witness=witness)
     return build_result(
-        whole,
-        dual,
-        dataclasses.replace(d.proposal, choice=choice),
-        witness,
-        a,
-        (bound, "lagrangian", relative_gap(bound, value)),
-        policy="mip",
-        seed=case.effort.limits.seed,
-        seconds=seconds,
+        own, own_decision, policy="mip", seed=case.effort.limits.seed, seconds=seconds
     )
 
 

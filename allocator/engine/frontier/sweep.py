@@ -78,11 +78,42 @@ class BudgetCase(Protocol[P]):
 
 @dataclass(frozen=True)
 class Frontier(Generic[P]):
-    """All answers in the order of solving, the same as arrays, and the least spending."""
+    """All answers in the order of solving, the same as arrays, and the least spending.
+
+    Attributes
+    ----------
+    best : (m,)
+        Answers on the frontier, by spending.
+    budget, price : (m,)
+        Largest solved budget that buys nothing better, and the price of a dollar there.
+    """
 
     answers: tuple[BudgetAnswer[P], ...]
     solves: SolvedBudgets
     least: float
+    best: Ints
+    budget: Floats
+    price: Floats
+
+    @property
+    def plans(self) -> list[P]:
+        """The plans on the frontier."""
+        return [self.answers[k].plan for k in self.best.tolist()]
+
+    @property
+    def spent(self) -> Floats:
+        """What they spend, (m,)."""
+        return self.solves.spent[self.best]
+
+    @property
+    def value(self) -> Floats:
+        """Their values, (m,)."""
+        return self.solves.value[self.best]
+
+    @property
+    def bound(self) -> Floats:
+        """No plan of the budget has a larger value, (m,)."""
+        return self.solves.upper(self.budget)
 
     @property
     def open_share(self) -> float:
@@ -169,11 +200,7 @@ class BudgetSweep(Generic[P]):
             ):
                 break
             self.solve_at(max(left, key=lambda piece: piece.area).next)
-        return self.found()
-
-    def found(self) -> Frontier[P]:
-        """Return what is known so far."""
-        return Frontier(self.answers, self.solves, self.least)
+        return Frontier(self.answers, self.solves, self.least, *self.solves.reach)
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
         """Find the cheapest plan of value `target`, and the dollars below which there is none.

@@ -6,6 +6,7 @@ requires the primary job's option, and its value covers both jobs:
     value =   value of the secondary job at its speed next to the primary job
             - (value of the primary job alone - value of the primary job at its speed next to it)
 
+With several primary jobs (several_primaries.py) it covers all of them, and a pair is a set of one.
 So the values of a plan's options add up to the values of its jobs, and every rule stays a row
 (`formulations.model.rows.colocation`).
 
@@ -25,11 +26,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options.colocation.pairs import is_primary_interchangeable
-from allocator.options.colocation.several_primaries import (
-    Groups,
-    running_groups,
-    speeds_of_groups,
-)
+from allocator.options.colocation.several_primaries import Groups, running_groups
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import (
     OptionTable,
@@ -37,7 +34,7 @@ from allocator.options.option_table import (
     is_allowed_option,
     no_primaries,
 )
-from allocator.performance.colocated_speed import colocated_speeds
+from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
@@ -80,104 +77,39 @@ def add_colocated_options(
     groups : Groups, optional
         The same for secondary jobs with several primary jobs (several_primaries.py).
     """
-    grouped = _options_with_several(problem, exclusive, table, offered, groups)
-    now = _running_pairs(problem)
-    new = ~_already_colocated(problem, *pairs)
-    primary, secondary, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
-    # a secondary job that may not share any more may move to as many other GPUs of its pool
-    if not len(primary) and not len(grouped) and not (problem.jobs.primary >= 0).any():
-        return exclusive
-    whole = build_context(problem, table, exclusive.offer)
-    at = option_at(exclusive, primary, pool, gpus)
-    found = colocated_speeds(problem, primary, secondary, pool, gpus)
-    fine = np.flatnonzero(
-        (at >= 0)
-        & found.possible
-        & (
-            _already_colocated(problem, primary, secondary, pool, gpus)
-            | is_allowed_option(problem, secondary, pool, gpus)
-        )
-    )
-    primary = primary[fine]
-    secondary = secondary[fine]
-    pool = pool[fine]
-    gpus = gpus[fine]
-    at = at[fine]
-    found = found.take(fine)
-    keep = _already_colocated(problem, primary, secondary, pool, gpus)
-    running = problem.jobs.state[secondary] == State.RUNNING
-    pause = interval.pause_s(
-        keep, running, restart_s(problem, secondary, pool, gpus), problem.pools.startup_s[pool]
-    )
-
-    by_secondary = np.argsort(secondary, kind="stable")
-    by_primary = np.argsort(primary, kind="stable")
-    value = np.empty(len(primary))
-    as_secondary = _offer(
-        problem, secondary, pool, gpus, found.rate_secondary, pause, keep, by_secondary
-    )
-    lost = exclusive.pause_s[at]
-    same = exclusive.keep[at]
-    as_primary = _offer(problem, primary, pool, gpus, found.rate_primary, lost, same, by_primary)
-    value[by_secondary] = option_values(problem, whole.for_offer(as_secondary, pays_for_gpus=False))
-    value[by_primary] += option_values(problem, whole.for_offer(as_primary))
-    value -= exclusive.value[at]
-
-    stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
-    secondaries = OptionTable(
-        exclusive.start,
-        secondary,
-        pool,
-        gpus,
-        found.row_secondary,
-        found.rate_secondary,
-        pause,
-        value,
-        np.zeros(len(primary)),
-        keep,
-        np.zeros(len(primary), dtype=np.int64),
-        primary,
-        found.rate_primary,
-        found.row_primary,
-        no_primaries(problem, len(primary)),
-    )
-    separate = options_of_moves(problem, exclusive, table, problem.jobs.primary >= 0)
-    secondaries = OptionTable(start=exclusive.start, **secondaries.columns_of(stays))
-    return merge_options(problem, exclusive, separate, secondaries, grouped)
-
-
-def _options_with_several(
-    problem: Problem,
-    exclusive: OptionTable,
-    table: RateTable,
-    offered: PairOffer,
-    groups: Groups | None,
-) -> OptionTable:
-    """Build the options of secondary jobs with several primary jobs, or GPUs besides theirs."""
     jobs = problem.jobs
-    running = running_groups(problem)
-    keeps = set(running.rows())
-    other = [] if groups is None else [row for row in groups.rows() if row not in keeps]
-    found = Groups.of(problem, [*running.rows(), *other])
-    if not len(found):
-        nothing = np.zeros(0, dtype=np.int64)
-        return OptionTable(start=exclusive.start, **exclusive.columns_of(nothing))
-    keep = np.arange(len(found)) < len(running)
-    speeds = speeds_of_groups(problem, found)
-    at, member = np.nonzero(found.primary >= 0)
-    columns = np.full(found.primary.shape, -1)
-    columns[at, member] = option_at(
-        exclusive, found.primary[at, member], found.pool[at], found.primary_gpus[at, member]
+    sets, keep, is_several = _list_sets(problem, pairs, groups)
+    # a secondary job that may not share any more may move to as many other GPUs of its pool
+    if not len(sets) and not (jobs.primary >= 0).any():
+        return exclusive
+    at, member = np.nonzero(sets.primary >= 0)
+    primary, size = sets.primary[at, member], sets.primary_gpus[at, member]
+    speeds = speeds_with_several(
+        problem, at, primary, sets.secondary[at], sets.pool[at], size, sets.gpus[at]
     )
-    known = (columns >= 0) | (found.primary < 0)
-    fine = np.flatnonzero((speeds.rate > 0) & known.all(axis=1))
-    found, keep, columns = found.take(fine), keep[fine], columns[fine]
-    several = no_primaries(problem, len(fine))
-    if len(fine):
-        several["job"], several["gpus"] = found.primary, found.primary_gpus
-        several["row"], several["rate"] = speeds.primary_row[fine], speeds.primary_rate[fine]
-    g, pool, gpus = found.secondary, found.pool, found.gpus
-    own = held_gpus(found.primary[:, 0] if len(fine) else g, gpus, several)
+    column = option_at(exclusive, primary, sets.pool[at], size)
+    fine = (speeds.rate > 0) & (np.bincount(at, column < 0, len(sets)) == 0)
+    fine &= keep | is_allowed_option(problem, sets.secondary, sets.pool, sets.gpus)
+    which, entry = np.flatnonzero(fine), np.flatnonzero(fine[at])
+    at, member, column = np.searchsorted(which, at[entry]), member[entry], column[entry]
+    slowed = speeds.pairs.take(entry)
+    sets, keep, is_several = sets.take(which), keep[which], is_several[which]
+    several = no_primaries(problem, len(sets))
+    others = np.flatnonzero(is_several[at])
+    for name, of_entry in (
+        ("job", exclusive.job[column]),
+        ("gpus", exclusive.gpus[column]),
+        ("row", slowed.row_primary),
+        ("rate", slowed.rate_primary),
+    ):
+        several[name][at[others], member[others]] = of_entry[others]
+    primary_rate, primary_row = np.zeros(len(sets)), np.full(len(sets), -1)
+    single = ~is_several[at]
+    primary_rate[at[single]] = slowed.rate_primary[single]
+    primary_row[at[single]] = slowed.row_primary[single]
+
+    g, pool, gpus, rate = sets.secondary, sets.pool, sets.gpus, speeds.rate[which]
+    own = held_gpus(sets.primary[:, 0], gpus, several)
     pause = interval.pause_s(
         keep,
         jobs.state[g] == State.RUNNING,
@@ -185,45 +117,77 @@ def _options_with_several(
         problem.pools.startup_s[pool],
     )
     whole = build_context(problem, table, exclusive.offer)
-    order = np.argsort(g, kind="stable")
-    value = np.empty(len(fine))
-    offer = _offer(problem, g, pool, gpus, speeds.rate[fine], pause, keep, order)
-    value[order] = option_values(problem, whole.for_offer(offer, (own / gpus)[order]))
-    at, member = np.nonzero(columns >= 0)
-    column = columns[at, member]
+    value = np.empty(len(sets))
+    by_secondary = np.argsort(g, kind="stable")
+    second = _offer(problem, g, pool, gpus, rate, pause, keep, by_secondary)
+    value[by_secondary] = option_values(
+        problem, whole.for_offer(second, (own / gpus)[by_secondary])
+    )
     by_primary = np.argsort(exclusive.job[column], kind="stable")
-    slowed = _offer(
+    first = _offer(
         problem,
         exclusive.job[column],
         exclusive.pool[column],
         exclusive.gpus[column],
-        several["rate"][at, member],
+        slowed.rate_primary,
         exclusive.pause_s[column],
         exclusive.keep[column],
         by_primary,
     )
-    lost = exclusive.value[column]
-    lost[by_primary] -= option_values(problem, whole.for_offer(slowed))
-    np.subtract.at(value, at, lost)
-    stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
-    every = OptionTable(
+    np.add.at(value, at[by_primary], option_values(problem, whole.for_offer(first)))
+    np.subtract.at(value, at, exclusive.value[column])
+    secondaries = OptionTable(
         exclusive.start,
         g,
         pool,
         gpus,
-        speeds.row[fine],
-        speeds.rate[fine],
+        speeds.row[which],
+        rate,
         pause,
         value,
         own * gpu_prices(problem, g, pool, gpus),
         keep,
-        np.zeros(len(fine), dtype=np.int64),
-        several["job"].min(axis=1, initial=len(jobs), where=several["job"] >= 0),
-        np.zeros(len(fine)),
-        np.full(len(fine), -1),
+        np.zeros(len(sets), dtype=np.int64),
+        sets.primary.min(axis=1, initial=len(jobs), where=sets.primary >= 0),
+        primary_rate,
+        primary_row,
         several,
     )
-    return OptionTable(start=exclusive.start, **every.columns_of(stays))
+    stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
+    separate = options_of_moves(problem, exclusive, table, jobs.primary >= 0)
+    secondaries = OptionTable(start=exclusive.start, **secondaries.columns_of(stays))
+    return merge_options(problem, exclusive, separate, secondaries)
+
+
+def _list_sets(
+    problem: Problem, pairs: PairArrays, groups: Groups | None
+) -> tuple[Groups, Bools, Bools]:
+    """List secondary jobs with the sets of their primary jobs: those that run, and those offered.
+
+    Pairs come first. Also return which sets run now, and which are no pairs, (k,) each.
+    """
+    new = ~_already_colocated(problem, *pairs)
+    primary, secondary, pool, gpus = (
+        np.append(a, b[new]) for a, b in zip(_running_pairs(problem), pairs, strict=True)
+    )
+    running = running_groups(problem)
+    others = running
+    if groups is not None:
+        others = Groups.of(problem, [*running.rows(), *groups.rows()])
+    width = ((0, 0), (0, others.primary.shape[1] - 1))
+    sets = Groups(
+        np.append(secondary, others.secondary),
+        np.append(pool, others.pool),
+        np.append(gpus, others.gpus),
+        np.vstack([np.pad(primary[:, None], width, constant_values=-1), others.primary]),
+        np.vstack([np.pad(gpus[:, None], width), others.primary_gpus]),
+    )
+    keep = _already_colocated(problem, primary, secondary, pool, gpus)
+    return (
+        sets,
+        np.append(keep, np.arange(len(others)) < len(running)),
+        np.arange(len(sets)) >= len(primary),
+    )
 
 
 def _running_pairs(problem: Problem) -> PairArrays:

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Bools, Floats, Ints, Isolation, Market, Problem, State
+from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, State
 from allocator.domain.schema.colocation import other_jobs
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
-from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
+from allocator.performance.colocated_speed import colocated_speeds
 from formulations.model.ragged import begins_run
 
 # a round is small, and offers all sets of primary jobs, if it has at most so many
@@ -200,33 +200,6 @@ def _sets(several: list[tuple[int, int]], gpus: int, most: int) -> Iterator[Memb
             total = sum(size for _, size in members)
             if len(jobs) == n and total <= gpus and not (n == 1 and total == gpus):
                 yield tuple(sorted(members))
-
-
-@dataclass(frozen=True)
-class GroupSpeeds:
-    """Speeds of k groups: of the secondary jobs (k,), and of their primary jobs (k, M)."""
-
-    rate: Floats
-    row: Ints
-    primary_rate: Floats
-    primary_row: Ints
-
-
-def speeds_of_groups(problem: Problem, groups: Groups) -> GroupSpeeds:
-    """Return the speeds of groups, 0 where one is impossible."""
-    at, k = np.nonzero(groups.primary >= 0)
-    found = speeds_with_several(
-        problem,
-        at,
-        groups.primary[at, k],
-        groups.secondary[at],
-        groups.pool[at],
-        groups.primary_gpus[at, k],
-        groups.gpus[at],
-    )
-    rate, row = np.zeros(groups.primary.shape), np.full(groups.primary.shape, -1)
-    rate[at, k], row[at, k] = found.pairs.rate_primary, found.pairs.row_primary
-    return GroupSpeeds(found.rate, found.row, rate, row)
 
 
 def groups_of_options(problem: Problem, m: OptionTable) -> Groups:

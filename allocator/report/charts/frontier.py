@@ -19,17 +19,18 @@ def of_round(found: RoundFrontier) -> bytes:
 
     A panel below has the value of one more dollar per hour. Raises UsageError without matplotlib.
     """
+    curve = found.found
     x, upper = found.curve(400)
     with style.report_style():
         drawn = style.figure(7.4, 5.2)
         panel, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1.2))
-        panel.fill_between(x, found.found.solves.lower(x), upper, color=style.BAD, linewidth=0)
+        panel.fill_between(x, curve.solves.lower(x), upper, color=style.BAD, linewidth=0)
         panel.plot(x, upper, color=PROOF, linewidth=1.3, label="no plan has a higher value")
-        panel.plot(found.spent, found.value, "o", color=PLAN, markersize=4, label="plans")
-        panel.step(x, found.found.solves.lower(x), where="post", color=PLAN, linewidth=1.2)
+        panel.plot(curve.spent, curve.value, "o", color=PLAN, markersize=4, label="plans")
+        panel.step(x, curve.solves.lower(x), where="post", color=PLAN, linewidth=1.2)
         if (
             found.dollars == "listed"
-            and found.spent[0] <= found.problem.budget_per_hour <= found.spent[-1]
+            and curve.spent[0] <= found.problem.budget_per_hour <= curve.spent[-1]
         ):
             panel.axvline(
                 found.problem.budget_per_hour,
@@ -44,9 +45,9 @@ def of_round(found: RoundFrontier) -> bytes:
         )
         panel.grid(True)
         panel.legend(loc="lower right", frameon=True, framealpha=1.0, edgecolor="none")
-        paid = found.price > 0
-        below.step(found.budget[paid], found.price[paid], where="pre", color=PLAN, linewidth=1.2)
-        if paid.any() and float(np.max(found.price[paid])) > 30 * float(np.min(found.price[paid])):
+        paid = curve.price > 0
+        below.step(curve.budget[paid], curve.price[paid], where="pre", color=PLAN, linewidth=1.2)
+        if paid.any() and float(np.max(curve.price[paid])) > 30 * float(np.min(curve.price[paid])):
             below.set_yscale("log")
             style.plain_ticks(below.yaxis)
         words = "listed prices" if found.dollars == "listed" else "added to the bill"
@@ -60,12 +61,13 @@ def of_jobs(found: JobsFrontier) -> bytes:
 
     Raises UsageError without matplotlib.
     """
-    several = found.found is not None
+    limited = found.found
+    several = limited is not None
     with style.report_style():
         drawn = style.figure(9.6 if several else 6.4, 4.4)
         panels = np.atleast_1d(drawn.subplots(1, 2 if several else 1))
         _ways(panels[0], found)
-        if several:
+        if limited is not None:
             panel = panels[1]
             panel.plot(
                 found.free.dollars,
@@ -75,18 +77,18 @@ def of_jobs(found: JobsFrontier) -> bytes:
                 linewidth=1.2,
                 label="by mixing, without limits of pools",
             )
-            panel.step(found.spent, found.hours, where="post", color=LIMITS, linewidth=1.2)
+            panel.step(limited.spent, -limited.value, where="post", color=LIMITS, linewidth=1.2)
             panel.plot(
-                found.spent,
-                found.hours,
+                limited.spent,
+                -limited.value,
                 "o",
                 color=LIMITS,
                 markersize=4,
                 label="plans within the limits",
             )
             panel.plot(
-                found.budget,
-                found.bound,
+                limited.budget,
+                -limited.bound,
                 "_",
                 color=PROOF,
                 markersize=7,

@@ -42,9 +42,7 @@ class RoundFolders:
         if turn.decision is None:
             return
         d = turn.decision
-        named_round = dataclasses.replace(
-            d.round, problem=dataclasses.replace(turn.problem, name=name, digest=snapshot.digest)
-        )
+        named = dataclasses.replace(turn.problem, name=name, digest=snapshot.digest)
         seconds = {
             "read": 0.0,
             "validate": 0.0,
@@ -53,12 +51,8 @@ class RoundFolders:
             "total": turn.decision_s,
         }
         result = build_result(
-            named_round,
-            d.task.dual,
-            d.proposal,
-            d.witness,
-            d.allocation,
-            d.proof,
+            named,
+            d,
             policy=name_of(state.policy),
             seed=self.options.seed,
             seconds=seconds,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from best_on_nodes import most_gpus
+from examples import count, series
 from node_rounds import node_round, node_snapshot
 from second_nodes import node_faults
 from second_plans import PlanReader
@@ -50,9 +51,10 @@ def check_rounds(seeds: range) -> None:
     assert found.count(None) < 0.1 * len(found)
 
 
-def test_generated_rounds_have_no_fault() -> None:
-    """24 rounds; `./scripts/test -m soak` has 1,000."""
-    check_rounds(range(1000, 1024))
+@pytest.mark.parametrize("rounds", series([range(1000, 1008), range(1008, 1024)], 1), ids=str)
+def test_generated_rounds_have_no_fault(rounds: range) -> None:
+    """8 rounds, nightly 24; `./scripts/test -m soak` has 1,000."""
+    check_rounds(rounds)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,13 @@ def test_a_thousand_generated_rounds_have_no_fault() -> None:
 def test_guarantees_are_what_nodes_hold() -> None:
     """u of tiny rounds is that of an exhaustive search over the places of all options."""
     less = 0
-    for seed in range(30):
+    for seed in range(count(15, 30)):
         problem = node_round(seed, jobs=8, nodes=3)
         tenants = problem.tenants
         most = [most_gpus(problem, name) for name in tenants.tenant]
         assert compile_round(problem).repairs.usable[: len(most)].tolist() == most, seed
         less += sum(most) < tenants.guaranteed_gpus.sum()
-    assert less > 2
+    assert less > 1
 
 
 def test_a_guarantee_above_what_nodes_hold_is_no_conflict() -> None:

@@ -22,7 +22,8 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import Replay, replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.controller.reporting.telemetry import Telemetry
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.loop.executor import Order
 from allocator.queue.cluster_tables import get_meta, read_learned_rates
 from allocator.queue.database.connection import QueueDatabase

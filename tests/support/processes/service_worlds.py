@@ -30,7 +30,8 @@ from allocator.controller.controller import Controller
 from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Order

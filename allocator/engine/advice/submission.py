@@ -14,8 +14,8 @@ from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
-from allocator.engine.expected import PlannedRound, forecast
+from allocator.engine.decided import Decision
+from allocator.engine.expected import forecast
 from allocator.engine.expected_words import format_duration
 from allocator.engine.explain import Explanation, explain_decided
 from allocator.engine.whatif import Comparison, compare
@@ -177,12 +177,8 @@ def _find_later(before: Decision, after: Decision) -> list[LaterStart]:
 
 def _expect_starts(decision: Decision) -> dict[str, float | None]:
     """Return the expected start of every job that waits, None = not known."""
-    round_ = decision.round
-    choice = decision.proposal.choice
-    prices = decision.task.dual.prices
-    plan = PlannedRound(round_, prices, choice, decision.allocation, decision.witness)
-    start = forecast(plan, trusts_assumed=True).start_s
-    names = round_.problem.jobs.job_id
+    start = forecast(decision, trusts_assumed=True).start_s
+    names = decision.round.problem.jobs.job_id
     waits = np.flatnonzero(decision.allocation.gpus == 0).tolist()
     return {names[j]: None if np.isnan(start[j]) else float(start[j]) for j in waits}
 
