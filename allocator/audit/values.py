@@ -33,7 +33,7 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
         return value, 0.0
     given = _offer(s, j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j])
     pays = s.held[j] / s.gpus[j]
-    plan = build_context(problem, s.table, given, lambda: _every(s), pays)
+    plan = build_context(problem, given, lambda: _every(s), pays)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:
         every = plan.everything.offer

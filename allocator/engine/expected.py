@@ -255,7 +255,7 @@ def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats
 def seconds_as_requested(round_: CompiledRound) -> Floats:
     """Return the seconds that the rest of each job takes as requested, (J,), nan = no speed."""
     problem = round_.problem
-    rate = requested_rate(problem, RateTable.of(problem), lambda: round_.option_table.offer)
+    rate = requested_rate(problem, lambda: round_.option_table.offer)
     rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
     return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
 

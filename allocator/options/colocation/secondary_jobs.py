@@ -87,7 +87,7 @@ def add_colocated_options(
     # a secondary job that may not share any more may move to as many other GPUs of its pool
     if not len(primary) and not len(grouped) and not (problem.jobs.primary >= 0).any():
         return exclusive
-    whole = build_context(problem, table, exclusive.offer)
+    whole = build_context(problem, exclusive.offer)
     at = option_at(exclusive, primary, pool, gpus)
     found = colocated_speeds(problem, primary, secondary, pool, gpus)
     fine = np.flatnonzero(
@@ -184,7 +184,7 @@ def _options_with_several(
         restart_s(problem, g, pool, gpus),
         problem.pools.startup_s[pool],
     )
-    whole = build_context(problem, table, exclusive.offer)
+    whole = build_context(problem, exclusive.offer)
     order = np.argsort(g, kind="stable")
     value = np.empty(len(fine))
     offer = _offer(problem, g, pool, gpus, speeds.rate[fine], pause, keep, order)

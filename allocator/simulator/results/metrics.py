@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.performance.gpu_types import allowed_types
-from allocator.performance.table import RateTable
+from allocator.domain.problem import Floats, Market, Problem
+from allocator.performance.gpu_types import slowest_rate
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
 from allocator.simulator.revocations import HOUR
@@ -122,21 +121,6 @@ def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str
         )
         for part, percentile in parts.items()
     }
-
-
-def slowest_rate(p: Problem, gpus: Ints) -> Floats:
-    """Return the rate of each job at so many GPUs on its slowest allowed type of the cluster, (N,).
-
-    It is nan for a job that has no rate on any of them.
-    """
-    table = RateTable.of(p)
-    types = allowed_types(p)
-    out = np.full(len(p.jobs), np.nan)
-    for t in np.unique(p.pools.gpu_type):
-        gpu_memory_gb = p.pools.memory_gb[p.pools.gpu_type == t].max()
-        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus, gpu_memory_gb)
-        out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
-    return out
 
 
 def requested_s(p: Problem) -> Floats:
