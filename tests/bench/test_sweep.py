@@ -18,20 +18,19 @@ import fake_runners
 import pytest
 from waiting import PATIENCE_S, gone, in_time, wait_for
 
-from allocator.bench.sweep import store as store_module
-from allocator.bench.sweep.executors import ProcessExecutor
-from allocator.bench.sweep.process import METRICS_FILE, TaskOutcome, perform
+from allocator.bench.sweep.executors import ProcessExecutor, TaskOutcome, perform
 from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.sweep import SweepSummary, sweep
 from allocator.bench.sweep.tables import write_tables
 from allocator.bench.sweep.tasks import (
+    METRICS_FILE,
     SweepTask,
     WorkloadSource,
     from_identity,
     grid,
     source_of_folder,
 )
-from allocator.errors import UsageError
+from allocator.errors import AllocatorError, UsageError
 from allocator.simulator import SimulationOptions
 
 RUNNER = "fake_runners:as_named"
@@ -180,17 +179,17 @@ def test_a_full_disk_of_results_keeps_what_is_there(
 
     def fsync(file: int) -> None:
         calls.append(file)
-        # machine.txt, four files, the third of the next
-        if len(calls) == 1 + 4 + 3:
+        # machine.txt and its folder, four files and theirs, the third of the next
+        if len(calls) == 2 + 5 + 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(file)
 
     with (
         monkeypatch.context() as patch,
-        pytest.raises(OSError, match="No space left"),
+        pytest.raises(AllocatorError, match="no space left"),
         SweepStore(tmp_path) as store,
     ):
-        patch.setattr(store_module.os, "fsync", fsync)
+        patch.setattr("os.fsync", fsync)
         sweep(tasks("greedy", "mip"), store, ProcessExecutor(1, RUNNER))
     assert [p.name for p in (tmp_path / "tasks").iterdir()] == [tasks("greedy")[0].key]
     assert run(tmp_path, tasks("greedy", "mip")).ran == 1

@@ -11,7 +11,7 @@ import numpy as np
 from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.jobs import (
-    CHECKPOINTS,
+    checkpoints,
     draw_demand,
     draw_training,
     pools_of,
@@ -20,7 +20,6 @@ from allocator.bench.workloads.parts.tables import NODE, Columns, GeneratedWorkl
 from allocator.domain.problem import Floats, Ints
 
 FEWEST = 32  # GPUs of a cluster that is sized for its window
-POISSON = np.ones(1)  # an even rate of submissions
 
 
 def reproduction(
@@ -119,7 +118,7 @@ def bursty(
         size = np.minimum(size, gpus)
     requested = size[batch]
     training = draw_training(rng, requested, run_s, group=batch)
-    window = float(training.gpu_s.sum()) / (gpus * load)
+    window = training.demand / (gpus * load)
     submitted = _submissions(rng, batch, window)
     order = np.argsort(submitted, kind="stable")
     wide = draw.elastic_max(rng, size, min(64, gpus))[batch]
@@ -230,7 +229,7 @@ def diurnal(
         gpus = _cluster_gpus(requested * run_s, days, load)
     requested = np.minimum(requested, gpus)
     training = draw_training(rng, requested, run_s)
-    window = float(training.gpu_s.sum()) / (gpus * load)
+    window = training.demand / (gpus * load)
     teams = f["teams"]
     team = rng.choice(len(teams), jobs, p=list(teams.values()))
     # slots from Monday midnight on, at most five minutes long, that fill the window exactly
@@ -240,15 +239,14 @@ def diurnal(
     day = (middle // 86_400).astype(np.int64) % 7
     rate = np.array(venus["hours"], float)[hour] * np.array(venus["weekdays"])[day]
     submitted = np.floor(draw.arrivals(rng, rate, window / slots, jobs))
-    wide = draw.elastic_max(rng, requested, min(64, gpus))
-    workload = draw.job_columns(submitted, training.model, training.work, requested, wide)
-    return GeneratedWorkload.of(
+    return training.workload(
         "diurnal",
         load,
         window,
-        workload={**workload, "tenant": [list(teams)[t] for t in team.tolist()]},
-        pools=columns_of(pools_of("diurnal", gpus)),
-        models=training.curves,
+        submitted,
+        draw.elastic_max(rng, requested, min(64, gpus)),
+        pools_of("diurnal", gpus),
+        {"tenant": [list(teams)[t] for t in team.tolist()]},
         tenants={"tenant": list(teams)},
     )
 
@@ -278,17 +276,16 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     asked = [c["requests"][i % len(c["requests"])] for c, i in zip(kind, pick, strict=True)]
     requested = np.minimum(np.array(asked, np.int64), min(p["gpus"] for p in pools))
     training = draw_training(rng, requested, gpu_s / requested, pools)
-    window = float(training.gpu_s.sum()) / (training.count_v100s(requested, pools) * load)
+    window = training.demand / (training.count_v100s(pools) * load)
     tenants, accepted = f["tenants"], f["accepted"]
     tenant = rng.choice(len(tenants), jobs, p=[t["share"] for t in tenants])
     picky = np.where(rng.random(jobs) < f["picky"], rng.integers(0, len(accepted), jobs), -1)
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
+    submitted = draw.poisson(rng, window, jobs)
     wide = draw.elastic_max(rng, requested, 32)
-    workload: Columns = {
-        **draw.job_columns(submitted, training.model, training.work, requested, wide),
+    columns: Columns = {
         "gpu_types": [None if p < 0 else tuple(accepted[p]) for p in picky.tolist()],
         "tenant": [tenants[t]["tenant"] for t in tenant.tolist()],
-        **{name: [value] * jobs for name, value in CHECKPOINTS.items()},
+        **checkpoints(jobs),
     }
     total = sum(p["gpus"] for p in pools)
     limits = columns_of(
@@ -303,15 +300,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
         for t in tenants
     )
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
-    made = GeneratedWorkload.of(
-        "mixed",
-        load,
-        window,
-        workload=workload,
-        pools=columns_of(pools),
-        models=training.curves,
-        tenants=limits,
-    )
+    made = training.workload("mixed", load, window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
     return replace(made, config={**made.config, **budget})
 
@@ -387,21 +376,18 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
     f = FIGURES["due"]
     rng = np.random.default_rng(seed)
     pools = pools_of("due", gpus)
-    requested, run_s, training = draw_demand(rng, "due", jobs, pools=pools)
-    window = float(training.gpu_s.sum()) / (training.count_v100s(requested, pools) * load)
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
+    run_s, training = draw_demand(rng, "due", jobs, pools=pools)
+    window = training.demand / (training.count_v100s(pools) * load)
+    submitted = draw.poisson(rng, window, jobs)
     low, high = np.array(f["slack"])[rng.integers(0, len(f["slack"]), jobs)].T
     until = np.ceil(submitted + 300.0 + rng.uniform(low, high) * run_s)
     dated = rng.random(jobs) < 0.8
-    wide = draw.elastic_max(rng, requested, 16)
-    workload: Columns = {
-        **draw.job_columns(submitted, training.model, training.work, requested, wide),
+    wide = draw.elastic_max(rng, training.requested, 16)
+    columns: Columns = {
         "weight": draw.draw_keys(rng, by_size(f["weights"]), jobs),
         "deadline_s": np.where(dated, until, np.nan),
     }
-    return GeneratedWorkload.of(
-        "due", load, window, workload=workload, pools=columns_of(pools), models=training.curves
-    )
+    return training.workload("due", load, window, submitted, wide, pools, columns)
 
 
 SESSIONS, SESSION_S = 0.6, 900.0  # share of the jobs, and seconds that they stay in the mean
@@ -430,14 +416,11 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
     stay_s = np.maximum(30.0, rng.exponential(SESSION_S, jobs))
     run_s = np.where(session, stay_s, np.minimum(batch_s, f["longest_s"]))
     training = draw_training(rng, requested, run_s)
-    window = float(training.gpu_s.sum()) / (size * load)
+    window = training.demand / (size * load)
     gives = ~session & (rng.random(jobs) < 0.5)
     most = np.where(session, 1, draw.elastic_max(rng, requested, 16))
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
-    workload: Columns = {
-        **draw.job_columns(
-            submitted, training.model, training.work, requested, np.minimum(most, size)
-        ),
+    submitted = draw.poisson(rng, window, jobs)
+    columns: Columns = {
         "weight": np.where(session, 4.0, 1.0),  # a person waits for a session
         "preemptible": gives,
         "interactive": session,
@@ -448,12 +431,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
         "sessions_per_hour": [float(session.sum()) / window * 3_600.0],
         "session_s": [float(training.gpu_s[session].mean()) if session.any() else SESSION_S],
     }
-    return GeneratedWorkload.of(
-        "interactive",
-        load,
-        window,
-        workload=workload,
-        pools=columns_of(pools),
-        models=training.curves,
-        interactive=kept,
+    most = np.minimum(most, size)
+    return training.workload(
+        "interactive", load, window, submitted, most, pools, columns, interactive=kept
     )

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.workloads.clusters import POISSON
 from allocator.bench.workloads.parts import availability, draw
 from allocator.bench.workloads.parts.availability import StepFunction, Walk
 from allocator.bench.workloads.parts.figures import FIGURES
-from allocator.bench.workloads.parts.jobs import CHECKPOINTS, draw_demand
+from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats
 
@@ -99,35 +98,31 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     reserved = MACHINE * max(1, round(total * (1 / 3) / MACHINE))
     machines = max(1, round((total - reserved) / MACHINE))
     both = [{"gpu_type": "V100"}, {"gpu_type": "A100"}]
-    requested, _, training = draw_demand(rng, "spot", jobs, reserved, both)
-    faster = training.mean_speed_up(requested, "A100")
-    demand = float(training.gpu_s.sum())
-    horizon = 3.0 * demand / (reserved * load) + DAY_S
+    _, training = draw_demand(rng, "spot", jobs, reserved, both)
+    faster = training.mean_speed_up("A100")
+    horizon = 3.0 * training.demand / (reserved * load) + DAY_S
     there = availability.groups(rng, machines, horizon)
     at, v100s = there.at_s, reserved + there.value * MACHINE * faster
-    window = _window(at, v100s, demand / load, horizon)
+    window = _window(at, v100s, training.demand / load, horizon)
     until = 3.0 * window + DAY_S
     walk = availability.prices(rng, A100, until)
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
-    wide = draw.elastic_max(rng, requested, 16)
-    pools = columns_of(
-        [
-            _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
-            _pool("a100-spot", int(there.value[0]) * MACHINE, "spot", float(walk[1][0]), SPOT_PER_H)
-            | {"gpu_type": "A100"},
-        ]
-    )
-    del pools["region"]
-    return GeneratedWorkload.of(
+    submitted = draw.poisson(rng, window, jobs)
+    wide = draw.elastic_max(rng, training.requested, 16)
+    pools = [
+        _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
+        _pool("a100-spot", int(there.value[0]) * MACHINE, "spot", float(walk[1][0]), SPOT_PER_H)
+        | {"gpu_type": "A100"},
+    ]
+    for pool in pools:
+        del pool["region"]
+    return training.workload(
         "spot",
         load,
         window,
-        workload={
-            **draw.job_columns(submitted, training.model, training.work, requested, wide),
-            **{name: [value] * jobs for name, value in CHECKPOINTS.items()},
-        },
-        pools=pools,
-        models=training.curves,
+        submitted,
+        wide,
+        pools,
+        checkpoints(jobs),
         **_changes(["a100-spot"], [there], [walk], until),
     )
 
@@ -147,34 +142,30 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     total = gpus or FIGURES["zones"]["gpus"]
     reserved = rented = MACHINE * max(1, round(total * 0.25 / MACHINE))
     machines = max(1, round((total - reserved - rented) / MACHINE / len(ZONES)))
-    requested, run_s, training = draw_demand(rng, "zones", jobs, reserved)
-    demand = float(training.gpu_s.sum())
-    horizon = 3.0 * demand / ((reserved + rented) * load) + 4 * DAY_S
+    run_s, training = draw_demand(rng, "zones", jobs, reserved)
+    horizon = 3.0 * training.demand / ((reserved + rented) * load) + 4 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
     every = _machines_of_all(there)
     gpus_there = reserved + rented + MACHINE * every.value
-    window = _window(every.at_s, gpus_there, demand / load, horizon)
+    window = _window(every.at_s, gpus_there, training.demand / load, horizon)
     until = min(horizon, 3.0 * window + 2 * DAY_S)
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
+    submitted = draw.poisson(rng, window, jobs)
     slack_s = rng.uniform(1.5, 4.0, jobs) * run_s
-    wide = draw.elastic_max(rng, requested, 16)
+    wide = draw.elastic_max(rng, training.requested, 16)
     walks = [availability.prices(rng, V100, until) for _ in ZONES]
     pools = [
         _pool("reserved", reserved, "reserved", RESERVED),
         _pool("on-demand", rented, "on_demand", V100),
         *_zone_pools(there, walks),
     ]
-    return GeneratedWorkload.of(
+    return training.workload(
         "zones",
         load,
         window,
-        workload={
-            **draw.job_columns(submitted, training.model, training.work, requested, wide),
-            "deadline_s": np.ceil(submitted + slack_s),
-            **{name: [value] * jobs for name, value in CHECKPOINTS.items()},
-        },
-        pools=columns_of(pools),
-        models=training.curves,
+        submitted,
+        wide,
+        pools,
+        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(jobs)},
         **_changes(ZONES, there, walks, until),
     )
 
@@ -197,30 +188,26 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
     rng = np.random.default_rng(seed)
     machines = max(1, round((gpus or FIGURES["deadlines"]["gpus"]) / MACHINE / len(ZONES)))
     most = machines * MACHINE * len(ZONES)
-    requested, run_s, training = draw_demand(rng, "deadlines", jobs, most)
-    wide = draw.elastic_max(rng, requested, 16)
+    run_s, training = draw_demand(rng, "deadlines", jobs, most)
+    wide = draw.elastic_max(rng, training.requested, 16)
     slack_s = 600.0 + rng.uniform(1.5, 3.0, jobs) * run_s
-    demand = float(training.gpu_s.sum())
-    horizon = 6.0 * demand / (most * load) + 8 * DAY_S
+    horizon = 6.0 * training.demand / (most * load) + 8 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
     walks = [availability.prices(rng, V100, horizon) for _ in ZONES]
     every = _machines_of_all(there)
-    window = max(1.0, _window(every.at_s, MACHINE * every.value, demand / load, horizon))
-    submitted = np.floor(draw.arrivals(rng, POISSON, window, jobs))
+    window = max(1.0, _window(every.at_s, MACHINE * every.value, training.demand / load, horizon))
+    submitted = draw.poisson(rng, window, jobs)
     # on-demand GPUs are always enough: 16 for each spot GPU
     plenty = 16 * MACHINE * int(max(z.value.max() for z in there)) * len(ZONES)
     pools = [_pool("on-demand", plenty, "on_demand", V100), *_zone_pools(there, walks)]
-    return GeneratedWorkload.of(
+    return training.workload(
         "deadlines",
         load,
         window,
-        workload={
-            **draw.job_columns(submitted, training.model, training.work, requested, wide),
-            "deadline_s": np.ceil(submitted + slack_s),
-            **{name: [value] * jobs for name, value in CHECKPOINTS.items()},
-        },
-        pools=columns_of(pools),
-        models=training.curves,
+        submitted,
+        wide,
+        pools,
+        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(jobs)},
         **_changes(ZONES, there, walks, 3.0 * window + 2 * DAY_S),
     )
 

@@ -70,7 +70,7 @@ def sharing(
     run_s = steps * [STEP_MS[m][k] / 1e3 for m, (k, _) in zip(model, each, strict=True)]
     window = float((run_s * size).sum()) / (total * load)
     work = steps.astype(np.int64) * size * [MODELS[m]["batch"] for m in model]
-    submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
+    submitted = draw.poisson(rng, window, jobs)
     workload: Columns = {
         **draw.job_columns(submitted, model, work, size, size),
         "min_gpus": size,

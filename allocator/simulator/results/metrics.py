@@ -19,7 +19,7 @@ from allocator.simulator.world import World
 
 def jobs_table(world: World) -> ColumnTable:
     """Return one row per submitted job: times in seconds (nan = never), shares as numbers."""
-    p = world.workload.problem
+    p = world.problem
     n = world.arrived
     j = p.jobs
     started = world.started_s[:n]
@@ -69,13 +69,13 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
     count = len(jobs["job_id"])
     finished_s = np.asarray(jobs["finished_s"])
     ends = finished_s[~np.isnan(finished_s)]
-    begin = world.workload.problem.now_s
+    begin = world.problem.now_s
     end = float(ends.max()) if len(ends) == count and count else world.now
     there, paid = _totals_until(world, end)
     out: dict[str, Any] = {"jobs": count, "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _summarise_column(name, jobs[name], mean=None, median=50, p99=99)
-    due = world.workload.problem.jobs.deadline_s[:count]
+    due = world.problem.jobs.deadline_s[:count]
     dated = ~np.isnan(due)
     met = (finished_s <= due + 1e-6)[dated]
     held = float(world.attained.sum())
@@ -142,7 +142,7 @@ def completion_alone_s(world: World) -> Floats:
     K. Mahajan et al., "Themis: Fair and efficient GPU cluster scheduling", NSDI 2020, section 3.
     Here n is the contention that truly was.
     """
-    p = world.workload.problem
+    p = world.problem
     a = p.jobs.submitted_s
     b = np.where(np.isnan(world.finished_s), world.now, world.finished_s)
     there = np.isfinite(b) & (np.arange(len(a)) < world.arrived)
@@ -188,7 +188,7 @@ def _totals_until(world: World, end: float) -> tuple[float, float]:
 
     Both are from the first submission to `end`.
     """
-    reserved = world.workload.problem.pools.market == Market.RESERVED
+    reserved = world.problem.pools.market == Market.RESERVED
     times = [t for t, _, _ in world.log] + [end]
     passed = [max(0.0, min(t1, end) - t0) for t0, t1 in pairwise(times)]
     there = math.fsum(float(g.sum()) * s for (_, g, _), s in zip(world.log, passed, strict=True))

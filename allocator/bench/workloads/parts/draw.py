@@ -111,6 +111,11 @@ def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
     return np.asarray(np.interp(np.sort(rng.uniform(0.0, mass[-1], count)), mass, edges))
 
 
+def poisson(rng: Rng, window_s: float, count: int) -> Floats:
+    """Draw submission times in whole seconds at an even rate."""
+    return np.asarray(np.floor(arrivals(rng, np.ones(1), window_s, count)))
+
+
 def round_digits(x: Floats, count: int) -> Floats:
     """Round to `count` significant digits.
 

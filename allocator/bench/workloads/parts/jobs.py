@@ -14,11 +14,10 @@ import numpy as np
 from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.draw import Rng
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
-from allocator.bench.workloads.parts.tables import Columns
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats, Ints
 
 VARIANTS = 4
-CHECKPOINTS = {"checkpoint_s": 10, "checkpoint_every_s": 900}  # of jobs that may be on spot GPUs
 Pools = Sequence[Mapping[str, Any]]
 ON_V100S: Pools = ({"gpu_type": "V100"},)
 
@@ -31,16 +30,23 @@ class Training:
     ----------
     model : names, J of them.
     work : units of the model, five digits, shape (J,).
+    requested : GPUs, shape (J,).
     gpu_s : GPU-seconds of that work on V100s at the requested sizes, shape (J,).
     curves : columns of models.csv.
     """
 
     model: list[str]
     work: Floats
+    requested: Ints
     gpu_s: Floats
     curves: Columns
 
-    def mean_speed_up(self, requested: Ints, gpu_type: str) -> float:
+    @property
+    def demand(self) -> float:
+        """GPU-seconds of all jobs."""
+        return float(self.gpu_s.sum())
+
+    def mean_speed_up(self, gpu_type: str) -> float:
         """Return the speed on a type over that on a V100, averaged over the GPU-seconds of jobs."""
         keys = zip(self.curves["model"], self.curves["gpu_type"], strict=True)
         known = dict(zip(keys, self.curves["parameters"], strict=True))
@@ -48,14 +54,42 @@ class Training:
         def rates(t: str) -> Floats:
             curves = [known[m, t] for m in self.model]
             rate_1, c = np.array([(q["rate_1"], q["c"]) for q in curves]).T
-            return draw.overhead_rate(rate_1, c, requested)
+            return draw.overhead_rate(rate_1, c, self.requested)
 
         return float(np.average(rates(gpu_type) / rates("V100"), weights=self.gpu_s))
 
-    def count_v100s(self, requested: Ints, pools: Pools) -> float:
+    def count_v100s(self, pools: Pools) -> float:
         """Return the GPUs of the pools, each counted as many V100s as it is faster."""
-        each = (p["gpus"] * self.mean_speed_up(requested, p["gpu_type"]) for p in pools)
+        each = (p["gpus"] * self.mean_speed_up(p["gpu_type"]) for p in pools)
         return float(sum(each))
+
+    def workload(
+        self,
+        name: str,
+        load: float,
+        window_s: float,
+        submitted_s: Floats,
+        most: Ints,
+        pools: Pools,
+        columns: Columns,
+        **tables: Columns,
+    ) -> GeneratedWorkload:
+        """Return the workload of a generator, with further columns of its jobs and other tables."""
+        jobs = draw.job_columns(submitted_s, self.model, self.work, self.requested, most)
+        return GeneratedWorkload.of(
+            name,
+            load,
+            window_s,
+            workload={**jobs, **columns},
+            pools=columns_of(pools),
+            models=self.curves,
+            **tables,
+        )
+
+
+def checkpoints(jobs: int) -> dict[str, list[int]]:
+    """Return the columns of jobs that may be on spot GPUs."""
+    return {"checkpoint_s": [10] * jobs, "checkpoint_every_s": [900] * jobs}
 
 
 def pools_of(name: str, gpus: int | None) -> list[dict[str, Any]]:
@@ -73,13 +107,13 @@ def pools_of(name: str, gpus: int | None) -> list[dict[str, Any]]:
 
 def draw_demand(
     rng: Rng, name: str, jobs: int, most: int = 10**9, pools: Pools = ON_V100S
-) -> tuple[Ints, Floats, Training]:
-    """Draw requested GPUs, at most `most`, run times on V100s, and models by the figures."""
+) -> tuple[Floats, Training]:
+    """Draw run times on V100s, and jobs that request `most` GPUs at most, by the figures."""
     f = FIGURES[name]
     requested = np.minimum(draw.draw_in_strata(rng, by_size(f["sizes"]), np.ones(jobs)), most)
     run_s = draw.lognormal_in_strata(rng, f["median_s"], f["sigma"], jobs)
     run_s = np.clip(run_s, f.get("shortest_s", 0.0), f["longest_s"])
-    return requested, run_s, draw_training(rng, requested, run_s, pools)
+    return run_s, draw_training(rng, requested, run_s, pools)
 
 
 def draw_training(
@@ -119,4 +153,5 @@ def draw_training(
         curves["parameters"] += [{"c": a, "rate_1": b} for a, b in zip(*rounded, strict=True)]
     rate = draw.overhead_rate(rate_1[one], c[one], requested)
     work = draw.round_digits(run_s * rate, 5)
-    return Training([names[i] for i in one.tolist()], work, work / rate * requested, curves)
+    model = [names[i] for i in one.tolist()]
+    return Training(model, work, requested, work / rate * requested, curves)
