@@ -34,7 +34,7 @@ class PairedComparison:
     n : pairs with a change.
     baseline_mean, policy_mean : means over all pairs that have both values, in the unit of the
     metric.
-    change_percent : mean of the changes; low and high are its interval.
+    change_percent : mean of the changes; low_percent and high_percent are its interval.
     of_means_percent : change of the means. Heavy seeds dominate it, but tiny baselines cannot
     inflate it.
     lower : pairs in which the policy has the lower value.
@@ -44,8 +44,8 @@ class PairedComparison:
     baseline_mean: float
     policy_mean: float
     change_percent: float
-    low: float
-    high: float
+    low_percent: float
+    high_percent: float
     of_means_percent: float
     lower: int
     wilcoxon_p: float
@@ -56,7 +56,7 @@ class PairedComparison:
 
         It is "open" unless the interval excludes 0 and Wilcoxon's p is below 5 %.
         """
-        if not (self.wilcoxon_p < LEVEL and (self.low > 0 or self.high < 0)):
+        if not (self.wilcoxon_p < LEVEL and (self.low_percent > 0 or self.high_percent < 0)):
             return "open"
         return "better" if (self.change_percent > 0) == more_is_better else "worse"
 

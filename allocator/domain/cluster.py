@@ -27,9 +27,10 @@ from allocator.domain.problem import (
     usable_gpus,
 )
 from allocator.domain.rules.cluster_rules import curve_parameters
+from allocator.domain.rules.job_rules import secondary_of_jobs
 from allocator.domain.rules.spread_rules import find_shapes
 from allocator.domain.schema.cells import ParsedColumn
-from allocator.domain.schema.colocation import held_gpus, split_names
+from allocator.domain.schema.colocation import held_gpus
 from allocator.domain.schema.columns import Column
 from allocator.domain.schema.names import Names
 
@@ -138,16 +139,6 @@ def merge_changes(changes: Changes, use: Bools) -> Changes:
     return Changes(at_s[new], pool[new], gpus, price)
 
 
-def _held_gpus(jobs: ParsedTable) -> Ints:
-    """Return the GPUs that each row of jobs.csv holds itself, (J,): those of two jobs once."""
-    secondary = np.full(len(jobs), -1)
-    for g in np.flatnonzero(jobs.given("shared_with")).tolist():
-        for name in split_names(jobs["shared_with"][g]):
-            if name in jobs.index:
-                secondary[jobs.index[name]] = g
-    return held_gpus(jobs["gpus"], secondary)
-
-
 def _up(
     grids: Mapping[str, ParsedTable],
     names: Names,
@@ -173,7 +164,8 @@ def _up(
     pinned = (jobs["state"] == State.RUNNING) & ~jobs["preemptible"]
     placed = placements(grids["placements.csv"], names)
     pool = jobs.codes("pool", names.pools)
-    total = usable_gpus(listed, placed, pinned, pool, _held_gpus(jobs), len(table))
+    held = held_gpus(jobs["gpus"], secondary_of_jobs(jobs, names))
+    total = usable_gpus(listed, placed, pinned, pool, held, len(table))
     has = np.bincount(listed.pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:

@@ -19,13 +19,7 @@ from allocator.domain.findings import (
 )
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.schema.cells import ParsedColumn, default_column, parse
-from allocator.domain.schema.columns import (
-    NODES,
-    TABLES,
-    ColumnKind,
-    TableSchema,
-    text as text_column,
-)
+from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.previous_cells import PreviousCells, PreviousTables
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
@@ -257,8 +251,9 @@ def grids(
 def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
     """Return the schema with a column of text for each level of the topology."""
     known = {column.name for column in schema.columns}
-    more = (text_column(name, "level of the topology") for name in levels if name not in known)
-    return replace(schema, columns=(*schema.columns, *more))
+    more = [name for name in levels if name not in known]
+    levels_of = (Column(name, ColumnKind.TEXT, "level of the topology") for name in more)
+    return replace(schema, columns=(*schema.columns, *levels_of))
 
 
 def _header(schema: TableSchema, table: Table, found: Findings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,23 +53,15 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
     """
     values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
-    columns = {c.name: c for c in known}
+    spare = [key for key in (*values, *tables) if key not in snapshot.config]
     for key, value in snapshot.config.items():
         line = snapshot.config_lines.get(key)
-        if key in columns:
-            values[key], message = parse_value(columns[key], value)
-            if message is not None:
-                found.fault(FILE, line, message)
-        elif key in tables:
-            if isinstance(value, Mapping):
-                tables[key] = _table(key, value, snapshot.config_lines, found)
-            else:
-                found.fault(FILE, line, f"{key} must be a table, [{key}]")
+        if key not in tables:
+            values |= _read(known, key, value, line, spare, found)
+        elif isinstance(value, Mapping):
+            tables[key] = _table(key, value, snapshot.config_lines, found)
         else:
-            hint = suggest_setting(
-                str(key), [k for k in (*columns, *tables) if k not in snapshot.config]
-            )
-            found.warn(FILE, line, f"{quote(str(key))} is not known and is ignored{hint}")
+            found.fault(FILE, line, f"{key} must be a table, [{key}]")
     has_longrun = not {"average_per_hour", "amount"}.isdisjoint(tables["longrun"])
     if has_longrun and "average_per_hour" in tables["rental"]:
         found.fault(
@@ -81,21 +73,37 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
     return Settings(values, tables)
 
 
+def _read(
+    known: Sequence[Column],
+    key: str,
+    value: Any,
+    line: int | None,
+    spare: Sequence[str],
+    found: Findings,
+    table: str = "",
+) -> dict[str, Any]:
+    """Parse one key; an unknown one gives a warning, which may suggest one of the spare keys."""
+    column = next((c for c in known if c.name == key), None)
+    if column is None:
+        words = f"{quote(str(key))} is not known and is ignored{suggest_setting(str(key), spare)}"
+        found.warn(FILE, line, table + words)
+        return {}
+    parsed, message = parse_value(column, value)
+    if message is not None:
+        found.fault(FILE, line, table + message)
+    return {key: parsed}
+
+
 def _table(
     name: str, given: Mapping[str, Any], lines: Mapping[str, int], found: Findings
 ) -> Mapping[str, Any]:
-    """Parse the known keys of a table; unknown ones give a warning, as outside of tables."""
+    """Parse the keys of a table."""
     values: dict[str, Any] = {}
-    columns = {c.name: c for c in CONFIG_TABLES[name]}
+    columns = CONFIG_TABLES[name]
+    spare = [c.name for c in columns if c.name not in given]
     for key, value in given.items():
         line = lines.get(f"{name}.{key}", lines.get(name))
-        if key in columns:
-            values[key], message = parse_value(columns[key], value)
-            if message is not None:
-                found.fault(FILE, line, f"[{name}] {message}")
-        else:
-            hint = suggest_setting(str(key), [k for k in columns if k not in given])
-            found.warn(FILE, line, f"[{name}] {quote(str(key))} is not known and is ignored{hint}")
+        values |= _read(columns, key, value, line, spare, found, f"[{name}] ")
     for level in values.get("levels") or ():
         if level in {column.name for column in NODES.columns} - {"rack"}:
             found.fault(

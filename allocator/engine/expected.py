@@ -238,7 +238,7 @@ def _limits(round_: CompiledRound) -> list[Block]:
 def seconds_as_requested(round_: CompiledRound) -> Floats:
     """Return the seconds that the rest of each job takes as requested, (J,), nan = no speed."""
     problem = round_.problem
-    rate = requested_rate(problem, RateTable.of(problem), lambda: round_.option_table.offer)
+    rate = requested_rate(problem, lambda: round_.option_table.offer)
     rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
     return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
 

@@ -16,7 +16,6 @@ from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pauses import restart_s
-from allocator.performance.table import RateTable
 from allocator.valuation import build_context
 from allocator.valuation.prices import added_prices
 from formulations.horizon.intervals import Horizon
@@ -60,7 +59,7 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
     J = len(problem.jobs)
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
-    context = build_context(there, RateTable.of(problem), m.offer)
+    context = build_context(there, m.offer)
     context = context.with_losses if objective.counts_losses else context
     of_work, of_hours = objective.linear(context)
     later = DELTA ** np.arange(H)

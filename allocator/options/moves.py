@@ -60,7 +60,7 @@ def options_of_moves(
     pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
-    whole = build_context(problem, table, exclusive.offer)
+    whole = build_context(problem, exclusive.offer)
     moved, stays = (
         option_values(
             problem, whole.for_offer(Offer(start, job, pool, gpus, here["rate"], lost, same))

@@ -362,7 +362,7 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
         listed.row,
         listed.rate,
         pause,
-        option_values(problem, build_context(problem, table, offer)),
+        option_values(problem, build_context(problem, offer)),
         gpus * gpu_prices(problem, job, pool, gpus),
         listed.keep,
         listed.nodes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
+from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.deadlines.pipelines import split_deadlines
 
@@ -57,8 +58,7 @@ def least_seconds_left(problem: Problem, job: Ints) -> Floats:
     jobs = problem.jobs
     pools = problem.pools
     table = RateTable.of(problem)
-    sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
-    types = sets[jobs.gpu_types[job]]
+    types = allowed_types(problem)[job]
     listed = jobs.sizes[job]
     fastest = np.zeros(len(job))
     for p in range(len(pools)):

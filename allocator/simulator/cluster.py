@@ -55,7 +55,8 @@ class TraceDrivenCluster:
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
-        self._pending: tuple[float, Ints, Ints, Ints, Ints, JobPlaces, Ints | None] | None = None
+        # a plan that takes effect later, and when
+        self._pending: tuple[float, tuple[Ints, Ints, Ints, Ints, JobPlaces]] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {
             j: np.array([number[n] for n in names if n in number], dtype=np.int64)
@@ -104,10 +105,10 @@ class TraceDrivenCluster:
 
     def _advance(self, to: float) -> None:
         if self._pending is not None and self._pending[0] <= to:
-            at, jobs, pool, gpus, primary, places, secondary = self._pending
+            at, wanted = self._pending
             self._pending = None
             self.world.advance(at)
-            self.world.apply_allocation(jobs, pool, gpus, primary, places, secondary)
+            self.world.apply_allocation(*wanted)
         self.world.advance(to)
 
     def observe(self) -> Problem:
@@ -250,17 +251,14 @@ class TraceDrivenCluster:
         w.planned_gb[jobs[on]] = way_memory_gb(
             decision.round.problem, on, plan.pool[on], plan.gpus[on]
         )
-        primary = np.where(plan.primary < 0, -1, jobs[plan.primary])
+        secondary = np.where(plan.secondary < 0, -1, jobs[plan.secondary])
         places = {int(jobs[j]): tuple(sorted(at)) for j, at in by_job(plan.places).items()}
-        secondary = None
-        if plan.shared_by is not None:
-            secondary = np.where(plan.shared_by < 0, -1, jobs[plan.shared_by])
+        wanted = jobs, plan.pool, plan.gpus, secondary, places
         late = o.latency_s + o.latency_factor * took_s
         if late > 0:
-            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary, places, secondary)
-            moved = w.is_moved(jobs, plan.pool, plan.gpus, primary, places, secondary)
-            return int(moved.sum())
-        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary, places, secondary)
+            self._pending = w.now + late, wanted
+            return int(w.is_moved(*wanted).sum())
+        return w.apply_allocation(*wanted)
 
     def _can_continue(self) -> bool:
         """Return whether anything can happen without another decision."""

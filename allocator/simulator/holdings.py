@@ -96,8 +96,8 @@ class Holdings:
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
-        problem = workload.problem
-        n = len(workload.problem.jobs)
+        self.problem = problem = workload.problem
+        n = len(problem.jobs)
         self.workload = workload
         self.options = options
         self.now = problem.now_s
@@ -182,7 +182,7 @@ class Holdings:
         self.pool[jobs], self.gpus[jobs], self.own[jobs] = pool, gpus, gpus
         if places:
             self.places.update({j: places[j] for j in jobs.tolist() if j in places})
-        chosen = choose_modes(self.workload.problem, jobs, self.pool[jobs], self.gpus[jobs])
+        chosen = choose_modes(self.problem, jobs, self.pool[jobs], self.gpus[jobs])
         for j, k in zip(jobs.tolist(), chosen.which.tolist(), strict=True):
             self.modes[j] = chosen.modes[k]
         self._open_books(jobs, self.now)
@@ -194,9 +194,7 @@ class Holdings:
             self.attained[jobs],
             self.ran[jobs],
         )
-        self.had_s[jobs] = self.received[
-            jobs, self.workload.problem.pools.gpu_type[self.pool[jobs]]
-        ]
+        self.had_s[jobs] = self.received[jobs, self.problem.pools.gpu_type[self.pool[jobs]]]
 
     def _close_books(self, jobs: Ints, at: Floats) -> None:
         """End the span of what the jobs hold, or run on."""
@@ -210,7 +208,7 @@ class Holdings:
         """Return the spans of what the jobs hold, or run on, as if they ended now, (n, 7)."""
         until = np.broadcast_to(at, jobs.shape)
         columns = [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], until]
-        memory_price = self.workload.problem.pools.price_per_gb_hour[self.pool[jobs]]
+        memory_price = self.problem.pools.price_per_gb_hour[self.pool[jobs]]
         return np.column_stack(
             [*columns, self.primary[jobs], memory_price * self.memory_gb[jobs]]
         ).astype(np.float64)
@@ -329,20 +327,18 @@ class Holdings:
     def _bill_minimum(self, jobs: Ints, at: Floats) -> None:
         """Bill the missing time of what was held for less than min_billing_s of the pool."""
         pool = self.pool[jobs]
-        short = np.maximum(
-            0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
-        )
+        short = np.maximum(0.0, self.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs]))
         self._add_dollars(jobs, pool, short * self.own[jobs] * self._gpu_price(jobs) / HOUR)
 
     def _gpu_price(self, jobs: Ints) -> Floats:
         """Return the dollars per hour of each GPU that the jobs hold, (n,)."""
-        per_gb = self.workload.problem.pools.price_per_gb_hour[self.pool[jobs]]
+        per_gb = self.problem.pools.price_per_gb_hour[self.pool[jobs]]
         return self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
         if self._rents_any:
-            tenant = self.workload.problem.jobs.tenant[jobs]
+            tenant = self.problem.jobs.tenant[jobs]
             np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
     def _update_rates(self, jobs: Ints, at: Floats | float) -> None:
@@ -383,7 +379,7 @@ class Holdings:
             if mode.kind == "bulk":
                 continue
             at_work = up <= max(at, enough_up_s(mode, up))
-            variation = float(self.workload.problem.pools.straggler_cv[pool])
+            variation = float(self.problem.pools.straggler_cv[pool])
             share = pace_at_work(mode, variation, at_work)
             self.rate[j] = self._true_rate(np.array([j]))[0] * share
             self.event_s[job] = min(self.event_s[job], up[~at_work].min(initial=np.inf))
@@ -413,18 +409,18 @@ class Holdings:
 
     def share_done(self, jobs: Ints) -> Floats:
         """Return the share of its work that each job has done, (n,)."""
-        total = self.workload.problem.jobs.total_work[jobs]
+        total = self.problem.jobs.total_work[jobs]
         return np.asarray(1.0 - self.remaining[jobs] / total, dtype=np.float64)
 
     def present_models(self, jobs: Ints) -> Ints:
         """Return the model of each job in its present phase, (n,)."""
-        problem = self.workload.problem
+        problem = self.problem
         return present_models(problem.models, problem.jobs.model[jobs], self.share_done(jobs))
 
     def _true_rate(self, jobs: Ints) -> Floats:
         """Return the true rates of running jobs: the believed rate times its error, (n,)."""
         believed_rate = pairs.believed_rate(
-            self.workload.problem,
+            self.problem,
             self._slowdowns,
             jobs,
             self.present_models(jobs),
@@ -446,7 +442,7 @@ class Holdings:
         second = np.where(self.secondary[jobs] >= 0, self.secondary[jobs], jobs)
         for g in np.unique(second).tolist():
             rates = pairs.rates_in_group(
-                self.workload.problem,
+                self.problem,
                 self._slowdowns,
                 g,
                 self.primaries(g),
@@ -472,7 +468,7 @@ class Holdings:
         """Take back the work of the jobs since their last checkpoint."""
         if not len(jobs):
             return
-        total = self.workload.problem.jobs.total_work[jobs]
+        total = self.problem.jobs.total_work[jobs]
         self.remaining[jobs] = np.minimum(
             self.remaining[jobs] + self._unsaved_work(jobs, at), total
         )

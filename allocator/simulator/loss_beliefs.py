@@ -43,7 +43,7 @@ class LossBeliefs:
         w = self._world
         self._round += 1
         r = w.active[(w.pool[w.active] >= 0) & (w.from_s[w.active] < w.now)]
-        total = w.workload.problem.jobs.total_work[r]
+        total = w.problem.jobs.total_work[r]
         done = total - w.remaining[r]
         noise = random_numbers.lognormal(
             self._noise, w.options.seed, random_numbers.LOSS, r, self._round

@@ -277,7 +277,7 @@ def _result(state: SimulationState) -> Simulation:
         "node_states": node_states_table(world),
         **state.recorder.tables(),
     }
-    names = world.workload.problem.jobs.job_id
+    names = world.problem.jobs.job_id
     results = metrics(world, tables)
     kept = state.cluster.report()
     if kept:

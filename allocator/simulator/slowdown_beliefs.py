@@ -23,7 +23,7 @@ class SlowdownBeliefs:
 
     def __init__(self, world: World) -> None:
         self._world, self._round = world, 0
-        problem, options = world.workload.problem, world.options
+        problem, options = world.problem, world.options
         s, models = problem.sharing, len(problem.models)
 
         def wrong(mine: Ints, theirs: Ints, slowdown: Floats) -> Floats:

@@ -60,7 +60,7 @@ class SpeedBeliefs:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        problem, seed = world.workload.problem, world.options.seed
+        problem, seed = world.problem, world.options.seed
         models, types = len(problem.models), len(problem.gpu_types)
         self._table = RateTable.of(problem)
         self._least = np.full(models, 1 << 30, dtype=np.int64)
@@ -79,7 +79,7 @@ class SpeedBeliefs:
 
     def _wrong_profile(self) -> dict[Key, float]:
         """Return the believed speeds of all sizes that jobs may have, wrong by `misjudged`."""
-        problem, o = self._world.workload.problem, self._world.options
+        problem, o = self._world.problem, self._world.options
         most = int(min(problem.jobs.max_gpus.max(), problem.pools.gpus.max()))
         node = int(problem.pools.gpus_per_node.min())
         powers = [2**i for i in range(most.bit_length())]
@@ -108,7 +108,7 @@ class SpeedBeliefs:
         r = r[w.from_s[r] < w.now]
         if not len(r):
             return
-        problem = w.workload.problem
+        problem = w.problem
         even = w.rate[r] / choose_modes(problem, r, w.pool[r], w.gpus[r]).pace
         rate = even * random_numbers.lognormal(
             OBSERVATION_NOISE, w.options.seed, random_numbers.OBSERVED, r, self._round

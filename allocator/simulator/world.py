@@ -25,7 +25,7 @@ import numpy as np
 from allocator.domain.phases import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
+from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.performance.pauses import restart_s
 from allocator.simulator import colocation as pairs, random_numbers
 from allocator.simulator.holdings import Holdings
@@ -55,7 +55,7 @@ class World(Holdings):
 
     def next_arrival(self) -> float:
         """Return the time of the next submission, inf if there is none."""
-        submitted = self.workload.problem.jobs.submitted_s
+        submitted = self.problem.jobs.submitted_s
         return float(submitted[self.arrived]) if self.arrived < len(submitted) else np.inf
 
     def next_change(self) -> float:
@@ -80,7 +80,7 @@ class World(Holdings):
         """Return when a running job first enters a phase of its training, inf if none does."""
         if not self._has_phases:
             return np.inf
-        problem = self.workload.problem
+        problem = self.problem
         r = self.active[self.pool[self.active] >= 0]
         begins = next_begin(problem.models, problem.jobs.model[r], self.share_done(r))
         work = self.left[r] - (1.0 - begins) * problem.jobs.total_work[r]
@@ -121,13 +121,7 @@ class World(Holdings):
         self._update_rates(self.active[self.pool[self.active] >= 0], self.now)
 
     def is_moved(
-        self,
-        jobs: Ints,
-        pool: Ints,
-        gpus: Ints,
-        primary: Ints,
-        places: JobPlaces,
-        secondary: Ints | None = None,
+        self, jobs: Ints, pool: Ints, gpus: Ints, secondary: Ints, places: JobPlaces
     ) -> Bools:
         """Return which jobs would not stay on the same GPUs if they had this allocation, (n,).
 
@@ -136,19 +130,14 @@ class World(Holdings):
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
         if places:
             other |= self._changes_nodes(jobs, places)
-        if (primary >= 0).any() or (self.primary[jobs] >= 0).any():
-            holder = np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
-            if secondary is None and not self.groups:
-                return ~find_unmoved_jobs(jobs, ~other, primary, holder)
-            if secondary is None:
-                planned = np.full(len(self.secondary), -1)
-                planned[primary[primary >= 0]] = jobs[primary >= 0]
-                secondary = planned[jobs]
-            groups = self.groups | find_groups(jobs, gpus, secondary)
-            return ~find_unmoved_in_groups(
-                jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
-            )
-        return other
+        if not ((secondary >= 0).any() or (self.primary[jobs] >= 0).any()):
+            return other
+        holder = np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
+        primary = _first_primary(jobs, secondary)
+        groups = self.groups | find_groups(jobs, gpus, secondary)
+        return ~find_unmoved_in_groups(
+            jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
+        )
 
     def _changes_nodes(self, jobs: Ints, places: JobPlaces) -> Bools:
         """Return which jobs run on other nodes than these, (n,)."""
@@ -159,9 +148,8 @@ class World(Holdings):
         jobs: Ints,
         pool: Ints,
         gpus: Ints,
-        primary: Ints | None = None,
-        places: JobPlaces = NOWHERE,
         secondary: Ints | None = None,
+        places: JobPlaces = NOWHERE,
     ) -> int:
         """Give the jobs this allocation from now on, and return how many change.
 
@@ -172,13 +160,10 @@ class World(Holdings):
         ----------
         jobs, pool, gpus : (n,)
             The jobs, with pool (-1: nothing) and number of GPUs.
-        primary : (n,), optional
-            The primary jobs on whose GPUs they run (-1: their own GPUs).
+        secondary : (n,), optional
+            The secondary jobs that run on their GPUs (-1: none).
         places : mapping of int to places, optional
             The nodes of each job that gets GPUs of a pool with nodes.
-        secondary : (n,), optional
-            The secondary jobs that run on their GPUs (-1: none), where one has several primary
-            jobs, or GPUs besides theirs.
 
         Returns
         -------
@@ -186,13 +171,13 @@ class World(Holdings):
             The number of jobs that change.
         """
         here = np.isnan(self.finished_s[jobs])
-        primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
+        secondary = (np.full(len(jobs), -1) if secondary is None else secondary)[here]
         jobs = jobs[here]
         pool = pool[here]
         gpus = gpus[here]
-        secondary = None if secondary is None else secondary[here]
-        primary, secondary, secondaries, primaries = self._open_pairs(jobs, primary, secondary)
-        is_moved = self.is_moved(jobs, pool, gpus, primary, places, secondary)
+        secondary = np.where(np.isnan(self.finished_s[secondary]), secondary, -1)
+        secondaries, primaries = secondary[secondary >= 0], jobs[secondary >= 0]
+        is_moved = self.is_moved(jobs, pool, gpus, secondary, places)
         planned = jobs
         jobs = jobs[is_moved]
         pool = pool[is_moved]
@@ -211,9 +196,7 @@ class World(Holdings):
         k = gpus[starts]
         is_restart = running[starts]
         self._start_holding(j, p, k, places)
-        restart = np.where(
-            is_restart, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0
-        )
+        restart = np.where(is_restart, restart_s(self.problem, j, p, k, before[starts]), 0.0)
         self.ready_s[j] = self.now + self.ground_truth.startup_s(j, p, self.starts[j]) + restart
         self.cycle_s[j], working = self.ground_truth.checkpoints(j, p, k)
         self.speed_error[j], self.unsaved_work[j], self.colocation_changed_s[j] = (
@@ -245,19 +228,6 @@ class World(Holdings):
         if places:
             self._evict_from_nodes()
         return len(jobs)
-
-    def _open_pairs(
-        self, jobs: Ints, primary: Ints, secondary: Ints | None
-    ) -> tuple[Ints, Ints | None, Ints, Ints]:
-        """Return primary and secondary (n,) without done jobs, and both jobs of each pair."""
-        if secondary is None:
-            primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
-            return primary, None, jobs[primary >= 0], primary[primary >= 0]
-        secondary = np.where(np.isnan(self.finished_s[secondary]), secondary, -1)
-        primaries, secondaries = jobs[secondary >= 0], secondary[secondary >= 0]
-        primary = np.full(len(jobs), -1)
-        primary[np.searchsorted(jobs, secondaries[::-1])] = primaries[::-1]
-        return primary, secondary, secondaries, primaries
 
     def _run_jobs(self, begin: float, end: float) -> None:
         """Let jobs work from begin to end; some may finish or fail, and servers may die."""
@@ -295,10 +265,8 @@ class World(Holdings):
         self.attained[r] = self.had_gpu_s[r] + since * own * self._share(r)
         self.ran[r] = self.had_ran[r] + since * k
         self._add_dollars(r, p, held * own * self._gpu_price(r) / HOUR)
-        self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
-        done = (finish <= last) | (
-            self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r]
-        )
+        self.received[r, self.problem.pools.gpu_type[p]] = self.had_s[r] + since
+        done = (finish <= last) | (self.remaining[r] <= DONE * self.problem.jobs.total_work[r])
         self.remaining[r[done]] = 0.0
         self.finished_s[r[done]] = last[done]
         failed = ~done & (fail <= last)
@@ -314,7 +282,7 @@ class World(Holdings):
     def _lose_servers(self, job: int, lost: Bools, at: float) -> None:
         """Replace the lost servers (k,) of a job and its secondary job; others may have come up."""
         servers = self._spot.servers[job]
-        attributes = self.workload.problem.jobs
+        attributes = self.problem.jobs
         if lost.any():
             self.revocations[job] += int(lost.sum())
             self._spot.replace(job, int(self.pool[job]), lost, at)
@@ -344,7 +312,7 @@ class World(Holdings):
             self._lose_servers(j, lost, self.now)
 
     def _admit_arrivals(self) -> None:
-        submitted = self.workload.problem.jobs.submitted_s
+        submitted = self.problem.jobs.submitted_s
         first = self.arrived
         self.arrived = int(np.searchsorted(submitted, self.now, side="right"))
         if self.arrived > first:
@@ -395,7 +363,7 @@ class World(Holdings):
         asynchronous job goes on with the GPUs that are left if its speed on so many is known, and
         without its secondary job.
         """
-        problem = self.workload.problem
+        problem = self.problem
         o = self.options
         for p in np.flatnonzero((self.used_gpus() > self.capacity) & ~self.has_nodes).tolist():
             here = self._holders()
@@ -425,10 +393,10 @@ class World(Holdings):
         """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
         pool = self.pool[job]
         ready = self.ready_s[job]
-        attributes = self.workload.problem.jobs
+        attributes = self.problem.jobs
         if self.modes[int(job[0])].kind != "asynchronous" or gpus[0] < attributes.min_gpus[job[0]]:
             return False
-        problem = self.workload.problem
+        problem = self.problem
         nobody = np.full(1, -1)
         nodes = np.array([len(places.get(int(job[0]), ()))])
         model = self.present_models(job)
@@ -456,3 +424,11 @@ class World(Holdings):
             self._follow_servers(int(job[0]), self.now)
         self._count_work_from(job, self.now)
         return True
+
+
+def _first_primary(jobs: Ints, secondary: Ints) -> Ints:
+    """Return the first primary job of each of the jobs, which ascend, (n,), -1 = none."""
+    primary = np.full(len(jobs), -1)
+    h = np.flatnonzero(secondary >= 0)[::-1]
+    primary[np.searchsorted(jobs, secondary[h])] = jobs[h]
+    return primary

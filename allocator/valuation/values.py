@@ -9,9 +9,8 @@ import numpy as np
 
 from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
-from allocator.performance.gpu_types import allowed_types
+from allocator.performance.gpu_types import slowest_rate
 from allocator.performance.pipelines import due_s
-from allocator.performance.table import RateTable
 from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
 from allocator.valuation.prices import added_prices
@@ -37,7 +36,6 @@ def bound_rounding(problem: Problem, context: Context, jobs: Ints) -> float:
 
 def build_context(
     problem: Problem,
-    table: RateTable,
     offer: Offer,
     every: Callable[[], Offer] | None = None,
     pays_for_gpus: Floats | Bools | bool = True,
@@ -53,12 +51,12 @@ def build_context(
     pays_for_gpus : bool or (n,)
         Whether GPUs of the offer are paid for.
     """
-    facts = build_facts(problem, table)
+    facts = build_facts(problem)
     whole = None if every is None else cache(lambda: Context(facts, every()))
     return Context(facts, offer, whole, pays_for_gpus)
 
 
-def build_facts(problem: Problem, table: RateTable) -> Facts:
+def build_facts(problem: Problem) -> Facts:
     """Return the facts of a problem about its jobs and pools."""
     jobs = problem.jobs
     pools = problem.pools
@@ -87,7 +85,7 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         reserved=pools.market == Market.RESERVED,
         spot=pools.market == Market.SPOT,
         useful_share=lambda o: useful_share(problem, o.job, o.pool, o.gpus, o.rate),
-        requested_rate=lambda build_offer: requested_rate(problem, table, build_offer),
+        requested_rate=lambda build_offer: requested_rate(problem, build_offer),
         due_in_s=lambda: due_s(problem) - problem.now_s,
     )
 
@@ -103,7 +101,7 @@ def _find_guessed(problem: Problem) -> Bools:
     return problem.guessed
 
 
-def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[], Offer]) -> Floats:
+def requested_rate(problem: Problem, build_offer: Callable[[], Offer]) -> Floats:
     """Return the work per second (J,) at requested_gpus on the slowest allowed type with a rate.
 
     Where no type of the cluster has one, the slowest option at the size nearest to requested_gpus
@@ -115,14 +113,9 @@ def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[],
         Returns all options with GPUs of their own. It is called only where a rate is missing.
     """
     jobs = problem.jobs
-    slowest = np.full(len(problem.jobs), np.inf)
-    types = allowed_types(problem)
-    for t in np.unique(problem.pools.gpu_type):
-        # the maximum is nan if any memory is unknown
-        memory_gb = problem.pools.memory_gb[problem.pools.gpu_type == t].max()
-        r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, memory_gb)
-        slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
+    slowest = slowest_rate(problem, jobs.requested_gpus)
     missing = ~np.isfinite(slowest)
+    slowest[missing] = np.inf
     if missing.any():
         offer = build_offer()
         distance = np.abs(offer.gpus - jobs.requested_gpus[offer.job])

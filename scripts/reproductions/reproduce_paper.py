@@ -139,7 +139,7 @@ def targets(metrics: Metrics) -> list[str]:
         lines.append(
             f"| {load:g} | {NAMES[metric]} | {'at least' if more else 'at most'} {asked:+g} % "
             f"| {c.of_means_percent:+.1f} % | {kept(c.of_means_percent, asked, more)} "
-            f"| {c.change_percent:+.1f} % [{c.low:+.1f}, {c.high:+.1f}] "
+            f"| {c.change_percent:+.1f} % [{c.low_percent:+.1f}, {c.high_percent:+.1f}] "
             f"| {kept(c.change_percent, asked, more)} |"
         )
     return lines

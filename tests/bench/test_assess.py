@@ -72,7 +72,7 @@ def test_another_scheduler_is_not_believed() -> None:
     """Each job started an hour later than `easy` would start it. The sentence names waiting, and
     the answer does not claim anything.
     """
-    late = assess(site(started_s=HOUR, finished_s=HOUR), Question())
+    late = assess(site(8, gap_s=25_000.0, started_s=HOUR, finished_s=HOUR), Question())
     seen = late["calibration"]
     wait = seen["simulated"]["waiting_s_mean"]
     assert seen["waiting_percent"] == pytest.approx(-100 * HOUR / (wait + HOUR))
@@ -85,7 +85,7 @@ def test_another_scheduler_is_not_believed() -> None:
 
 def test_a_wrong_use_is_not_believed() -> None:
     """Jobs start when `easy` starts them, and hold their GPUs two hours longer."""
-    seen = assess(site(finished_s=2 * HOUR), Question())
+    seen = assess(site(8, finished_s=2 * HOUR), Question())
     assert seen["calibration"]["waiting_percent"] == 0
     assert seen["calibration"]["use_points"] < -2 and not seen["calibration"]["believed"]
     assert "not to be believed: the GPUs in use are " in sentences(seen)[1]
@@ -93,7 +93,7 @@ def test_a_wrong_use_is_not_believed() -> None:
 
 def test_without_a_record_nothing_is_believed() -> None:
     """The cases are there; the words say what is missing."""
-    bare = dataclasses.replace(site(8), recorded=NOT_RECORDED)
+    bare = dataclasses.replace(site(4), recorded=NOT_RECORDED)
     none = assess(bare, Question())
     assert none["calibration"] is None and [c["name"] for c in none["cases"]] == [PRESENT, RIGID]
     answer, belief = sentences(none)
@@ -204,7 +204,7 @@ def test_every_figure_of_the_page_has_its_assumptions(
     caption; in a terminal a line of each case has them; in JSON each case. What the history itself
     assumes is in all of them.
     """
-    history = write_workload(tmp_path / "history", site(8))
+    history = write_workload(tmp_path / "history", site(4))
     code, out, err = call(
         capsys, "assess", history, "--elastic-share", "0.5", "--out", tmp_path / "d"
     )

@@ -15,9 +15,8 @@ import pytest
 from cases import statistics as st
 
 from allocator.bench.workloads import GENERATORS, generate
-from allocator.bench.workloads.bursty import bursty
-from allocator.bench.workloads.diurnal import diurnal
-from allocator.bench.workloads.parts import measured as m
+from allocator.bench.workloads.clusters import bursty, diurnal
+from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.cli import main
 from allocator.domain.schema.workload_columns import WORKLOAD
@@ -140,7 +139,9 @@ def test_bursty_durations_depend_on_size(philly: list[GeneratedWorkload]) -> Non
             ],
             axis=0,
         )
-        assert np.abs(got - np.log(m.PHILLY_DURATION_S[k][1:4])).max() < math.log(4 / 3)
+        assert np.abs(got - np.log(FIGURES["philly"]["duration_s"][str(k)][1:4])).max() < math.log(
+            4 / 3
+        )
 
 
 def test_bursty_arrivals_are_far_from_poisson(philly: list[GeneratedWorkload]) -> None:
@@ -179,10 +180,12 @@ def test_diurnal_follows_the_clock() -> None:
     weeks = np.bincount((at // 3_600).astype(int))
     weeks = weeks[: len(weeks) // 168 * 168].reshape(-1, 7, 24)
     hours = weeks.sum(axis=(0, 1))
-    assert np.corrcoef(hours, m.VENUS_HOURS)[0, 1] > 0.99
-    assert np.corrcoef(weeks.sum(axis=(0, 2)), m.VENUS_WEEKDAYS)[0, 1] > 0.98
+    assert np.corrcoef(hours, FIGURES["venus"]["hours"])[0, 1] > 0.99
+    assert np.corrcoef(weeks.sum(axis=(0, 2)), FIGURES["venus"]["weekdays"])[0, 1] > 0.98
     assert 7 < hours.max() / hours.min() < 12
-    assert MANY / (tables.window_s / 3_600) == pytest.approx(m.VENUS_JOBS_PER_H, rel=0.05)
+    assert MANY / (tables.window_s / 3_600) == pytest.approx(
+        FIGURES["venus"]["jobs_per_h"], rel=0.05
+    )
 
 
 def test_diurnal_jobs() -> None:
@@ -206,7 +209,7 @@ def test_mixed_speeds_and_prices() -> None:
         for q, t, p in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)
     }
     for (model, gpu_type), q in known.items():
-        low, high = m.RELATIVE_SPEED[gpu_type]
+        low, high = FIGURES["speed"]["relative"][gpu_type]
         assert low * 0.999 <= q["rate_1"] / known[model, "V100"]["rate_1"] <= high * 1.001
         assert 0.005 * 0.69 <= q["c"] <= 0.15 * 1.41
     assert tables.config["budget_per_hour"] == 131

@@ -32,7 +32,7 @@ def test_a_comparison_by_hand() -> None:
     c = compare([90.0, 80.0, 280.0], [100.0, 100.0, 400.0])
     assert (c.n, c.lower, c.baseline_mean, c.policy_mean) == (3, 3, 200.0, 150.0)
     assert c.change_percent == pytest.approx(-20.0) and c.of_means_percent == pytest.approx(-25.0)
-    assert -30.0 <= c.low < -20.0 < c.high <= -10.0
+    assert -30.0 <= c.low_percent < -20.0 < c.high_percent <= -10.0
     assert c.wilcoxon_p == pytest.approx(0.25)
     t = math.sqrt(12.0)
     assert c.t_p == pytest.approx(1 - t / math.sqrt(2 + t * t))
@@ -76,14 +76,14 @@ def test_what_cannot_be_said_is_nan() -> None:
     assert (
         one.n == 1
         and one.change_percent == pytest.approx(-10)
-        and math.isnan(one.low)
+        and math.isnan(one.low_percent)
         and math.isnan(one.t_p)
     )
-    assert (two.low, two.high) == (
+    assert (two.low_percent, two.high_percent) == (
         pytest.approx(-20),
         pytest.approx(-10),
     ) and two.wilcoxon_p == pytest.approx(0.5)
-    assert (same.low, same.high, same.wilcoxon_p, same.t_p) == (
+    assert (same.low_percent, same.high_percent, same.wilcoxon_p, same.t_p) == (
         0.0,
         0.0,
         1.0,

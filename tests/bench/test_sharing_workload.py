@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from allocator.bench.workloads import generate
-from allocator.bench.workloads.sharing import MEMORY_MB, SIZES, STEP_MS, rates, sharing
+from allocator.bench.workloads.sharing import MODELS, SIZES, STEP_MS, rates, sharing
 from allocator.domain.problem import Problem
 from allocator.io.workloads import read_workload, write_workload
 from allocator.options.colocation.pairs import Colocations, find_colocations
@@ -48,7 +48,7 @@ def test_jobs() -> None:
     assert all(k in STEP_MS[m] for m, k in zip(work["model"], size.tolist(), strict=True))
     for k, part in SIZES.items():
         assert (size == k).mean() == pytest.approx(part, abs=0.002)
-    assert len(share["gpus"]) == 36 and {*share["model_a"], *share["model_b"]} == set(MEMORY_MB)
+    assert len(share["gpus"]) == 36 and {*share["model_a"], *share["model_b"]} == set(MODELS)
     both = np.concatenate([share["slowdown_a"], share["slowdown_b"]])
     assert 1.1 <= both.min() < 1.3 and 2.3 < both.max() <= 2.5
     same = sharing(seed=1, load=1.0, jobs=20, gpus=8, memory_gb=16.0, slowdown=(2.5, 2.5))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import transient as case
+from examples import series
 from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
@@ -50,7 +51,7 @@ def test_every_published_cluster() -> None:
     assert (np.median(errors, axis=0) < 0.04).all()
 
 
-@pytest.mark.parametrize("hours", case.EDGES_H[1:])
+@pytest.mark.parametrize("hours", series(case.EDGES_H[1:], 2))
 def test_shares_of_servers_lost(hours: int) -> None:
     """Two pieces, before and after the first hour, simulated: within two sampling errors of the
     128 published ones.

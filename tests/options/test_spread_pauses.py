@@ -30,7 +30,7 @@ HOUR = 3600.0
 
 def context(p: Problem) -> Context:
     """All options of a round, by job, pool and size."""
-    return build_context(p, RateTable.of(p), option_table(p, RateTable.of(p)).offer)
+    return build_context(p, option_table(p, RateTable.of(p)).offer)
 
 
 def one(spread: bool = True, **job: Any) -> Problem:

@@ -12,6 +12,7 @@ from examples import seeds
 from text_tables import cells, columns
 from worlds import workload
 
+from allocator.domain.schema.colocation import secondary_of
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.simulator import SimulationOptions
@@ -48,7 +49,8 @@ def play(world: World, *steps: tuple[Any, float]) -> list[int]:
     changed = []
     for plan, until in steps:
         pool, gpus, primary = (np.array(column) for column in zip(*plan, strict=True))
-        changed.append(world.apply_allocation(np.arange(len(plan)), pool, gpus, primary))
+        secondary = secondary_of(primary)
+        changed.append(world.apply_allocation(np.arange(len(plan)), pool, gpus, secondary))
         world.advance(until)
     return changed
 
@@ -187,7 +189,7 @@ def crowd(seed: int) -> Workload:
 
 
 def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Pools, sizes and primary jobs of the active jobs within what the pools have; some as they
+    """Pools, sizes and secondary jobs of the active jobs within what the pools have; some as they
     are, some as secondary jobs.
     """
     jobs = world.active
@@ -219,7 +221,9 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...
         elif k <= free[p] and luck < 0.9:
             pool[i], gpus[i] = p, k
             free[p] -= k
-    return jobs, pool, gpus, primary
+    secondary = np.full(len(jobs), -1)
+    secondary[np.searchsorted(jobs, primary[primary >= 0])] = jobs[primary >= 0]
+    return jobs, pool, gpus, secondary
 
 
 @pytest.mark.parametrize("seed", seeds(2, 10))

@@ -54,12 +54,12 @@ def test_faults_of_sessions(tmp_path: Path, row: str, words: str) -> None:
 
 
 def test_gpus_are_held_while_cells_run_only(tmp_path: Path) -> None:
-    """Of 30 drawn sessions on enough GPUs each cell runs when it starts, and the GPU-seconds that
+    """Of 12 drawn sessions on enough GPUs each cell runs when it starts, and the GPU-seconds that
     are held are those of the cells and their state; GPUs in use at any moment are those of a
     count by hand."""
     luck = np.random.default_rng(0)
     rows, spans, held_s = "", list[tuple[float, float, int]](), 0.0
-    for i in range(30):
+    for i in range(12):
         begin, gpus = float(luck.integers(0, 4000)), int(luck.integers(1, 3))
         cells = [(int(luck.integers(0, 600)), int(luck.integers(5, 200))) for _ in range(5)]
         state_gb = float(luck.choice([0, 4]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import series
 from text_tables import columns
 from worlds import workload
 
@@ -36,7 +37,7 @@ def three(**more: Any) -> Workload:
 def apply_allocation(world: World, *plan: tuple[int, int, int]) -> int:
     """(pool, gpus, secondary job) of every job."""
     pool, gpus, secondary = (np.array(column) for column in zip(*plan, strict=True))
-    return world.apply_allocation(np.arange(len(plan)), pool, gpus, secondary=secondary)
+    return world.apply_allocation(np.arange(len(plan)), pool, gpus, secondary)
 
 
 TOGETHER = ((0, 1, 2), (0, 1, 2), (0, 4, -1))
@@ -93,7 +94,7 @@ def test_lost_gpus_take_its_own_part_first() -> None:
     assert world.pool.tolist() == [0, 0, -1] and world.used_gpus().tolist() == [2]
 
 
-@pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
+@pytest.mark.parametrize("policy", series(["mip", "bsbf", "ffs"], 1))
 def test_whole_workloads(policy: str) -> None:
     """Every job ends, every round passes the audit, groups run, and no pool gives more GPUs than it
     has: those of a job less those of the jobs that its span names."""
@@ -122,8 +123,7 @@ def test_a_primary_job_that_becomes_a_secondary_one_leaves() -> None:
         np.arange(3),
         np.zeros(3, dtype=np.int64),
         np.array([1, 1, 4]),
-        np.array([1, -1, -1]),
-        {},
         np.array([-1, 0, -1]),
+        {},
     )
     assert moved.tolist() == [True, False, True]

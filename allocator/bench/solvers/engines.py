@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -28,12 +29,6 @@ from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import LinearModel
 from formulations.primal.closing import close_gap
 from formulations.primal.rounding import round_dual
-
-SHORT = {
-    "auto": "own proof from prices and branch and bound, HiGHS for what it leaves open",
-    "marginal": "prices, rounding and filling, without a solver",
-    "greedy": "best gain per GPU first, no bound",
-}
 
 
 def engine_names() -> tuple[str, ...]:
@@ -57,8 +52,7 @@ def load(name: str) -> tuple[Backend, str]:
     if name in SHORT:
         if name == "auto":
             compile_search()
-        short: dict[str, Backend] = {"auto": auto, "marginal": marginal, "greedy": greedy}
-        return short[name], ""
+        return SHORT[name], ""
     entry = registry.SOLVERS.get(name)
     module = importlib.import_module(entry.module if entry else name)
     return cast(Backend, module.solve), str(module.version()) if hasattr(module, "version") else ""
@@ -128,3 +122,7 @@ def greedy(
             Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row"
         )
     return SolverResult(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan))
+
+
+SHORT: Mapping[str, Backend] = {"auto": auto, "marginal": marginal, "greedy": greedy}
+"""The engines besides the back ends."""

@@ -12,7 +12,7 @@ Tenants have power-law shares, and quotas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,7 +47,6 @@ class InstanceRules:
     guarantees : share of the tenants that have a guarantee.
     churn : share of the running jobs that may change; 1 means all.
     protected : share of the running jobs that may not move.
-    departments : tenants of a middle level of the tree of tenants, 0: tenants have no parents.
     """
 
     demand: float = 2.5
@@ -56,7 +55,6 @@ class InstanceRules:
     guarantees: float = 0.0
     churn: float = 1.0
     protected: float = 0.0
-    departments: int = 0
 
 
 PLAIN = InstanceRules()
@@ -117,35 +115,8 @@ def generate(
         pools=[f"type-{t}" for t in range(T)],
         tenants=[f"team-{q}" for q in range(rules.tenants)],
     )
-    if rules.departments:
-        i = _with_departments(i, rules.departments)
     # jobs that must keep what they hold have only that option
     return i.take(np.flatnonzero((keep | ~mandatory[job]) & find_needed_options(i)))
-
-
-def _with_departments(i: Instance, departments: int) -> Instance:
-    """Put the tenants into departments and these below one root, each with a quota.
-
-    A department may hold 80 % of what its tenants may, and the root 90 % of the GPUs, or what they
-    hold now.
-    """
-    Q = len(i.tenants)
-    P = len(i.capacity)
-    of = np.arange(Q) % departments
-    line = np.stack([np.arange(Q), Q + of, np.full(Q, Q + departments)])
-    kept = np.flatnonzero(i.keep)
-    held = np.bincount(of[i.tenant[i.job[kept]]], i.gpus[kept], departments)
-    quota = np.maximum(held, np.floor(0.8 * np.bincount(of, i.quota, departments)))
-    most = max(float(held.sum()), np.floor(0.9 * i.capacity.sum()))
-    promised = np.bincount(of, i.guarantee, departments).astype(np.int64)
-    return replace(
-        i,
-        quota=np.concatenate([i.quota, quota, [most]]),
-        tenant_budget=np.full(Q + departments + 1, np.inf),
-        guarantee=np.concatenate([i.guarantee, promised, [0]]),
-        accounts=np.repeat(line[:, :, None], P, axis=2),
-        quotas=[*i.tenants, *(f"department-{d}" for d in range(departments)), "root"],
-    )
 
 
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:

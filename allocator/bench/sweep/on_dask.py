@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allocator.bench.sweep.executors import Finished
-from allocator.bench.sweep.process import RUNNER, TaskOutcome, perform
+from allocator.bench.sweep.executors import RUNNER, Finished, TaskOutcome, perform
 from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.errors import UsageError, install_command
 from allocator.solvers.isolation.scratch_folders import scratch_folder

@@ -1,21 +1,40 @@
-"""The default runner of a task: make or read the workload, simulate it, write the result as files.
+"""The process of one task, and the default runner: simulate a workload, write the result as files.
 
-jobs.csv, timeline.csv, rounds.csv and spans.csv are those of `allocator simulate`; metrics.json is
-added. Only decision times (rounds.csv, and decision_s_* of metrics.json) differ between two runs of
-a task.
+    python -m allocator.bench.sweep.runner MODULE:FUNCTION FOLDER '{"path": ..., ...}'
+
+The function writes the files of the task into the folder; the last argument is the identity of the
+task with its path. Exit code 0 means that the files are complete. Errors go to standard error. When
+standard input ends, the parent is gone, and this process ends itself with everything that it
+started.
+
+Of the default runner jobs.csv, timeline.csv, rounds.csv and spans.csv are those of `allocator
+simulate`; metrics.json is added. Only decision times (rounds.csv, and decision_s_* of metrics.json)
+differ between two runs of a task.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from allocator.bench.sweep.process import ASSUMED, METRICS_FILE
-from allocator.bench.sweep.tasks import SweepTask, contents, digest
-from allocator.domain.workload import Workload
-from allocator.errors import UsageError
+from allocator.bench.sweep.tasks import (
+    ASSUMED,
+    METRICS_FILE,
+    SweepTask,
+    contents,
+    digest,
+    from_identity,
+)
+from allocator.errors import AllocatorError, UsageError
+from allocator.solvers.isolation.child_processes import end_with_parent
+
+if TYPE_CHECKING:  # heavy; other runners do without
+    from allocator.domain.workload import Workload
 
 
 def run(task: SweepTask, folder: Path) -> None:
@@ -56,3 +75,21 @@ def metrics_json(metrics: Mapping[str, object]) -> str:
         k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()
     }
     return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+
+
+def main(runner: str, folder: str, spec: str) -> int:
+    """Run one task; return the exit code."""
+    end_with_parent()
+    identity = json.loads(spec)
+    task = from_identity(identity, identity.pop("path"))
+    module, _, name = runner.partition(":")
+    try:
+        getattr(importlib.import_module(module), name)(task, Path(folder))
+    except AllocatorError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from allocator.bench.sweep.process import METRICS_FILE, TaskOutcome
-from allocator.bench.sweep.tasks import SweepTask, from_identity
+from allocator.bench.sweep.executors import TaskOutcome
+from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask, from_identity
 from allocator.errors import UsageError
+from allocator.io.plans import write_files
 
 TASK_FILE = "task.json"
 RUN_FILE = "run.json"
@@ -61,22 +61,12 @@ class SweepStore:
     def add(self, task: SweepTask, outcome: TaskOutcome) -> None:
         """Keep a result, or record a failure.
 
-        Raises OSError if the disk is full. Then no partial result is left.
+        Raises AllocatorError if the disk is full. Then no partial result is left.
         """
         record = self.failed / f"{task.key}.json"
         if outcome.failure:
-            write(
-                record,
-                _json(
-                    {
-                        **task.identity,
-                        "failure": outcome.failure,
-                        "words": outcome.words,
-                        "seconds": outcome.seconds,
-                        "host": outcome.host,
-                    }
-                ),
-            )
+            told = {k: getattr(outcome, k) for k in ("failure", "words", "seconds", "host")}
+            write_files(self.failed, {record.name: _json(task.identity | told)})
             return
         files = {
             **outcome.files,
@@ -88,9 +78,7 @@ class SweepStore:
         part = self.tasks / f"{_PART}{task.key}"
         place = self.tasks / task.key
         try:
-            part.mkdir()
-            for name, content in files.items():
-                _write_flushed(part / name, content)
+            write_files(part, files)
             # a user may have deleted some files of an old result
             shutil.rmtree(place, ignore_errors=True)
             part.rename(place)
@@ -100,10 +88,8 @@ class SweepStore:
 
     def save_request(self, tasks: Sequence[SweepTask], baseline: str) -> None:
         """Record the tasks that were asked for last; `report` reads them."""
-        write(
-            self.folder / GRID_FILE,
-            _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}),
-        )
+        request = {"baseline": baseline, "tasks": [t.identity for t in tasks]}
+        write_files(self.folder, {GRID_FILE: _json(request)})
 
     def last_request(self) -> tuple[list[SweepTask], str]:
         """Return the tasks that were asked for last, and their baseline.
@@ -115,23 +101,6 @@ class SweepStore:
         except FileNotFoundError:
             raise UsageError(f'"{self.folder}" holds no sweep') from None
         return [from_identity(t) for t in grid["tasks"]], str(grid["baseline"])
-
-
-def write(path: Path, content: bytes) -> None:
-    """Replace a file, whole or not at all."""
-    part = path.with_name(f"{_PART}{path.name}")
-    try:
-        _write_flushed(part, content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _write_flushed(path: Path, content: bytes) -> None:
-    with path.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _json(values: Mapping[str, object]) -> bytes:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from allocator.bench.machine import machine
 from allocator.bench.solvers.run import MACHINE
-from allocator.bench.sweep.executors import Finished, TaskExecutor
-from allocator.bench.sweep.process import TaskOutcome
-from allocator.bench.sweep.store import SweepStore, write
+from allocator.bench.sweep.executors import Finished, TaskExecutor, TaskOutcome
+from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.tasks import SweepTask
+from allocator.io.plans import write_files
 
 Tell = Callable[[SweepTask, TaskOutcome], None]
 
@@ -34,9 +34,9 @@ def sweep(
     """Run every task that has no result yet; call tell(task, outcome) after each.
 
     A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
-    results is full (OSError), the sweep stops at once and keeps everything that has finished.
+    results is full (AllocatorError), the sweep stops at once and keeps all that has finished.
     """
-    write(store.folder / MACHINE, (machine() + "\n").encode())
+    write_files(store.folder, {MACHINE: machine() + "\n"})
     missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []
     with closing(executor.results(missing)) as results:

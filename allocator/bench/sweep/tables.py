@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, fields
 
 from allocator.bench.paired import (
     CONFIDENCE,
@@ -17,9 +18,9 @@ from allocator.bench.paired import (
     compare,
     compare_pooled,
 )
-from allocator.bench.sweep.process import ASSUMED
-from allocator.bench.sweep.store import SweepStore, write
-from allocator.bench.sweep.tasks import SweepTask
+from allocator.bench.sweep.store import SweepStore
+from allocator.bench.sweep.tasks import ASSUMED, SweepTask
+from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
 METRICS = (
@@ -79,16 +80,7 @@ FIELDS = (
     "policy",
     "baseline",
     "metric",
-    "n",
-    "baseline_mean",
-    "policy_mean",
-    "change_percent",
-    "low_percent",
-    "high_percent",
-    "of_means_percent",
-    "lower",
-    "wilcoxon_p",
-    "t_p",
+    *(field.name for field in fields(PairedComparison)),
     "verdict",
 )
 
@@ -101,12 +93,9 @@ def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -
     metrics = {task: store.metrics(task) for task in tasks if store.is_done(task)}
     rows = comparisons(metrics, baseline)
     text = markdown(rows, metrics, len(tasks), baseline)
-    write(
-        store.folder / RESULTS,
-        _csv(("workload", "load", "seed", "policy", *METRICS, "task"), results(metrics)),
-    )
-    write(store.folder / COMPARISON, _csv(FIELDS, rows))
-    write(store.folder / COMPARISON_TEXT, text.encode())
+    columns = ("workload", "load", "seed", "policy", *METRICS, "task")
+    tables = {RESULTS: _csv(columns, results(metrics)), COMPARISON: _csv(FIELDS, rows)}
+    write_files(store.folder, {**tables, COMPARISON_TEXT: text})
     return text
 
 
@@ -233,30 +222,8 @@ def _cell(row: Row) -> str:
 def _row(
     workload: str, load: str, policy: str, baseline: str, metric: str, c: PairedComparison
 ) -> Row:
-    return dict(
-        zip(
-            FIELDS,
-            (
-                workload,
-                load,
-                policy,
-                baseline,
-                metric,
-                c.n,
-                c.baseline_mean,
-                c.policy_mean,
-                c.change_percent,
-                c.low,
-                c.high,
-                c.of_means_percent,
-                c.lower,
-                c.wilcoxon_p,
-                c.t_p,
-                c.verdict(metric in MORE_IS_BETTER),
-            ),
-            strict=True,
-        )
-    )
+    cells = (workload, load, policy, baseline, metric, *astuple(c))
+    return dict(zip(FIELDS, (*cells, c.verdict(metric in MORE_IS_BETTER)), strict=True))
 
 
 def load_text(load: float | None) -> str:
@@ -268,8 +235,8 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _csv(fields: Sequence[str], rows: Sequence[Row]) -> bytes:
-    return csv_text(fields, ([_text(row[f]) for f in fields] for row in rows)).encode()
+def _csv(fields: Sequence[str], rows: Sequence[Row]) -> str:
+    return csv_text(fields, ([_text(row[f]) for f in fields] for row in rows))
 
 
 def _text(value: object) -> object:

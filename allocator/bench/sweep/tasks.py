@@ -16,6 +16,9 @@ from allocator.errors import UsageError
 if TYPE_CHECKING:  # heavy; the process of a task needs it only in its runner
     from allocator.simulator.options import SimulationOptions
 
+METRICS_FILE = "metrics.json"
+ASSUMED = "assumed"
+"""What is assumed of the jobs of the workload, in METRICS_FILE."""
 FORMAT = 1
 """Part of the identity of every task; raised when the meaning of a task or its files changes."""
 

@@ -10,53 +10,20 @@ batch, and neither do two fifths of the memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from formulations import gradient_accumulation
 
-GPUS = 32
-NODE = 8
+GPUS = FIGURES["sharing"]["gpus"]
 KIND = "A6000"
 GPU_GB = 47.99  # 49,140 MB
-MEMORY_MB: Mapping[str, int] = {
-    "resnet18": 6432,
-    "shufflenet": 5252,
-    "vgg16": 4224,
-    "vgg19": 4304,
-    "dqn": 2230,
-    "a2c": 2094,
-    "bert": 8058,
-    "gpt2": 10532,
-}
-BATCH: Mapping[str, int] = {
-    "resnet18": 128,
-    "shufflenet": 128,
-    "vgg16": 16,
-    "vgg19": 16,
-    "dqn": 128,
-    "a2c": 64,
-    "bert": 4,
-    "gpt2": 4,
-}
-"""Samples of a step on one GPU, by model."""
-STEP_MS: Mapping[str, Mapping[int, int]] = {
-    "resnet18": {1: 779, 2: 881, 4: 921, 8: 1010},
-    "shufflenet": {1: 798, 2: 850, 4: 886},
-    "vgg16": {1: 107, 2: 191, 4: 201, 8: 214},
-    "vgg19": {2: 205, 4: 212, 8: 226, 16: 302},
-    "dqn": {1: 490, 2: 495, 4: 505, 8: 509, 16: 525},
-    "a2c": {1: 517, 2: 525, 8: 555},
-    "bert": {1: 178, 2: 195, 4: 190, 8: 192},
-    "gpt2": {1: 426, 4: 433, 8: 437},
-}
-"""Milliseconds of a step, by model and number of GPUs."""
-# share of the jobs that have each size, in a published trace of 61 jobs; its two jobs on 32 GPUs
-# are left out
-SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}
+MODELS = FIGURES["sharing"]["models"]
+STEP_MS = {name: by_size(m["step_ms"]) for name, m in MODELS.items()}
+SIZES = by_size(FIGURES["sharing"]["sizes"])
 STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # jobs of that trace have 111 to 6,690 steps
 PASSES = (1, 2, 4)  # passes into which gradient accumulation divides a step
 # shares that do not depend on the batch: of the time of a pass, and of the memory
@@ -93,98 +60,76 @@ def sharing(
     """
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
-    size = draw.draw_in_strata(
-        rng, {k: share for k, share in SIZES.items() if k <= total}, np.ones(jobs)
-    )
+    fitting = {k: share for k, share in SIZES.items() if k <= total}
+    size = draw.draw_in_strata(rng, fitting, np.ones(jobs))
     able = {k: [m for m, known in STEP_MS.items() if k in known] for k in SIZES}
-    pick = rng.random(jobs)
-    model = [
-        able[k][int(u * len(able[k]))] for k, u in zip(size.tolist(), pick.tolist(), strict=True)
-    ]
-    steps = np.clip(
-        np.round(draw.lognormal_in_strata(rng, STEPS, SIGMA, jobs)),
-        100.0,
-        MOST_STEPS,
-    )
-    run_s = steps * [STEP_MS[m][k] / 1e3 for m, k in zip(model, size.tolist(), strict=True)]
-    window = draw.window_s(float((run_s * size).sum()), total, load)
+    each = list(zip(size.tolist(), rng.random(jobs).tolist(), strict=True))
+    model = [able[k][int(u * len(able[k]))] for k, u in each]
+    steps = np.round(draw.lognormal_in_strata(rng, STEPS, SIGMA, jobs))
+    steps = np.clip(steps, 100.0, MOST_STEPS)
+    run_s = steps * [STEP_MS[m][k] / 1e3 for m, (k, _) in zip(model, each, strict=True)]
+    window = float((run_s * size).sum()) / (total * load)
+    work = steps.astype(np.int64) * size * [MODELS[m]["batch"] for m in model]
+    submitted = draw.poisson(rng, window, jobs)
     workload: Columns = {
-        "job_id": draw.names(jobs),
-        "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model,
-        "total_work": steps.astype(np.int64) * size * [BATCH[m] for m in model],
-        "requested_gpus": size,
+        **draw.job_columns(submitted, model, work, size, size),
         "min_gpus": size,
-        "max_gpus": size,
-        "memory_gb": [round(MEMORY_MB[m] / 1024, 2) for m in model],
+        "memory_gb": [round(MODELS[m]["memory_mb"] / 1024, 2) for m in model],
     }
     pools: Columns = {
         "pool": ["gpus"],
         "gpu_type": [KIND],
         "gpus": [total],
-        "gpus_per_node": [NODE],
+        "gpus_per_node": [8],
         "memory_gb": [memory_gb],
         "sharing": ["any"],
     }
-    return GeneratedWorkload(
-        "sharing",
-        {"interval_s": 150, "restart_s": 30},
-        {
-            "workload.csv": workload,
-            "pools.csv": pools,
-            "rates.csv": rates(),
-            "sharing.csv": _slowdowns(rng, slowdown),
-        },
-        window_s=window,
-        load=load,
+    # one row for every two models, on one GPU, which holds for every size
+    first, second = zip(*itertools.combinations_with_replacement(MODELS, 2), strict=True)
+    a, b = np.round(rng.uniform(*slowdown, (2, len(first))), 3)
+    slowdowns: Columns = {
+        "model_a": first,
+        "model_b": second,
+        "gpu_type": [KIND] * len(first),
+        "gpus": [1] * len(first),
+        "slowdown_a": a,
+        "slowdown_b": np.where(np.equal(first, second), a, b),
+    }
+    return GeneratedWorkload.of(
+        "sharing", load, window, workload=workload, pools=pools, rates=rates(), sharing=slowdowns
     )
 
 
 def rates() -> Columns:
     """Return rates.csv: samples per second by model, GPUs and passes, with memory."""
     rows = [
-        (m, k, p) for m, known in STEP_MS.items() for k in known for p in PASSES if p <= BATCH[m]
+        (name, k, p, STEP_MS[name][k], min(STEP_MS[name].values()), m["batch"], m["memory_mb"])
+        for name, m in MODELS.items()
+        for k in STEP_MS[name]
+        for p in PASSES
+        if p <= m["batch"]
     ]
-    # computing time of a step in one pass
-    alone = np.array([min(STEP_MS[m].values()) for m, _, _ in rows]) / 1e3
-    whole = np.array([STEP_MS[m][k] for m, k, _ in rows]) / 1e3
-    batch, passes = (
-        np.array(x, np.float64) for x in ([BATCH[m] for m, _, _ in rows], [p for _, _, p in rows])
-    )
+    names = [row[0] for row in rows]
+    # `alone` is the computing time of a step in one pass
+    size, passes, step_ms, alone_ms, batch, memory_mb = np.array([row[1:] for row in rows], float).T
+    alone, most = alone_ms / 1e3, memory_mb / 1024
     step = gradient_accumulation.step_s(
         CONSTANT * alone,
         (1 - CONSTANT) * alone / batch,
-        whole - alone,
+        step_ms / 1e3 - alone,
         np.ones(len(rows)),
         batch,
         passes,
     )
-    most = np.array([MEMORY_MB[m] for m, _, _ in rows]) / 1024
     memory_per_gpu = gradient_accumulation.memory_per_gpu(
         FIXED * most, (1 - FIXED) * most / batch, batch, passes
     )
-    size = np.array([k for _, k, _ in rows])
     return {
-        "model": [m for m, _, _ in rows],
+        "model": names,
         "gpu_type": [KIND] * len(rows),
-        "gpus": size,
+        "gpus": size.astype(np.int64),
         "work_per_s": draw.round_digits(batch * size / step, 6),
         "batch_size": (batch * size).astype(np.int64),
         "accumulation": passes.astype(np.int64),
         "memory_gb": np.round(memory_per_gpu, 2),
-    }
-
-
-def _slowdowns(rng: np.random.Generator, between: tuple[float, float]) -> Columns:
-    """Return sharing.csv: one row for every two models, on one GPU, which holds for every size."""
-    pairs = list(itertools.combinations_with_replacement(MEMORY_MB, 2))
-    a, b = np.round(rng.uniform(*between, (2, len(pairs))), 3)
-    b = np.where([x == y for x, y in pairs], a, b)
-    return {
-        "model_a": [x for x, _ in pairs],
-        "model_b": [y for _, y in pairs],
-        "gpu_type": [KIND] * len(pairs),
-        "gpus": [1] * len(pairs),
-        "slowdown_a": a,
-        "slowdown_b": b,
     }

@@ -23,8 +23,7 @@ from allocator.solvers.effort import GAP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.bench.sweep.executors import TaskExecutor
-    from allocator.bench.sweep.process import TaskOutcome
+    from allocator.bench.sweep.executors import TaskExecutor, TaskOutcome
     from allocator.bench.sweep.store import SweepStore
     from allocator.bench.sweep.sweep import SweepSummary
     from allocator.bench.sweep.tasks import SweepTask, WorkloadSource

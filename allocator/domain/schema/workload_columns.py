@@ -12,6 +12,7 @@ from typing import Any
 
 from allocator.domain.schema.columns import (
     CONFIG,
+    DECLARED,
     FINISHED,
     INTERACTIVE,
     JOBS,
@@ -28,10 +29,7 @@ from allocator.domain.schema.columns import (
     TENANTS,
     Column,
     TableSchema,
-    amount,
-    number,
-    positive,
-    text,
+    read_columns,
 )
 
 UNDER_WAY = (
@@ -65,23 +63,8 @@ def _column(name: str) -> Column:
     )
 
 
-CELLS = (
-    text(
-        "cells",
-        "a session that holds GPUs only while one of its cells runs: THINK:RUN of each in seconds,"
-        " with bars between; total_work is the sum of RUN",
-    ),
-    amount("state_gb", "state of the session, loaded before a cell and saved after it"),
-    positive("state_gb_s", "GB/s at which it is loaded and saved"),
-)
-"""Columns of sessions, which only a workload has (rules/cells.py)."""
-RECORDED = (
-    number("recorded_start_s", "when it first started, as its site recorded"),
-    number("recorded_end_s", "when it ended for good, as its site recorded"),
-    positive("recorded_limit_s", "longest run time that its user allowed, as its site recorded"),
-)
-"""Columns of what became of a job at its site, which a simulation does not read; `allocator assess`
-compares with them."""
+CELLS = read_columns(DECLARED["sessions"])
+RECORDED = read_columns(DECLARED["recorded"])
 
 WORKLOAD = TableSchema(
     "workload.csv",
@@ -158,10 +141,5 @@ _OTHERWISE: Mapping[str, Mapping[str, Any]] = {
 }
 WORKLOAD_CONFIG: tuple[Column, ...] = (
     *(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG),
-    text(
-        "assumed",
-        "what is assumed of the jobs because their log does not say it; every result of the"
-        " workload repeats it (`allocator import` writes it)",
-        default="",
-    ),
+    *read_columns(DECLARED["workload_config"]),
 )

@@ -358,7 +358,7 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
         restart_s(problem, m.job, m.pool, m.gpus),
         problem.pools.startup_s[m.pool],
     )
-    whole = build_context(problem, table, m.offer)
+    whole = build_context(problem, m.offer)
 
     def value_side(kind: Ints, rate: Floats, pause: Floats, keep: Bools, pays: bool) -> PairSide:
         # the jobs of a kind have the same terms next to all kinds that slow them down alike

@@ -116,7 +116,7 @@ def add_colocated_options(
         restart_s(problem, g, pool, gpus),
         problem.pools.startup_s[pool],
     )
-    whole = build_context(problem, table, exclusive.offer)
+    whole = build_context(problem, exclusive.offer)
     value = np.empty(len(sets))
     by_secondary = np.argsort(g, kind="stable")
     second = _offer(problem, g, pool, gpus, rate, pause, keep, by_secondary)

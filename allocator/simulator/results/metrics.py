@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.performance.gpu_types import allowed_types
-from allocator.performance.table import RateTable
+from allocator.domain.problem import Floats, Market, Problem
+from allocator.performance.gpu_types import slowest_rate
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
 from allocator.simulator.revocations import HOUR
@@ -20,7 +19,7 @@ from allocator.simulator.world import World
 
 def jobs_table(world: World) -> ColumnTable:
     """Return one row per submitted job: times in seconds (nan = never), shares as numbers."""
-    p = world.workload.problem
+    p = world.problem
     n = world.arrived
     j = p.jobs
     started = world.started_s[:n]
@@ -70,13 +69,13 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
     count = len(jobs["job_id"])
     finished_s = np.asarray(jobs["finished_s"])
     ends = finished_s[~np.isnan(finished_s)]
-    begin = world.workload.problem.now_s
+    begin = world.problem.now_s
     end = float(ends.max()) if len(ends) == count and count else world.now
     there, paid = _totals_until(world, end)
     out: dict[str, Any] = {"jobs": count, "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _summarise_column(name, jobs[name], mean=None, median=50, p99=99)
-    due = world.workload.problem.jobs.deadline_s[:count]
+    due = world.problem.jobs.deadline_s[:count]
     dated = ~np.isnan(due)
     met = (finished_s <= due + 1e-6)[dated]
     held = float(world.attained.sum())
@@ -124,21 +123,6 @@ def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str
     }
 
 
-def slowest_rate(p: Problem, gpus: Ints) -> Floats:
-    """Return the rate of each job at so many GPUs on its slowest allowed type of the cluster, (N,).
-
-    It is nan for a job that has no rate on any of them.
-    """
-    table = RateTable.of(p)
-    types = allowed_types(p)
-    out = np.full(len(p.jobs), np.nan)
-    for t in np.unique(p.pools.gpu_type):
-        gpu_memory_gb = p.pools.memory_gb[p.pools.gpu_type == t].max()
-        rate, _ = table.rate(p.jobs.model, np.full(len(gpus), t), gpus, gpu_memory_gb)
-        out = np.where(types[:, t] & (rate > 0), np.fmin(out, rate), out)
-    return out
-
-
 def requested_s(p: Problem) -> Floats:
     """Return the run time at requested_gpus on the slowest allowed type, (N,)."""
     return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
@@ -158,7 +142,7 @@ def completion_alone_s(world: World) -> Floats:
     K. Mahajan et al., "Themis: Fair and efficient GPU cluster scheduling", NSDI 2020, section 3.
     Here n is the contention that truly was.
     """
-    p = world.workload.problem
+    p = world.problem
     a = p.jobs.submitted_s
     b = np.where(np.isnan(world.finished_s), world.now, world.finished_s)
     there = np.isfinite(b) & (np.arange(len(a)) < world.arrived)
@@ -204,7 +188,7 @@ def _totals_until(world: World, end: float) -> tuple[float, float]:
 
     Both are from the first submission to `end`.
     """
-    reserved = world.workload.problem.pools.market == Market.RESERVED
+    reserved = world.problem.pools.market == Market.RESERVED
     times = [t for t, _, _ in world.log] + [end]
     passed = [max(0.0, min(t1, end) - t0) for t0, t1 in pairwise(times)]
     there = math.fsum(float(g.sum()) * s for (_, g, _), s in zip(world.log, passed, strict=True))

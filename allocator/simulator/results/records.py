@@ -56,7 +56,7 @@ class Recorder:
         holding = world.pool[world.active]
         on = holding[holding >= 0]
         queued = len(holding) - len(on)
-        pools = world.workload.problem.pools
+        pools = world.problem.pools
         jobs = np.bincount(on, minlength=len(pools)).tolist()
         rows = zip(
             pools.pool,
@@ -147,8 +147,8 @@ def spans_table(world: World) -> ColumnTable:
     rows = np.concatenate([*world.spans, world.open_spans(r, world.now)])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
-    names = world.workload.problem.jobs.job_id
-    pools = world.workload.problem.pools.pool
+    names = world.problem.jobs.job_id
+    pools = world.problem.pools.pool
     several = world.primaries_of_span | {
         (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in world.groups
     }
@@ -166,7 +166,7 @@ def spans_table(world: World) -> ColumnTable:
         "to_s": rows[:, 4],
         "shared_with": shared_with,
     }
-    prices_memory = world.workload.problem.pools.prices_memory
+    prices_memory = world.problem.pools.prices_memory
     return {**table, "memory_price": rows[:, 6]} if prices_memory else table
 
 
@@ -178,7 +178,7 @@ def places_table(world: World) -> ColumnTable:
     """
     running = world.active[world.pool[world.active] >= 0]
     spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
-    problem = world.workload.problem
+    problem = world.problem
     names = problem.jobs.job_id
     nodes = problem.nodes.node
     rows = [
@@ -192,7 +192,7 @@ def places_table(world: World) -> ColumnTable:
 
 def node_states_table(world: World) -> ColumnTable:
     """Return node_states.csv without its column policy: the states of each node over time."""
-    problem = world.workload.problem
+    problem = world.problem
     nodes = problem.nodes
     pools = problem.pools.pool
     rows = [

@@ -1,4 +1,4 @@
-"""Runners of the sweep's tests (allocator.bench.sweep.process.RUNNER): quick ones, and ones that
+"""Runners of the sweep's tests (allocator.bench.sweep.executors.RUNNER): quick ones, and ones that
 fail in every way.
 
 What one of them shall do to which task stands in the policy's name, so that a sweep can hold good

@@ -23,7 +23,9 @@ Targets of prices (AWS, 92 days of p3):
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from allocator.domain.problem import Floats, Ints
 from formulations.model.ragged import begins_run
 
 HOUR = 3_600.0
+Walk = tuple[Floats, Floats]  # times and dollars per GPU-hour
 Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch
 GONE_H: Mixture = ((0.70, 0.4), (0.30, 2.4))  # mean 1.0, median .5: gaps of every level
 SHORT_H, SHORT = 0.60, 0.52  # SHORT of the runs last SHORT_H hours in the mean
@@ -41,6 +44,10 @@ MARKET = 0.980
 # share of time in which a further group is available while its zone is up
 DEEPER = 0.55
 GROUPS = (1, 1, 2, 4)  # machines that come and go together, in turn
+# of a pool whose groups come and go alone: machines of a group, stretches there and away
+ALONE_GROUPS = (1, 2, 1, 4)
+THERE_H: Mixture = ((0.55, 0.6), (0.45, 13.0))  # mean 6.2, median about 1
+AWAY_H: Mixture = ((0.70, 0.4), (0.30, 2.5))  # mean 1.0, median about .45
 # price / price on demand: the floor, and the centre of the walk above it
 FLOOR = 0.30
 ABOVE = 0.03
@@ -62,7 +69,7 @@ class StepFunction:
 
 
 def zones(
-    rng: np.random.Generator, regions: tuple[int, ...], machines: int, until_s: float
+    rng: np.random.Generator, regions: Sequence[int], machines: int, until_s: float
 ) -> list[StepFunction]:
     """Draw the available machines over time in every zone, region by region.
 
@@ -73,22 +80,40 @@ def zones(
     for count in regions:
         region = on_off(rng, REGION, until_s)
         for _ in range(count):
-            gate = _product([market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
-            groups = []
-            left = machines
-            turn = 0
-            while left:
-                size = min(left, GROUPS[turn % len(GROUPS)])
+            gate = _combine(np.prod, [market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
+            parts = []
+            for turn, size in enumerate(_group_sizes(machines, GROUPS)):
                 group = (
                     on_off(rng, DEEPER, until_s)
                     if turn
                     else StepFunction(np.zeros(1), np.ones(1, np.int64))
                 )
-                groups.append(StepFunction(group.at_s, group.value * size))
-                left = left - size
-                turn = turn + 1
-            out.append(_product([gate, _sum(groups)]))
+                parts.append(StepFunction(group.at_s, group.value * size))
+            out.append(_combine(np.prod, [gate, _combine(np.sum, parts)]))
     return out
+
+
+def _group_sizes(machines: int, sizes: tuple[int, ...]) -> list[int]:
+    """Return the machines of each group that comes and goes, of sizes in turn."""
+    ends = np.minimum(np.cumsum(np.resize(sizes, machines)), machines)
+    return [size for size in np.diff(ends, prepend=0).tolist() if size]
+
+
+def groups(rng: np.random.Generator, machines: int, until_s: float) -> StepFunction:
+    """Draw the available machines over time of one pool, whose groups come and go alone."""
+    times = [np.zeros(1)]
+    steps = [np.zeros(1, np.int64)]
+    for size in _group_sizes(machines, ALONE_GROUPS):
+        runs = 2 + int(2 * until_s / HOUR)
+        lengths = np.empty(2 * runs)
+        lengths[::2] = draw_stretches(rng, THERE_H, runs)
+        lengths[1::2] = draw_stretches(rng, AWAY_H, runs)
+        ends = np.ceil(np.cumsum(lengths))
+        ends = ends[ends < until_s]
+        times += [np.zeros(1), ends]
+        steps += [np.array([size]), np.where(np.arange(len(ends)) % 2, size, -size)]
+    at, place = np.unique(np.concatenate(times), return_inverse=True)
+    return StepFunction(at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64))
 
 
 def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
@@ -115,7 +140,7 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
     return StepFunction(np.append(0.0, ends), (first + np.arange(len(ends) + 1)) % 2)
 
 
-def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> tuple[Floats, Floats]:
+def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> Walk:
     """Draw times and dollars per GPU-hour.
 
     The logarithm is a first-order autoregression; the price is never below the floor.
@@ -136,17 +161,9 @@ def draw_stretches(rng: np.random.Generator, kinds: Mixture, count: int) -> Floa
     return np.asarray(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
 
 
-def _product(parts: list[StepFunction]) -> StepFunction:
+def _combine(by: Callable[..., Any], parts: list[StepFunction]) -> StepFunction:
+    """Return the product or the sum of functions, without steps that change nothing."""
     at = np.unique(np.concatenate([p.at_s for p in parts]))
-    return _thin(at, np.prod([p.at(at) for p in parts], axis=0))
-
-
-def _sum(parts: list[StepFunction]) -> StepFunction:
-    at = np.unique(np.concatenate([p.at_s for p in parts]))
-    return _thin(at, np.sum([p.at(at) for p in parts], axis=0))
-
-
-def _thin(at: Floats, value: Ints) -> StepFunction:
-    """Drop steps that change nothing."""
+    value = by([p.at(at) for p in parts], axis=0)
     moves = begins_run(value)
     return StepFunction(at[moves], value[moves])

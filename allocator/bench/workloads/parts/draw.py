@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from allocator.bench.workloads.parts.measured import (
-    CURVE_C,
-    PHILLY_DURATION_S,
-    QUANTILES,
-    SHORTEST_S,
-)
+from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.domain.problem import Floats, Ints
 
 Rng = np.random.Generator
@@ -79,12 +74,14 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
     longest_s : the largest duration.
     """
     out = np.empty(len(gpus))
-    measured = np.array(list(PHILLY_DURATION_S))
+    philly = FIGURES["philly"]
+    duration_s = by_size(philly["duration_s"])
+    measured = np.array(list(duration_s))
     nearest = measured[np.abs(np.log2(measured)[:, None] - np.log2(gpus)).argmin(axis=0)]
-    score = np.array([-4.0, *ndtri(np.array(QUANTILES)), 4.0])
-    for k, quantiles in PHILLY_DURATION_S.items():
+    score = np.array([-4.0, *ndtri(np.array(philly["quantiles"])), 4.0])
+    for k, quantiles in duration_s.items():
         here = nearest == k
-        log = np.log([SHORTEST_S, *quantiles])
+        log = np.log([philly["shortest_s"], *quantiles])
         out[here] = np.exp(np.interp(normal[here], score, log))
     return np.minimum(out, longest_s)
 
@@ -92,18 +89,6 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
 def truncated_lognormal(rng: Rng, median: float, sigma: float, most: float, count: int) -> Floats:
     """Draw log-normal values; those above `most` become `most`."""
     return np.minimum(median * np.exp(rng.normal(0.0, sigma, count)), most)
-
-
-def log_uniform(rng: Rng, low: float, high: float, count: int) -> Floats:
-    return np.exp(rng.uniform(np.log(low), np.log(high), count))
-
-
-def curve_c(rng: Rng, count: int) -> Floats:
-    """Draw overheads c of the speed curve t1 n / (1 + c (n - 1)).
-
-    They are log-uniform over the measured range, with four digits.
-    """
-    return round_digits(log_uniform(rng, *CURVE_C, count), 4)
 
 
 def elastic_max(rng: Rng, requested: Ints, most: int) -> Ints:
@@ -126,6 +111,11 @@ def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
     return np.asarray(np.interp(np.sort(rng.uniform(0.0, mass[-1], count)), mass, edges))
 
 
+def poisson(rng: Rng, window_s: float, count: int) -> Floats:
+    """Draw submission times in whole seconds at an even rate."""
+    return np.asarray(np.floor(arrivals(rng, np.ones(1), window_s, count)))
+
+
 def round_digits(x: Floats, count: int) -> Floats:
     """Round to `count` significant digits.
 
@@ -145,40 +135,24 @@ def overhead_rate(rate_1: Floats, c: Floats, gpus: Ints) -> Floats:
     return rate_1 * gpus / (1.0 + c * (gpus - 1.0))
 
 
-def speed_ups(
-    model: list[str], requested: Ints, gpu_type: str, curves: Mapping[str, Sequence[Any]]
-) -> Floats:
-    """Return the speed of each job at its request on a type over that on a V100, shape (J,).
+def autoregression(rng: Rng, count: int, memory: float) -> Floats:
+    """Draw a first-order autoregression with variance 1, shape (count,)."""
+    out = rng.normal(size=count)
+    for i in range(1, count):
+        out[i] = memory * out[i - 1] + np.sqrt(1.0 - memory**2) * out[i]
+    return np.asarray(out, dtype=np.float64)
 
-    The curves are models.csv of kind overhead.
-    """
-    known = {
-        (m, t): q
-        for m, t, q in zip(curves["model"], curves["gpu_type"], curves["parameters"], strict=True)
+
+def job_columns(
+    submitted_s: Floats, model: Sequence[str], work: Floats | Ints, requested: Ints, most: Ints
+) -> dict[str, Any]:
+    """Return the columns of workload.csv that all jobs have: any size up to the most GPUs."""
+    return {
+        "job_id": names(len(model)),
+        "submitted_s": submitted_s,
+        "model": model,
+        "total_work": work,
+        "requested_gpus": requested,
+        "min_gpus": np.ones(len(model), np.int64),
+        "max_gpus": most,
     }
-    place = {m: i for i, m in enumerate(dict.fromkeys(model))}
-    which = np.array([place[m] for m in model])
-
-    def rates(t: str) -> Floats:
-        rate_1, c = np.array([(known[m, t]["rate_1"], known[m, t]["c"]) for m in place]).T
-        return overhead_rate(rate_1[which], c[which], requested)
-
-    return rates(gpu_type) / rates("V100")
-
-
-def longest_s(days: int, longest_h: float | None) -> float:
-    """Return the longest run at the requested size in seconds.
-
-    The default is half of a window of `days` days, at most a week.
-    """
-    return 3_600.0 * (min(12.0 * days, 168.0) if longest_h is None else longest_h)
-
-
-def window_s(gpu_seconds: float, gpus: float, load: float) -> float:
-    """Return the length of the window in which demand / available GPU-seconds is exactly `load`."""
-    return gpu_seconds / (gpus * load)
-
-
-def cluster_gpus(gpu_seconds: float, window: float, load: float, node: int, fewest: int) -> int:
-    """Return GPUs in whole nodes, at least `fewest`, on which the demand is about this load."""
-    return max(fewest, node * round(gpu_seconds / (window * load) / node))

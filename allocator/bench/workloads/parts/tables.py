@@ -7,13 +7,14 @@ not rows, because a workload may have 80,000 jobs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.domain.schema.texts import texts_of
 from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from allocator.domain.workload import Workload
 
+NODE = 8  # GPUs of a node where pools.csv does not say
 Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
 
@@ -49,9 +51,18 @@ class GeneratedWorkload:
     window_s: float = 0.0
     load: float = float("nan")
 
+    @classmethod
+    def of(cls, name: str, load: float, window_s: float, **tables: Columns) -> GeneratedWorkload:
+        """Return the workload of a generator from tables named like their files."""
+        files = {f"{table}.csv": columns for table, columns in tables.items()}
+        return cls(name, FIGURES[name]["config"], files, "", window_s, load)
+
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, in order of names."""
-        out = {file: _csv(columns).encode() for file, columns in self.tables.items()}
+        out = {
+            file: csv_text(columns, zip(*map(texts_of, columns.values()), strict=True)).encode()
+            for file, columns in self.tables.items()
+        }
         if self.config:
             out["config.toml"] = format_toml(self.config).encode()
         if self.about:
@@ -84,6 +95,31 @@ class GeneratedWorkload:
 
         return pd.DataFrame({name: list(values) for name, values in self.tables[file].items()})
 
+    def with_nodes(self, nodes_per_rack: int) -> GeneratedWorkload:
+        """Return the workload with nodes.csv.
 
-def _csv(columns: Columns) -> str:
-    return csv_text(columns, zip(*map(texts_of, columns.values()), strict=True))
+        A pool gets nodes of `gpus_per_node` GPUs, the last one with what is left, and each rack has
+        `nodes_per_rack` of them. Pools whose GPUs come and go by capacity.csv get none.
+        """
+        pools = self.tables["pools.csv"]
+        changing = set(self.tables.get("capacity.csv", {}).get("pool", ()))
+        sizes = pools.get("gpus_per_node", [NODE] * len(pools["pool"]))
+        nodes = columns_of(
+            {
+                "node": f"{name}-{first // size}",
+                "pool": name,
+                "gpus": min(size, gpus - first),
+                "rack": f"{name}-r{first // size // nodes_per_rack}",
+            }
+            for name, gpus, size in zip(pools["pool"], pools["gpus"], sizes, strict=True)
+            if name not in changing
+            for first in range(0, int(gpus), int(size))
+        )
+        return replace(self, tables={**self.tables, "nodes.csv": nodes}) if nodes else self
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return a table from its rows; what a row lacks is an empty cell."""
+    listed = list(rows)
+    names = dict.fromkeys(name for row in listed for name in row)
+    return {name: [row.get(name) for row in listed] for name in names}

@@ -1,0 +1,238 @@
+"""Generators of workloads on clusters with spot machines, which come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from allocator.bench.workloads.parts import availability, draw
+from allocator.bench.workloads.parts.availability import StepFunction, Walk
+from allocator.bench.workloads.parts.figures import FIGURES
+from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
+from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
+from allocator.domain.problem import Floats
+
+DAY_S = 86_400.0
+MACHINE = 4  # GPUs that come and go together, at least
+REGIONS = (("west", 3), ("east", 2))  # zones of each
+ZONES = [f"{region}-{'abc'[i]}" for region, count in REGIONS for i in range(count)]
+LIFE_H = 6.2  # mean run of a zone: what policies believe a machine lives
+SPOT_PER_H = 0.076  # revocations per GPU-hour: 0.61 per hour and machine of 8
+RESERVED, V100, A100 = 1.95, 2.95, 3.67  # dollars per GPU-hour: reserved, and on demand
+STARTUP_S = 78  # start of a GPU machine, median of 100
+
+
+def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> dict[str, Any]:
+    """Return a row of pools.csv of V100s; a spot pool is a region of its own."""
+    return {
+        "pool": name,
+        "gpu_type": "V100",
+        "gpus": gpus,
+        "gpus_per_node": MACHINE,
+        "market": market,
+        "price_per_gpu_hour": price,
+        "region": name if market == "spot" else "",
+        "startup_s": 0 if market == "reserved" else STARTUP_S,
+        "revocations_per_gpu_hour": per_h,
+    }
+
+
+def _zone_pools(there: Sequence[StepFunction], walks: Sequence[Walk]) -> list[dict[str, Any]]:
+    return [
+        _pool(name, int(z.value[0]) * MACHINE, "spot", float(p[0]), round(1 / LIFE_H / MACHINE, 4))
+        for name, z, (_, p) in zip(ZONES, there, walks, strict=True)
+    ]
+
+
+def _machines_of_all(zones: Sequence[StepFunction]) -> StepFunction:
+    at = np.unique(np.concatenate([z.at_s for z in zones]))
+    return StepFunction(at, np.sum([z.at(at) for z in zones], axis=0))
+
+
+def _window(at: Floats, gpus: Any, gpu_s: float, end: float) -> float:
+    """Return when so many GPU-seconds were there, of GPUs that change at some times, (n,)."""
+    given = np.concatenate([[0.0], np.cumsum(np.diff(at, append=end) * gpus)])
+    return float(np.interp(gpu_s, given, np.append(at, end)))
+
+
+def _changes(
+    names: Sequence[str], there: Sequence[StepFunction], walks: Sequence[Walk], until_s: float
+) -> dict[str, Columns]:
+    """Return capacity.csv and prices.csv: every change after time 0 up to until_s.
+
+    `there` has the available machines of each pool, and `walks` its prices.
+    """
+
+    def rows(column: str, steps: Sequence[tuple[Any, Any]]) -> Columns:
+        listed = sorted(
+            (t, name, value)
+            for name, (at, values) in zip(names, steps, strict=True)
+            for t, value in zip(at[1:].tolist(), values[1:].tolist(), strict=True)
+            if t <= until_s
+        )
+        return {key: [row[i] for row in listed] for i, key in enumerate(("at_s", "pool", column))}
+
+    return {
+        "capacity": rows("gpus", [(z.at_s, z.value * MACHINE) for z in there]),
+        "prices": rows("price_per_gpu_hour", walks),
+    }
+
+
+def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+    """Return reserved V100s, and A100s on the spot market, whose number and price change.
+
+    Groups of spot machines are available and gone in turn. The lengths are mixtures of a short and
+    a long exponential, since measured ones are heavy-tailed. (One V100 in us-west-2 was available
+    88 % of the time, with runs of 6 hours in the mean and one in the median, and gaps of one hour
+    and of 23 minutes.) A removal takes one machine or several, because groups have several sizes.
+    The spot price varies slowly above a floor of 0.30 of the price on demand, as on AWS in 2020.
+
+    `load` is the V100-hours demanded at the requested sizes / the V100-hours available while jobs
+    are submitted.
+    """
+    rng = np.random.default_rng(seed)
+    total = gpus or FIGURES["spot"]["gpus"]
+    reserved = MACHINE * max(1, round(total * (1 / 3) / MACHINE))
+    machines = max(1, round((total - reserved) / MACHINE))
+    both = [{"gpu_type": "V100"}, {"gpu_type": "A100"}]
+    _, training = draw_demand(rng, "spot", jobs, reserved, both)
+    faster = training.mean_speed_up("A100")
+    horizon = 3.0 * training.demand / (reserved * load) + DAY_S
+    there = availability.groups(rng, machines, horizon)
+    at, v100s = there.at_s, reserved + there.value * MACHINE * faster
+    window = _window(at, v100s, training.demand / load, horizon)
+    until = 3.0 * window + DAY_S
+    walk = availability.prices(rng, A100, until)
+    submitted = draw.poisson(rng, window, jobs)
+    wide = draw.elastic_max(rng, training.requested, 16)
+    pools = [
+        _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
+        _pool("a100-spot", int(there.value[0]) * MACHINE, "spot", float(walk[1][0]), SPOT_PER_H)
+        | {"gpu_type": "A100"},
+    ]
+    for pool in pools:
+        del pool["region"]
+    return training.workload(
+        "spot",
+        load,
+        window,
+        submitted,
+        wide,
+        pools,
+        checkpoints(jobs),
+        **_changes(["a100-spot"], [there], [walk], until),
+    )
+
+
+def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+    """Return spot pools in five zones of two regions, with reserved and on-demand machines.
+
+    All GPUs are V100s at list prices. A policy decides where jobs run and what replaces lost spot
+    machines. Availability and prices of the zones come from availability.py. Every job has a
+    deadline: its submission plus 1.5 to 4 times its run time at the requested size. It writes
+    checkpoints, so that losing a machine costs minutes.
+
+    `load` is the GPU-hours demanded at the requested sizes / the GPU-hours available, including
+    on-demand ones.
+    """
+    rng = np.random.default_rng(seed)
+    total = gpus or FIGURES["zones"]["gpus"]
+    reserved = rented = MACHINE * max(1, round(total * 0.25 / MACHINE))
+    machines = max(1, round((total - reserved - rented) / MACHINE / len(ZONES)))
+    run_s, training = draw_demand(rng, "zones", jobs, reserved)
+    horizon = 3.0 * training.demand / ((reserved + rented) * load) + 4 * DAY_S
+    there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
+    every = _machines_of_all(there)
+    gpus_there = reserved + rented + MACHINE * every.value
+    window = _window(every.at_s, gpus_there, training.demand / load, horizon)
+    until = min(horizon, 3.0 * window + 2 * DAY_S)
+    submitted = draw.poisson(rng, window, jobs)
+    slack_s = rng.uniform(1.5, 4.0, jobs) * run_s
+    wide = draw.elastic_max(rng, training.requested, 16)
+    walks = [availability.prices(rng, V100, until) for _ in ZONES]
+    pools = [
+        _pool("reserved", reserved, "reserved", RESERVED),
+        _pool("on-demand", rented, "on_demand", V100),
+        *_zone_pools(there, walks),
+    ]
+    return training.workload(
+        "zones",
+        load,
+        window,
+        submitted,
+        wide,
+        pools,
+        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(jobs)},
+        **_changes(ZONES, there, walks, until),
+    )
+
+
+def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+    """Return jobs with deadlines, on-demand machines without limit, and cheap spot zones.
+
+    Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like
+    those of `zones`. A policy decides only which machine to take and when to wait for a cheap one.
+    Every job has a deadline: its submission plus 600 s plus 1.5 to 3 times its run time at the
+    requested size. It writes checkpoints, so that losing a machine costs minutes.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : GPU-hours demanded at the requested sizes / GPU-hours available on spot.
+    jobs : number of jobs.
+    gpus : spot GPUs when all are available.
+    """
+    rng = np.random.default_rng(seed)
+    machines = max(1, round((gpus or FIGURES["deadlines"]["gpus"]) / MACHINE / len(ZONES)))
+    most = machines * MACHINE * len(ZONES)
+    run_s, training = draw_demand(rng, "deadlines", jobs, most)
+    wide = draw.elastic_max(rng, training.requested, 16)
+    slack_s = 600.0 + rng.uniform(1.5, 3.0, jobs) * run_s
+    horizon = 6.0 * training.demand / (most * load) + 8 * DAY_S
+    there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
+    walks = [availability.prices(rng, V100, horizon) for _ in ZONES]
+    every = _machines_of_all(there)
+    window = max(1.0, _window(every.at_s, MACHINE * every.value, training.demand / load, horizon))
+    submitted = draw.poisson(rng, window, jobs)
+    # on-demand GPUs are always enough: 16 for each spot GPU
+    plenty = 16 * MACHINE * int(max(z.value.max() for z in there)) * len(ZONES)
+    pools = [_pool("on-demand", plenty, "on_demand", V100), *_zone_pools(there, walks)]
+    return training.workload(
+        "deadlines",
+        load,
+        window,
+        submitted,
+        wide,
+        pools,
+        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(jobs)},
+        **_changes(ZONES, there, walks, 3.0 * window + 2 * DAY_S),
+    )
+
+
+SPOT_JOBS: Mapping[int | None, float] = {0: 0.2, 4: 0.2, None: 0.6}
+"""Share of the jobs by the most GPUs on spot."""
+
+
+def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+    """Return the jobs of `deadlines`, with limits on what tenants hold in one spot zone.
+
+    Two tenants have guaranteed GPUs and a limit, as a share of these, on what they hold on the spot
+    machines of any one zone. The third tenant has neither. A fifth of the jobs never runs on spot
+    GPUs, and another fifth on at most 4.
+    """
+    f = FIGURES["exposure"]
+    made = deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus)
+    rng = np.random.default_rng([seed, 1])
+    tenants = columns_of(f["tenants"])
+    tenant = rng.choice(len(f["shares"]), jobs, p=f["shares"])
+    limit = rng.choice(len(SPOT_JOBS), jobs, p=list(SPOT_JOBS.values()))
+    owned: Columns = {
+        **made.tables["workload.csv"],
+        "tenant": [tenants["tenant"][i] for i in tenant.tolist()],
+        "max_spot_gpus": [list(SPOT_JOBS)[i] for i in limit.tolist()],
+    }
+    tables = {**made.tables, "workload.csv": owned, "tenants.csv": tenants}
+    return replace(made, name="exposure", tables=tables)

@@ -1,0 +1,17 @@
+"""The figures of figures.toml, which the generators draw from."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FIGURES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).parents[1].joinpath("figures.toml").read_text(encoding="utf-8")
+)
+
+
+def by_size(shares: Mapping[str, Any]) -> dict[int, Any]:
+    """Return a table of figures by number of GPUs, or by another whole number."""
+    return {int(size): share for size, share in shares.items()}
