@@ -36,9 +36,7 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     mine = [job for job in jobs if job.job_id in known]
     running = [job for job in mine if known[job.job_id]["status"] == "RUNNING"]
     changes = [job for job in running if job.action in CHANGES]
-    impossible = [
-        job for job in changes if known[job.job_id]["has_gpus"] and len(job.nodes) != 1
-    ]
+    impossible = [job for job in changes if known[job.job_id]["has_gpus"] and len(job.nodes) != 1]
     changes = [job for job in changes if job not in impossible]
     pauses = [job for job in running if job.action == "pause"]
     address = {"@ADDRESS@": shlex.quote(details["address"] or ADDRESS)}

@@ -177,12 +177,12 @@ class _Look:
         places = self._places(job)
         if not places or sum(places.values()) != job.gpus:
             return "its GPUs are not known by node; they count as occupied"
-        nodes = [self.rows_of[row.partition("+")[0]] for row in places]
-        if any(node.state != "up" for types in nodes for node in types.values()):
+        names = {row.partition("+")[0] for row in places}
+        if any(node.state != "up" for name in names for node in self.rows_of[name].values()):
             return (
                 "its node is drained or down, where Slurm lets it end; its GPUs count as occupied"
             )
-        if any(row.partition("+")[0] in self.reserved for row in places):
+        if names & self.reserved.keys():
             return "its node is reserved; its GPUs count as occupied"
         if len({self.pool_of[row].name for row in places}) > 1:
             return "it runs in several pools; its GPUs count as occupied"
