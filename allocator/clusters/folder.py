@@ -182,17 +182,11 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
 
 def plan_jobs(rows: Sequence[Mapping[str, Any]]) -> list[PlannedJob]:
     """Return what a plan gives every job, from `jobs` of plan.json."""
+    told = [name for name in PlannedJob.__dataclass_fields__ if name != "nodes"]
     return [
         PlannedJob(
-            job["job_id"],
-            job["action"],
-            job["pool"],
-            job["gpus"],
-            {place["node"]: place["gpus"] for place in job["nodes"] or ()},
-            job["previous_pool"],
-            job["previous_gpus"],
-            job["reason"],
-            job["detail"],
+            **{name: job[name] for name in told},
+            nodes={place["node"]: place["gpus"] for place in job["nodes"] or ()},
         )
         for job in rows
     ]

@@ -149,6 +149,11 @@ def count_remaining(total_work: float, progress: Progress) -> float:
     return max(total_work - progress[1], LEAST_SHARE * total_work)
 
 
+def sum_usable(nodes: Sequence[Mapping[str, Any]], pool: str) -> int:
+    """Return the GPUs of a pool in the rows of nodes.csv: those of nodes that are up."""
+    return sum(row["gpus"] for row in nodes if row["pool"] == pool and row["state"] == "up")
+
+
 def _fits(column: Column, value: Any) -> bool:
     if column.kind is ColumnKind.TEXT:
         return isinstance(value, str) and bool(value.strip())

@@ -11,8 +11,7 @@ import errno
 import io
 import itertools
 import os
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from allocator.io.config_toml import format_toml, parse_config
 from allocator.io.plans import write_files
 from allocator.io.shipped import describe_copy
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
+from allocator.io.tables.limited_reader import read_all
 
 MOST_BYTES = 1 << 28  # of one file; a larger one is a mistake, and would fill the memory
 MOST_FILES = 200  # of a folder that are compared with the names it should have
@@ -196,16 +196,11 @@ def _why_no_folder(folder: str, error: OSError | ValueError, sort: FolderKind) -
 
 
 def _sibling(folder: str) -> str:
-    parent, name = os.path.split(os.path.abspath(folder))
+    path = Path(folder).absolute()
     try:
-        return did_you_mean(name, _folders(parent))
+        return did_you_mean(path.name, [one.name for one in path.parent.iterdir() if one.is_dir()])
     except OSError:
         return ""
-
-
-def _folders(parent: str) -> Iterable[str]:
-    with os.scandir(parent) as entries:
-        return [e.name for e in entries if e.is_dir()]
 
 
 def read_content(folder: str, reading: ReadingLog) -> bytes | None:
@@ -215,16 +210,7 @@ def read_content(folder: str, reading: ReadingLog) -> bytes | None:
     """
     path = os.path.join(folder, reading.file)
     try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            reading.fault(None, "is a folder, not a file")
-        elif not stat.S_ISREG(status.st_mode):
-            reading.fault(None, "is not a regular file")
-        elif status.st_size > MOST_BYTES:
-            reading.fault(None, f"is larger than {MOST_BYTES >> 20} MiB")
-        else:
-            with open(path, "rb") as file:
-                return file.read()
+        return read_all(path, MOST_BYTES)
     except FileNotFoundError:
         linked = os.path.islink(path)
         reading.fault(
@@ -239,11 +225,15 @@ def read_content(folder: str, reading: ReadingLog) -> bytes | None:
 
 
 def _in_words(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+    if not isinstance(error, OSError):
+        return f"cannot be read: {error}"
+    if error.errno == errno.EFBIG:
+        return f"is larger than {MOST_BYTES >> 20} MiB"
+    if error.errno in (errno.EISDIR, errno.EINVAL):
+        return str(error.strerror)
+    if error.errno == errno.ELOOP:
         return "cannot be read: symbolic links that lead round in a circle"
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
-    return f"cannot be read: {error}"
+    return f"cannot be read: {error.strerror or error}"
 
 
 def _csv(table: Table) -> str:

@@ -1,46 +1,82 @@
-"""Recognise which of several formats a file has."""
+"""Formats of files that other systems publish: what each is, and which of them a file has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
 
-Recognise = Callable[[Path], str]
+
+@dataclass(frozen=True)
+class ExtraOption:
+    """An option `--name VALUE` that only one format has. many: it may be given more than once."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
 
 
-def first_recognised(
-    path: Path, formats: Iterable[str], load: Callable[[str], Recognise], kind: str = "format"
+@dataclass(frozen=True)
+class FormatEntry:
+    """A format.
+
+    Attributes
+    ----------
+    module : has recognise and read.
+    source : what the user names.
+    help : one line.
+    extras : options that only this format has.
+    has_types : whether `--gpus TYPE=N` makes sense.
+    """
+
+    module: str
+    source: str
+    help: str
+    extras: tuple[ExtraOption, ...] = ()
+    has_types: bool = False
+
+    def load(self) -> Any:
+        """Return the module, which loads its libraries only now: `allocator --help` stays quick."""
+        return import_module(self.module)
+
+
+def choose_format(
+    name: str, path: Path, formats: Mapping[str, FormatEntry], kind: str = "format"
 ) -> str:
-    """Return the first format that recognises the file.
+    """Return a format by name; for "auto" the first that recognises the file.
 
     Parameters
     ----------
+    name : str
+        Name of a format, or "auto".
     path : Path
         The file.
-    formats : iterable of str
-        Names of formats, in the order in which they are tried.
-    load : callable
-        Returns, for the name of a format, the function that recognises files of that format. This
-        function returns "" for such a file, and otherwise the reason why the file is not one.
+    formats : mapping of str to FormatEntry
+        The formats, in the order in which they are tried.
     kind : str
         What messages call a format.
-
-    Returns
-    -------
-    str
-        The name of the format.
 
     Raises
     ------
     UsageError
-        If no format recognises the file. The message has the reason of every format.
+        For an unknown name. If no format recognises the file, with the reason of every format.
     """
+    if name in formats:
+        return name
+    if name != "auto":
+        raise UsageError(
+            f'no {kind} "{name}"{did_you_mean(name, formats)}; known: auto, {", ".join(formats)}'
+        )
     reasons = []
-    for name in formats:
-        why = load(name)(path)
+    for known, entry in formats.items():
+        why = entry.load().recognise(path)
         if not why:
-            return name
-        reasons.append(f"  {name}: {why}")
+            return known
+        reasons.append(f"  {known}: {why}")
     raise UsageError(f'"{path}" is of no known {kind}:\n' + "\n".join(reasons))

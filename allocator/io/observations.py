@@ -81,15 +81,7 @@ def read_sia(path: Path) -> Observations:
     machine: list[str] = []
     parts: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
     for table in tables:
-        rows = csv_rows(table, sia_profiles.PLACEMENTS)
-        raise_if(
-            table,
-            [
-                Fault(str(table), rows.lines[i], f'placement "{p}" is not one digit per node')
-                for i, p in enumerate(rows["placement"])
-                if not (p.isascii() and p.isdigit())
-            ],
-        )
+        rows = sia_profiles.read_placements(table)
         gpus = np.array([sum(map(int, p)) for p in rows["placement"]], dtype=np.float64)
         nodes = np.array([len(p) for p in rows["placement"]], dtype=np.float64)
         good = (gpus > 0) & (rows["local_bsz"] > 0) & (rows["step_time"] > 0)

@@ -128,14 +128,13 @@ def _write_synced(path: Path, text: str | bytes | Iterable[str]) -> None:
 
     A lone surrogate becomes \\udc80, as in JSON.
     """
-    if isinstance(text, bytes):
-        with path.open("xb") as raw:
-            raw.write(text)
-            raw.flush()
-            os.fsync(raw.fileno())
-        return
-    with path.open("x", encoding="utf-8", newline="", errors="backslashreplace") as out:
-        out.writelines([text] if isinstance(text, str) else text)
+    pieces: Iterable[str | bytes] = [text] if isinstance(text, (str, bytes)) else text
+    with path.open("xb") as out:
+        for piece in pieces:
+            if isinstance(piece, str):
+                out.write(piece.encode("utf-8", "backslashreplace"))
+            else:
+                out.write(piece)
         out.flush()
         os.fsync(out.fileno())
 

@@ -18,14 +18,14 @@ from allocator.bench.workloads import generate
 from allocator.cli.main import run
 from allocator.domain.problem import Market as Kind
 from allocator.errors import AllocatorError, InvalidInput, UsageError
-from allocator.io.markets import registry
+from allocator.io.formats import choose_format
 from allocator.io.markets.base import MarketOptions as Options, step_function
 from allocator.io.markets.money import parse_dollars
+from allocator.io.markets.registry import MARKETS
 from allocator.io.markets.run import (
     TimeWindow,
     import_markets,
     onto,
-    recognise_format,
     write_market,
 )
 from allocator.io.workloads import read_workload
@@ -39,7 +39,7 @@ EXPECTED = {  # pool, GPUs over time, prices over time
     "spot-log": ("e-1b-v100x4", [(0, 4), (1200, 0)], []),
     "catalog": ("r-a-a100x2", [], [(0, 1.5)]),
 }
-every_format = pytest.mark.parametrize("name", registry.MARKETS)
+every_format = pytest.mark.parametrize("name", MARKETS)
 
 
 def sample(name: str, folder: Path) -> Path:
@@ -55,7 +55,7 @@ def test_documented_recognised_and_read_by_hand(name: str, tmp_path: Path) -> No
     """
     assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     source = sample(name, tmp_path)
-    assert recognise_format(source) == name
+    assert choose_format("auto", source, MARKETS) == name
     packed = source.with_name(source.name)
     for _ in range(2):
         (series,) = import_markets("auto", [packed], Options()).series
@@ -70,7 +70,7 @@ def test_documented_recognised_and_read_by_hand(name: str, tmp_path: Path) -> No
 @every_format
 def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
     """No file, a folder, nothing, noise, a torn gzip: a reason each time."""
-    recognise = registry.load(name).recognise
+    recognise = MARKETS[name].load().recognise
     for file, data in (
         ("empty", b""),
         ("noise", bytes(range(256))),

@@ -316,7 +316,7 @@ def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("allocator.io.tables.limited_reader.os.open", refuse)
     snap = read_snapshot(path)
     assert [str(f) for f in snap.faults] == [
         f"{f}: cannot be read: Permission denied" for f in ("jobs.csv", "pools.csv", "rates.csv")

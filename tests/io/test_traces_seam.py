@@ -15,13 +15,13 @@ from examples import series
 from places import ROOT
 
 from allocator.errors import AllocatorError, InvalidInput
-from allocator.io.traces import registry
+from allocator.io.formats import choose_format
 from allocator.io.traces.base import Trace, TraceOptions
-from allocator.io.traces.run import import_trace, recognise_format, write_tables
+from allocator.io.traces.registry import FORMATS
+from allocator.io.traces.run import import_trace, write_tables
 from allocator.io.workloads import read_workload
 from allocator.performance.table import RateTable
 
-FORMATS = tuple(registry.FORMATS)
 TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]
 every_format = pytest.mark.parametrize("name", FORMATS)
 
@@ -29,13 +29,13 @@ every_format = pytest.mark.parametrize("name", FORMATS)
 def sample(name: str, folder: Path) -> tuple[Path, TraceOptions, Trace]:
     source, extra = SAMPLES[name](folder)
     options = TraceOptions(extra=extra)
-    return source, options, registry.load(name).read(source, options)
+    return source, options, FORMATS[name].load().read(source, options)
 
 
 @every_format
 def test_format_is_documented_and_has_both_functions(name: str) -> None:
     """recognise and read; a section in docs/traces.md; a sample here."""
-    module = registry.load(name)
+    module = FORMATS[name].load()
     assert all(callable(getattr(module, f)) for f in ("recognise", "read"))
     assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     assert name in SAMPLES
@@ -44,13 +44,13 @@ def test_format_is_documented_and_has_both_functions(name: str) -> None:
 @every_format
 def test_auto_recognises_the_format(name: str, tmp_path: Path) -> None:
     """The first format that takes a sample for its own is the right one."""
-    assert recognise_format(SAMPLES[name](tmp_path)[0]) == name
+    assert choose_format("auto", SAMPLES[name](tmp_path)[0], FORMATS) == name
 
 
 @every_format
 def test_recognise_never_raises(name: str, tmp_path: Path) -> None:
     """No file, a folder, an empty file, noise, a damaged gzip: a reason each time."""
-    recognise = registry.load(name).recognise
+    recognise = FORMATS[name].load().recognise
     for file, data in (("empty", b""), ("noise", bytes(range(256)) * 9), ("torn.gz", TORN)):
         (tmp_path / file).write_bytes(data)
         assert recognise(tmp_path / file)
@@ -88,7 +88,7 @@ def test_workload_is_valid(name: str, rigid: bool, factor: float | None, tmp_pat
     jobs = problem.jobs
     assumed = tables.config.get("assumed")
     assert problem.warnings == (() if assumed is None else (f"config.toml:1: assumed: {assumed}",))
-    assert (assumed is None) == (registry.load(name).read(source, options).speeds is not None)
+    assert (assumed is None) == (FORMATS[name].load().read(source, options).speeds is not None)
     assert len(jobs) == summary.jobs > 0
     assert (np.diff(jobs.submitted_s) >= 0).all()
     assert ((jobs.min_gpus <= jobs.requested_gpus) & (jobs.requested_gpus <= jobs.max_gpus)).all()

@@ -8,7 +8,8 @@ from typing import Any
 from allocator.cli.models import import_market
 from allocator.cli.output import note, print_json
 from allocator.cli.parsing import HOUR_S, duration, number, parse_integer, show_help_alone
-from allocator.io.traces.registry import FORMATS, TraceFormatEntry
+from allocator.io.formats import FormatEntry
+from allocator.io.traces.registry import FORMATS
 
 EXAMPLES = """
 allocator import philly philly.csv.gz --gpus 1000 --from 2017-10-09 --hours 24 --load 1.0 --out day
@@ -28,15 +29,13 @@ def add(commands: Any) -> None:
     )
     show_help_alone(parser)
     formats = parser.add_subparsers(title="formats", metavar="FORMAT", parser_class=type(parser))
-    _format(
-        formats, "auto", TraceFormatEntry("", "FILE", "whichever of the formats below the file is")
-    )
+    _format(formats, "auto", FormatEntry("", "FILE", "whichever of the formats below the file is"))
     for name, entry in FORMATS.items():
         _format(formats, name, entry)
     import_market.add(formats)
 
 
-def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
+def _format(formats: Any, name: str, entry: FormatEntry) -> None:
     parser = formats.add_parser(
         name,
         help=entry.help,

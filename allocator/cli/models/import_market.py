@@ -10,7 +10,8 @@ from typing import Any
 
 from allocator.cli.output import note, print_json, warn
 from allocator.cli.parsing import HOUR_S, duration, number, parse_integer
-from allocator.io.markets.registry import MARKETS, MarketFormatEntry
+from allocator.io.formats import FormatEntry
+from allocator.io.markets.registry import MARKETS
 
 
 def add(formats: Any) -> None:
@@ -19,7 +20,7 @@ def add(formats: Any) -> None:
         _format(formats, name, entry)
 
 
-def _format(formats: Any, name: str, entry: MarketFormatEntry) -> None:
+def _format(formats: Any, name: str, entry: FormatEntry) -> None:
     parser = formats.add_parser(
         name,
         help=entry.help,

@@ -93,8 +93,8 @@ def observe(
         held = {
             name: n for (owner, name), n in sorted(use.gpus.items()) if owner == job.job_id and n
         }
-        pool = _single_pool(held, pools)
-        if held and (job.is_suspended or pool is None):
+        held_in = {pools.of_node[name] for name in held}
+        if held and (job.is_suspended or len(held_in) > 1):
             others.update(held)
             if not job.is_suspended:
                 notes.append(f"{job.job_id}: holds GPUs of several pools, and is left alone")
@@ -103,7 +103,7 @@ def observe(
         done = (progress or {}).get(job.job_id, (0.0, 0.0))
         row, said = _job_row(job, kueue, pools, held, now_s, done)
         notes.extend(said)
-        rows.append(row | ({"pool": pool, "gpus": sum(held.values())} if held else {}))
+        rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
         is_unbound = job.job_id in use.unbound
         details[job.job_id] = describe_job(job, kueue) | {"unbound": is_unbound}
@@ -145,11 +145,6 @@ def observe(
 
 def _rounded_up(amount: float) -> float:
     return max(0.0, math.ceil(amount * 1e3) / 1e3)
-
-
-def _single_pool(held: Mapping[str, int], pools: Pools) -> str | None:
-    found = {pools.of_node[name] for name in held}
-    return next(iter(found)) if len(found) == 1 else None
 
 
 def _requests(spec: Object) -> tuple[float, float]:

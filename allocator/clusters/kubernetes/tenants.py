@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
-from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
+from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
 from allocator.clusters.kubernetes.pools import Pools
 
@@ -41,7 +42,7 @@ def read_limits(
     quotas: Rows = []
     for node in kueue.cluster_queues.values():
         for one in node.quotas:
-            place = _place(one, pools, flavors)
+            place = _place(one.flavor, one.resource, pools, flavors)
             if place is None:
                 notes.append(
                     f"ClusterQueue {node.name}: the nodes of flavor {one.flavor} are neither one"
@@ -70,24 +71,22 @@ def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
         yield {"tenant": space, "max_gpus": gpus}
 
 
-def _place(one: Quota, pools: Pools, flavors: Mapping[str, set[str]]) -> dict[str, Any] | None:
+def _place(
+    flavor: str, resource: str, pools: Pools, flavors: Mapping[str, set[str]]
+) -> dict[str, Any] | None:
     """Return the pool or the GPU type that the nodes of a flavor are, or None."""
-    held = flavors.get(one.flavor, set())
-
-    def covers(nodes: list[GpuNode]) -> bool:
-        return {node.name for node in nodes if node.resource == one.resource} <= held
-
-    mine = {
-        pool: nodes
+    held = flavors.get(flavor, set())
+    of_resource = {
+        pool: {node.name for node in nodes if node.resource == resource}
         for pool, nodes in pools.nodes.items()
-        if any(node.name in held and node.resource == one.resource for node in nodes)
     }
-    if len(mine) == 1 and covers(next(iter(mine.values()))):
-        return {"gpu_type": None, "pool": next(iter(mine))}
+    mine = [pool for pool, names in of_resource.items() if names & held]
+    if len(mine) == 1 and of_resource[mine[0]] <= held:
+        return {"gpu_type": None, "pool": mine[0]}
     types = {pools.types[pool] for pool in mine}
-    whole = [nodes for pool, nodes in pools.nodes.items() if pools.types[pool] in types]
-    if len(types) == 1 and all(covers(nodes) for nodes in whole):
-        return {"gpu_type": next(iter(types)), "pool": None}
+    whole = [names for pool, names in of_resource.items() if pools.types[pool] in types]
+    if len(types) == 1 and all(names <= held for names in whole):
+        return {"gpu_type": types.pop(), "pool": None}
     return None
 
 
@@ -124,15 +123,12 @@ def _cohort_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
     borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
-    totals: dict[tuple[str, str], int] = {}
-    samples: dict[tuple[str, str], Quota] = {}
+    totals: Counter[tuple[str, str]] = Counter()
     for member in _members(cohort.name, kueue, frozenset()):
         for one in member.quotas:
-            key = (one.flavor, one.resource)
-            totals[key] = totals.get(key, 0) + one.nominal
-            samples[key] = one
+            totals[one.flavor, one.resource] += one.nominal
     for key, total in totals.items():
-        place = _place(samples[key], pools, flavors)
+        place = _place(*key, pools, flavors)
         extra = borrowed.get(key) if cohort.cohort else 0
         if place is not None and extra is not None:
             yield {"tenant": cohort.name, **place, "max_gpus": total + extra}

@@ -29,7 +29,13 @@ from allocator.clusters.ray.resources import (
     read_nodes,
 )
 from allocator.clusters.ray.settings import RaySettings
-from allocator.clusters.statements import KEY, accept_fields, count_remaining, split_progress
+from allocator.clusters.statements import (
+    KEY,
+    accept_fields,
+    count_remaining,
+    split_progress,
+    sum_usable,
+)
 from allocator.io.progress_sources import Progress
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -266,9 +272,7 @@ class _Look:
         ]
 
     def _pool_rows(self) -> list[Row]:
-        usable: Counter[str] = Counter()
-        for row in self._node_rows():
-            usable[row["pool"]] += row["gpus"] if row["state"] == "up" else 0
+        nodes = self._node_rows()
         first: dict[str, RayNode] = {}
         for node in self.nodes:
             first.setdefault(node.pool, node)
@@ -276,7 +280,7 @@ class _Look:
             {
                 "pool": pool,
                 "gpu_type": node.gpu_type,
-                "gpus": usable[pool],
+                "gpus": sum_usable(nodes, pool),
                 **self.settings.pools.get(pool, {}),
             }
             for pool, node in first.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.clusters.ray.api import Record
 
@@ -112,7 +112,7 @@ def _name_apart(nodes: Sequence[RayNode]) -> list[RayNode]:
     """Return the nodes, those of a common name with a part of their ids behind it."""
     names = [node.name for node in nodes]
     return [
-        RayNode(**{**vars(node), "name": f"{node.name}-{node.node_id[:8]}"})
+        replace(node, name=f"{node.name}-{node.node_id[:8]}")
         if names.count(node.name) > 1
         else node
         for node in nodes

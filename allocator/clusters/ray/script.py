@@ -36,7 +36,7 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     mine = [job for job in jobs if job.job_id in known]
     running = [job for job in mine if known[job.job_id]["status"] == "RUNNING"]
     changes = [job for job in running if job.action in CHANGES]
-    impossible = [job for job in changes if _is_impossible(job, known)]
+    impossible = [job for job in changes if known[job.job_id]["has_gpus"] and len(job.nodes) != 1]
     changes = [job for job in changes if job not in impossible]
     pauses = [job for job in running if job.action == "pause"]
     address = {"@ADDRESS@": shlex.quote(details["address"] or ADDRESS)}
@@ -64,10 +64,6 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     ]
     lines += _request(mine, known)
     return "\n".join(lines) + "\nexit $faults\n"
-
-
-def _is_impossible(job: PlannedJob, known: Mapping[str, Any]) -> bool:
-    return bool(known[job.job_id]["has_gpus"]) and len(job.nodes) != 1
 
 
 def _describe(job: PlannedJob) -> str:

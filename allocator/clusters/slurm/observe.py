@@ -35,7 +35,7 @@ from allocator.clusters.slurm.nodes import (
     reserved_nodes,
 )
 from allocator.clusters.slurm.settings import MARK, SlurmSettings, read_statement
-from allocator.clusters.statements import merge, split_progress
+from allocator.clusters.statements import merge, split_progress, sum_usable
 
 INTERVAL_S = 300.0
 ELASTIC = frozenset({"min_gpus", "max_gpus", "sizes"})
@@ -84,9 +84,9 @@ class _Look:
         self.pools = form_pools(nodes, asked_features(jobs))
         self.pool_of = {node.row: pool for pool in self.pools for node in pool.nodes}
         self.rows_of: dict[str, dict[str, SlurmNode]] = {}
-        for row in self.pool_of:
-            node = next(n for n in self.pool_of[row].nodes if n.row == row)
-            self.rows_of.setdefault(node.node, {})[node.gpu_type] = node
+        for pool in self.pools:
+            for node in pool.nodes:
+                self.rows_of.setdefault(node.node, {})[node.gpu_type] = node
         considered = [job for job in map(self._consider, jobs) if job is not None]
         self.tasks = index_tasks(job.slurm for job in considered)
         self.jobs = [self._hold_back(job) for job in considered]
@@ -177,12 +177,12 @@ class _Look:
         places = self._places(job)
         if not places or sum(places.values()) != job.gpus:
             return "its GPUs are not known by node; they count as occupied"
-        nodes = [self.rows_of[row.partition("+")[0]] for row in places]
-        if any(node.state != "up" for types in nodes for node in types.values()):
+        names = {row.partition("+")[0] for row in places}
+        if any(node.state != "up" for name in names for node in self.rows_of[name].values()):
             return (
                 "its node is drained or down, where Slurm lets it end; its GPUs count as occupied"
             )
-        if any(row.partition("+")[0] in self.reserved for row in places):
+        if names & self.reserved.keys():
             return "its node is reserved; its GPUs count as occupied"
         if len({self.pool_of[row].name for row in places}) > 1:
             return "it runs in several pools; its GPUs count as occupied"
@@ -360,14 +360,11 @@ class _Look:
         return rows
 
     def _pool_rows(self, nodes: Sequence[Row]) -> list[Row]:
-        usable: Counter[str] = Counter()
-        for row in nodes:
-            usable[row["pool"]] += row["gpus"] if row["state"] == "up" else 0
         return [
             {
                 "pool": pool.name,
                 "gpu_type": self.gpu_types[pool.name],
-                "gpus": usable[pool.name],
+                "gpus": sum_usable(nodes, pool.name),
                 "gpus_per_node": pool.gpus_per_node,
                 **self.settings.pools.get(pool.name, {}),
             }
@@ -396,9 +393,7 @@ class _Look:
 
     def _details(self) -> dict[str, Any]:
         """Return what the script of a plan needs to know."""
-        texts = [
-            text for job in self.answers.jobs for text in (job.get("tres_per_node") or "",) if text
-        ]
+        texts = [job.get("tres_per_node") or "" for job in self.answers.jobs]
         return {
             "version": list(self.answers.version),
             "cluster": self.answers.cluster,

@@ -67,7 +67,9 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     ]
     waiting = [ident for ident in lend if ident not in done]
     lines = [_write_head(mine, details)]
-    lines += [f"expect {shlex.quote(_identity(job.job_id, known))}" for job in mine if _acts(job)]
+    # a job that keeps its GPUs may end meanwhile
+    acted = [job.job_id for job in mine if job.action != "keep"]
+    lines += [f"expect {shlex.quote(_identity(ident, known))}" for ident in acted]
     lines.append(STOP)
     lines += [
         f"# job {ident}: its GPUs per node differ; it is left as it is" for ident in impossible
@@ -104,11 +106,6 @@ def _write_head(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     name = _plain(details["cluster"]) or "without a name"
     cluster = f"the cluster {name}, Slurm {release},"
     return write_head(__package__ or "", cluster, jobs, details, {"@RELEASE@": release})
-
-
-def _acts(job: PlannedJob) -> bool:
-    """Return whether the plan depends on the state of a job; one that keeps its GPUs may end."""
-    return job.action != "keep"
 
 
 def _is_elsewhere(job: PlannedJob, details: Mapping[str, Any]) -> bool:

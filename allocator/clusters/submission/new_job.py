@@ -48,14 +48,16 @@ class NewJob:
         """
         last = max(snapshot.tables["jobs.csv"].lines)
         return [
-            Fault(self.file, self._line_of(fault), fault.message, fault.subject)
+            Fault(
+                self.file,
+                self.lines.get(fault.message.partition(" ")[0], self.line),
+                fault.message,
+                fault.subject,
+            )
             if (fault.file, fault.line) == ("jobs.csv", last)
             else fault
             for fault in faults
         ]
-
-    def _line_of(self, fault: Fault) -> int:
-        return self.lines.get(fault.message.partition(" ")[0], self.line)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -88,16 +85,6 @@ class MarketHistory:
     series: tuple[PoolSeries, ...]
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class MarketFormat(Protocol):
-    """A module that reads one file format.
-
-    `recognise` returns why a file is of another format, "" if it is of this one.
-    """
-
-    recognise: Callable[[Path], str]
-    read: Callable[[Path, MarketOptions], MarketHistory]
 
 
 def gpu_series(pool: str, gpu_type: str, at: Floats, gpus: Ints | Floats, end: float) -> PoolSeries:

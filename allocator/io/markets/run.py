@@ -14,10 +14,10 @@ from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.texts import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
-from allocator.io.formats import first_recognised
-from allocator.io.markets import registry
+from allocator.io.formats import choose_format
 from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries
 from allocator.io.markets.money import check_prices
+from allocator.io.markets.registry import MARKETS
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
@@ -49,7 +49,7 @@ def import_markets(
 
     Parameters
     ----------
-    name : a key of registry.MARKETS, or "auto" to recognise the format of each source.
+    name : a key of MARKETS, or "auto" to recognise the format of each source.
     sources : files or folders.
     options : what the user set for any format.
     window : the part to keep; None: everything.
@@ -64,10 +64,8 @@ def import_markets(
     cut = window or TimeWindow()
     parts = []
     for source in map(Path, sources):
-        chosen = recognise_format(source) if name == "auto" else name
-        if chosen not in registry.MARKETS:
-            raise UsageError(f'no market format "{name}"{did_you_mean(name, registry.MARKETS)}')
-        parts.append(registry.load(chosen).read(source, options))
+        entry = MARKETS[choose_format(name, source, MARKETS, "market format")]
+        parts.append(entry.load().read(source, options))
     series = [s for part in parts for s in part.series]
     names = [s.pool for s in series]
     double = sorted({n for n in names if names.count(n) > 1})
@@ -89,13 +87,6 @@ def import_markets(
         tuple(n for p in parts for n in p.notes),
         tuple(w for p in parts for w in p.warnings)
         + tuple(w for s in kept for w in check_prices(s)),
-    )
-
-
-def recognise_format(path: Path) -> str:
-    """Return the first format that recognises the file; raise UsageError if none does."""
-    return first_recognised(
-        path, registry.MARKETS, lambda name: registry.load(name).recognise, "market format"
     )
 
 

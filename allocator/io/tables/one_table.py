@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grid
@@ -33,11 +34,7 @@ def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
 
     An example is a table of starts, with the seconds of each phase in a column of its own.
     """
-    table, reading = _table(path)
-    columns = tuple(
-        Column(n, ColumnKind.NUMBER, "seconds", required=True, low=0) for n in table.columns
-    )
-    return _grid(table, reading, TableSchema(table.file, "measurements", columns))
+    return _read_with(path, TableSchema("", "measurements", ()), doc="seconds", low=0)
 
 
 def read_measurements(
@@ -47,14 +44,21 @@ def read_measurements(
 
     A feature is a number above 0.
     """
+    return _read_with(path, schema, doc="a feature", above=0)
+
+
+def _read_with(
+    path: str | os.PathLike[str], schema: TableSchema, **more: Any
+) -> tuple[ParsedTable, Findings]:
+    """Read a table with the columns of its schema, and other columns of numbers."""
     table, reading = _table(path)
     known = {c.name for c in schema.columns}
-    features = tuple(
-        Column(n, ColumnKind.NUMBER, "a feature", required=True, above=0)
-        for n in table.columns
-        if n not in known
+    numbers = (
+        Column(name, ColumnKind.NUMBER, required=True, **more)
+        for name in table.columns
+        if name not in known
     )
-    return _grid(table, reading, TableSchema(table.file, schema.doc, (*schema.columns, *features)))
+    return _grid(table, reading, TableSchema(table.file, schema.doc, (*schema.columns, *numbers)))
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:

@@ -139,7 +139,8 @@ def seconds_at_request(
         for t, n in held.items():
             known = sorted(best.get((m, t), {}).items())
             if known and known[0][0] <= k <= known[-1][0]:
-                total += n / float(np.interp(k, *zip(*known, strict=True)))
+                sizes, rates = zip(*known, strict=True)
+                total += n / float(np.interp(k, sizes, rates))
                 weight += n
         return total / weight if weight else np.nan
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -270,10 +269,3 @@ class WorkloadText:
 
     files: Mapping[str, Cells]
     config: Mapping[str, object]
-
-
-class TraceFormat(Protocol):
-    """A module that reads one format."""
-
-    recognise: Callable[[Path], str]
-    read: Callable[[Path, TraceOptions], Trace]

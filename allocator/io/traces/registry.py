@@ -1,56 +1,20 @@
 """The formats of traces by name.
 
-To add a format, write its module (see the docstring of the package) and add one line here. A format
-loads its libraries only when it is used, so that `allocator --help` stays quick.
+To add a format, write its module (see the docstring of the package) and add one line here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
 
-if TYPE_CHECKING:
-    from allocator.io.traces.base import TraceFormat
-
-
-@dataclass(frozen=True)
-class ExtraOption:
-    """An option `--name VALUE` that only one format has. many: it may be given more than once."""
-
-    name: str
-    metavar: str
-    help: str
-    many: bool = False
-
-
-@dataclass(frozen=True)
-class TraceFormatEntry:
-    """A format of traces.
-
-    Attributes
-    ----------
-    module : has recognise and read.
-    source : what the user names.
-    help : one line.
-    extras : options that only this format has.
-    has_types : whether `--gpus TYPE=N` makes sense.
-    """
-
-    module: str
-    source: str
-    help: str
-    extras: tuple[ExtraOption, ...] = ()
-    has_types: bool = False
-
+from allocator.io.formats import ExtraOption, FormatEntry
 
 _HERE = "allocator.io.traces"
-FORMATS: Mapping[str, TraceFormatEntry] = {
-    "philly": TraceFormatEntry(
+FORMATS: Mapping[str, FormatEntry] = {
+    "philly": FormatEntry(
         f"{_HERE}.philly", "CSV", "Philly jobs: timestamp, duration, num_gpus, cluster"
     ),
-    "sia": TraceFormatEntry(
+    "sia": FormatEntry(
         f"{_HERE}.sia",
         "CSV",
         "Sia or Pollux workload with measured profiles",
@@ -74,7 +38,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
             ),
         ),
     ),
-    "alibaba-openb": TraceFormatEntry(
+    "alibaba-openb": FormatEntry(
         f"{_HERE}.openb",
         "CSV",
         "Alibaba 2023 pods and nodes",
@@ -84,7 +48,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
             ),
         ),
     ),
-    "gavel": TraceFormatEntry(
+    "gavel": FormatEntry(
         f"{_HERE}.gavel",
         "TRACE",
         "Gavel or Shockwave trace with steps per second",
@@ -96,7 +60,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
             ),
         ),
     ),
-    "slurm": TraceFormatEntry(
+    "slurm": FormatEntry(
         f"{_HERE}.slurm",
         "FILE",
         "what sacct --parsable2 prints, - for standard input",
@@ -107,7 +71,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
         ),
         has_types=True,
     ),
-    "csv": TraceFormatEntry(
+    "csv": FormatEntry(
         f"{_HERE}.plain",
         "CSV",
         "any table of jobs (Helios and others); columns by --map",
@@ -124,8 +88,3 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
         ),
     ),
 }
-
-
-def load(name: str) -> TraceFormat:
-    """Return the module of a format. Raises KeyError for a name that is not registered."""
-    return cast("TraceFormat", import_module(FORMATS[name].module))

@@ -6,12 +6,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
-from allocator.io.formats import first_recognised
-from allocator.io.traces import registry
+from allocator.io.formats import choose_format
 from allocator.io.traces.assemble import workload
 from allocator.io.traces.base import TraceOptions, WorkloadText
+from allocator.io.traces.registry import FORMATS
 from allocator.io.traces.selection import ImportSummary, select_jobs
 from allocator.io.workloads import write_workload
 
@@ -23,7 +22,7 @@ def import_trace(
 
     Parameters
     ----------
-    name : a key of registry.FORMATS, or "auto".
+    name : a key of FORMATS, or "auto".
     source : file or folder of the trace.
     options : what the user set for any format.
 
@@ -35,25 +34,15 @@ def import_trace(
         For faults of the files.
     """
     path = Path(source)
-    chosen = recognise_format(path) if name == "auto" else name
-    if chosen not in registry.FORMATS:
-        known = ", ".join(registry.FORMATS)
-        raise UsageError(
-            f'no format "{name}"{did_you_mean(name, registry.FORMATS)}; known: auto, {known}'
-        )
-    if options.gpus_by_type and not registry.FORMATS[chosen].has_types:
+    chosen = choose_format(name, path, FORMATS)
+    if options.gpus_by_type and not FORMATS[chosen].has_types:
         raise UsageError(f"--gpus TYPE=N: {chosen} does not name the GPU types; write --gpus N")
-    form = registry.load(chosen)
-    trace, summary = select_jobs(form.read(path, options), options, chosen)
+    whole = FORMATS[chosen].load().read(path, options)
+    trace, summary = select_jobs(whole, options, chosen)
     tables = workload(trace, options)
     if "assumed" in tables.config:
         summary = replace(summary, notes=(*summary.notes, f"assumed: {tables.config['assumed']}"))
     return tables, summary
-
-
-def recognise_format(path: Path) -> str:
-    """Return the first format that recognises the file; raise UsageError if none does."""
-    return first_recognised(path, registry.FORMATS, lambda name: registry.load(name).recognise)
 
 
 def write_tables(tables: WorkloadText, folder: str | os.PathLike[str]) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -227,13 +228,12 @@ def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
 
 
 def _merge_jobs(parts: list[TraceJobs]) -> TraceJobs:
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return TraceJobs(
-        *(
+    def join(values: tuple[Any, ...]) -> Any:
+        return (
             np.concatenate(values) if isinstance(values[0], np.ndarray) else tuple(chain(*values))
-            for values in columns
         )
-    )
+
+    return TraceJobs(*map(join, zip(*(vars(part).values() for part in parts), strict=True)))
 
 
 def _keep_jobs(jobs: TraceJobs, keep: Bools, dropped: dict[str, int], why: str) -> TraceJobs:

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
+from allocator.errors import Fault
 from allocator.io.traces.text import (
     CsvRows,
     csv_rows,
@@ -36,6 +37,7 @@ from allocator.io.traces.text import (
     input_error,
     integer,
     number,
+    raise_if,
     text,
 )
 
@@ -132,12 +134,8 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
     if placements is None:
         return {}
     found: dict[int, dict[int, list[tuple[float, float]]]] = {}
-    rows = csv_rows(placements, PLACEMENTS)
+    rows = read_placements(placements)
     for i, place in enumerate(rows["placement"]):
-        if not (place.isascii() and place.isdigit()):
-            raise input_error(
-                placements, f'placement "{place}" is not one digit per node', rows.lines[i]
-            )
         digits = sorted(map(int, place), reverse=True)
         k = sum(digits)
         if digits == pack_on_nodes(k, per_node):
@@ -152,6 +150,18 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
             if k not in measured and nodes == len(pack_on_nodes(k, per_node)):
                 _add(found, k, rows, i)
     return {k: _steps(found[k]) for k in sorted(found)}
+
+
+def read_placements(path: Path) -> CsvRows:
+    """Return the rows of placements-M.csv. Raises InvalidInput."""
+    rows = csv_rows(path, PLACEMENTS)
+    faults = [
+        Fault(str(path), line, f'placement "{place}" is not one digit per node')
+        for line, place in zip(rows.lines, rows["placement"], strict=True)
+        if not (place.isascii() and place.isdigit())
+    ]
+    raise_if(path, faults)
+    return rows
 
 
 def pack_on_nodes(k: int, per_node: int) -> list[int]:

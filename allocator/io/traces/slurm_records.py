@@ -6,8 +6,9 @@ sacct quotes nothing. The character behind the first name of the header separate
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,16 +126,33 @@ def read_limits(rows: CsvRows) -> Floats:
 
 
 def _durations(rows: CsvRows, column: str) -> Floats:
-    known = dict.fromkeys((*NOTHING, *UNLIMITED), np.nan)
+    nothing = dict.fromkeys((*NOTHING, *UNLIMITED), np.nan)
+
+    def parse(cell: str) -> float:
+        try:
+            return nothing[cell] if cell in nothing else parse_slurm_duration(cell)
+        except ValueError as error:
+            raise ValueError(f"{column} {error}") from None
+
     cells = rows.values.get(column, [""] * len(rows))
+    return np.array(_parse_cells(rows, cells, parse), dtype=np.float64)
+
+
+def _parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]) -> list[Any]:
+    """Return what a function makes of the cells, each of which it sees once.
+
+    Raises InvalidInput with the errors of the function.
+    """
+    known: dict[str, Any] = {}
     found = []
     for line, cell in zip(rows.lines, cells, strict=True):
         try:
-            known[cell] = known.get(cell) or parse_slurm_duration(cell)
+            if cell not in known:
+                known[cell] = parse(cell)
         except ValueError as error:
-            found.append(Fault(rows.file, line, f"{column} {error}"))
+            found.append(Fault(rows.file, line, str(error)))
     raise_if(Path(rows.file), found)
-    return np.array([known[cell] for cell in cells], dtype=np.float64)
+    return [known[cell] for cell in cells]
 
 
 def read_gpus(rows: CsvRows) -> tuple[list[dict[str, int]], Ints]:
@@ -144,15 +162,7 @@ def read_gpus(rows: CsvRows) -> tuple[list[dict[str, int]], Ints]:
     """
     texts = [rows.values.get(name, [""] * len(rows)) for name in TRES]
     cells = [held or asked for held, asked in zip(*texts, strict=True)]
-    known: dict[str, tuple[dict[str, int], int]] = {}
-    found = []
-    for line, cell in zip(rows.lines, cells, strict=True):
-        try:
-            known[cell] = known.get(cell) or _parse_tres(cell)
-        except ValueError as error:
-            found.append(Fault(rows.file, line, str(error)))
-    raise_if(Path(rows.file), found)
-    parsed = [known[cell] for cell in cells]
+    parsed = _parse_cells(rows, cells, _parse_tres)
     return [gpus for gpus, _ in parsed], np.array([nodes for _, nodes in parsed], dtype=np.int64)
 
 

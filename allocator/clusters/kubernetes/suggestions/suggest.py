@@ -34,7 +34,6 @@ ABOUT = {
 }
 OF_STATUS = (EVICT, READY)  # files whose documents are about the status
 ELASTIC = "kueue.x-k8s.io/elastic-job"  # Kueue resizes such a job while it runs
-WAIT = "--timeout=10m"
 LABELS = {  # label by which the pods of a kind name their job
     "Job": "batch.kubernetes.io/job-name",
     "JobSet": "jobset.sigs.k8s.io/jobset-name",
@@ -152,7 +151,7 @@ def _with_kueue(
         place = STOP if target.gpus < job.gpus else START
         return [Change(place, job_document(target, job.is_suspended, ()), comment)]
     if planned.previous_gpus:
-        message = f"{explain_in_words(planned)}"
+        message = explain_in_words(planned)
         stop = (
             check_answer(workload, check, "Retry", message, details["now_s"])
             if check
@@ -269,33 +268,20 @@ def _waiting_words(planned: PlannedJob, details: Mapping[str, Any]) -> str:
     return explain_in_words(planned) + (f"; Kueue says: {said}" if said else "")
 
 
+def _label(job: FoundJob) -> str:
+    """Return the label of the pods and Jobs of a job."""
+    return f"{LABELS[job.kind]}={job.name}"
+
+
 def _wait_for_pods(job: FoundJob) -> str:
-    return _command(
-        "wait",
-        "--for=delete",
-        "pod",
-        "-n",
-        job.namespace,
-        "-l",
-        f"{LABELS[job.kind]}={job.name}",
-        WAIT,
-    )
+    return _command(f"wait --for=delete pod -n {job.namespace} -l {_label(job)} --timeout=10m")
 
 
 def _reset_start(job: FoundJob) -> str:
     """Return the command without which the template of a job that ran before cannot change."""
     patch = json.dumps({"status": {"startTime": None}})
-    return _command(
-        "patch",
-        "job",
-        job.name,
-        "-n",
-        job.namespace,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        patch,
-    )
+    place = f"patch job {job.name} -n {job.namespace} --subresource=status"
+    return _command(f"{place} --type=merge -p", patch)
 
 
 def _remove_jobs(job: FoundJob) -> str:
@@ -304,18 +290,17 @@ def _remove_jobs(job: FoundJob) -> str:
     A JobSet that is resumed adds labels to its Jobs, and takes none away; Jobs that are missing are
     made anew.
     """
-    label = f"{LABELS[job.kind]}={job.name}"
-    return _command("delete", "job", "-n", job.namespace, "-l", label, "--cascade=foreground")
+    return _command(f"delete job -n {job.namespace} -l {_label(job)} --cascade=foreground")
 
 
-def _command(*words: str) -> str:
-    return shlex.join(("kubectl", *words))
+def _command(words: str, *more: str) -> str:
+    return shlex.join(("kubectl", *words.split(), *more))
 
 
 def _apply_command(file: str) -> str:
-    part = ("--subresource=status",) if file in OF_STATUS else ()
+    part = "--subresource=status" if file in OF_STATUS else ""
     manager = f"--field-manager={MANAGER}"
-    return _command("apply", "--server-side", "--force-conflicts", manager, *part, "-f", file)
+    return _command(f"apply --server-side --force-conflicts {manager} {part} -f {file}")
 
 
 def _file(name: str, changes: Sequence[Change], remarks: Sequence[str]) -> str:
