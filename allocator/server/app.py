@@ -26,6 +26,7 @@ from allocator.server.limits import Limits
 from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
+from allocator.server.pages.rendering import load_templates
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
 
@@ -67,7 +68,7 @@ def create_app(
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
-        pages.prepare()
+        load_templates()
         await service.feed.look_once()
         reader = asyncio.create_task(service.feed.run())
         yield

@@ -39,7 +39,7 @@ from allocator.server.views.jobs import (
     list_jobs_after,
     read_rows,
 )
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import read_last_plan
 
 router = APIRouter(tags=["jobs"])
 STATES = f"a state, or one of {', '.join(GROUPS)}"

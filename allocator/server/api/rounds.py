@@ -22,13 +22,13 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import Effort, read_question
-from allocator.server.views.plans import read_last_plan
 from allocator.server.views.rounds import (
     ComparisonAnswer,
     RoundAnswer,
     compare_rounds,
     find_round,
     list_rounds_before,
+    read_last_plan,
     read_round,
 )
 

@@ -30,8 +30,13 @@ from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_last_plan, read_plan
-from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.rounds import (
+    compare_rounds,
+    list_rounds,
+    read_last_plan,
+    read_plan,
+    read_round,
+)
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 
 router = APIRouter()
@@ -266,8 +271,8 @@ async def show_rounds(request: Request, caller: Reader, served: Served, page: Pa
 
     def read(connection: Connection) -> Response:
         found = list_rounds(connection, page=page)
-        chart = charts.draw_rounds(found.rows[:DRAWN])
-        return render_page(request, caller, "rounds.html", found=found, chart=chart)
+        changes = charts.draw_rounds(found.rows[:DRAWN])
+        return render_page(request, caller, "rounds.html", found=found, changes=changes)
 
     return await served.queue.look(read)
 

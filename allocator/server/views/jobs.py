@@ -23,7 +23,7 @@ from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
 from allocator.server.views.answer import Answer, Page, clip_page
-from allocator.server.views.plans import RoundPlan, read_last_plan
+from allocator.server.views.rounds import RoundPlan, read_last_plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "active": ACTIVE,
