@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from allocator.errors import AllocatorError
 from allocator.server import api, pages
 from allocator.server.access import Reader, Service
+from allocator.server.caller import Sessions
 from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
 from allocator.server.guard import Guard
@@ -28,7 +29,6 @@ from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
 from allocator.server.pages.rendering import load_templates
 from allocator.server.served_queue import ServedQueue
-from allocator.server.sessions import Sessions
 
 API = "/api/"
 

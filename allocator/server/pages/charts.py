@@ -100,8 +100,3 @@ def _stack(
         for (name, values), end in zip(numbers.items(), ends, strict=True)
     }
     return Chart(words, labels, series, ticks, limit, is_filled)
-
-
-def list_keys(names: Sequence[str]) -> Mapping[str, str]:
-    """Return the class of the style sheet of each series, for a legend in HTML."""
-    return {name: f"key-{k % 8}" for k, name in enumerate(names)}

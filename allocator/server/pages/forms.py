@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from allocator.errors import AllocatorError, UsageError
 from allocator.queue.cluster_tables import read_stored_columns
+from allocator.queue.jobs.states import VERBS
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import JobChange, JobSubmission, WhatIfRequest
@@ -21,12 +22,6 @@ from allocator.server.pages.reading import MOST
 from allocator.server.pages.rendering import render_page
 
 router = APIRouter()
-VERBS = {
-    "hold": jobs.hold_job,
-    "release": jobs.release_job,
-    "cancel": jobs.cancel_job,
-    "retry": jobs.retry_job,
-}
 CHANGED = ("weight", "min_gpus", "max_gpus")
 GIVEN = ("job_id", "model", "tenant", "total_work", "min_gpus", "max_gpus", "weight", "command")
 PLACES = {  # kind of a change: words, and where the value goes
@@ -49,7 +44,7 @@ async def change_job(caller: Writer, served: Served, form: Form, job_id: str) ->
         values = {name: form[name].strip() or None for name in CHANGED if name in form}
         await jobs.change_job(caller, served, job_id, _build(JobChange, values))
     elif verb in VERBS:
-        await VERBS[verb](caller, served, job_id)
+        await jobs.act(caller, served, job_id, verb)
     else:
         raise Refusal(400, "usage", "no such action")
     return RedirectResponse(f"/jobs/{quote(job_id, safe='')}?done={verb}", 303)
