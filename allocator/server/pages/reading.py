@@ -118,7 +118,7 @@ async def show_jobs(
         )
         plan = read_last_plan(connection)
         chosen = caller.only_tenant or tenant
-        reasons = [*([] if plan is None else plan.document.reasons), *filter(None, [reason])]
+        reasons = [*([] if plan is None else plan.reasons), *filter(None, [reason])]
         tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
         tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
         return render_page(
@@ -286,7 +286,7 @@ async def show_round(request: Request, caller: Reader, served: Served, number: P
             "round.html",
             view=view,
             last=count_rounds(connection),
-            content=None if plan is None else plan.document.content,
+            content=None if plan is None else plan.content,
             most=MOST,
         )
 

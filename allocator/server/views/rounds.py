@@ -35,32 +35,14 @@ _ORDERS = (
 
 
 @dataclass(frozen=True)
-class PlanDocument:
-    """A plan of the journal: plan.json, and its jobs by name."""
-
-    content: Mapping[str, Any]
-    jobs: Mapping[str, Mapping[str, Any]]
-    reasons: Mapping[str, int]
-
-    @property
-    def budget_per_hour(self) -> float | None:
-        """US dollars per hour that the round could spend, None = no limit."""
-        per_hour: float | None = self.content["budget"]["per_hour"]
-        return per_hour
-
-
-@dataclass(frozen=True)
 class RoundPlan:
-    """The plan of one round."""
+    """The plan of one round: plan.json without its jobs, and these by name."""
 
     number: int
     at_s: float
-    document: PlanDocument
-
-    @property
-    def jobs(self) -> Mapping[str, Mapping[str, Any]]:
-        """What the plan gives each job: the entries of plan.json by job_id."""
-        return self.document.jobs
+    content: Mapping[str, Any]
+    jobs: Mapping[str, Mapping[str, Any]]
+    reasons: Mapping[str, int]
 
     def list_entries(self, tenant: str | None) -> list[dict[str, Any]]:
         """Return the entries that a member of a tenant may see; None: all."""
@@ -85,16 +67,17 @@ def read_plan(connection: Connection, number: int) -> RoundPlan | None:
 
 def _build_plan(rows: list[tuple[Any, ...]]) -> RoundPlan | None:
     for number, at_s, content in rows:
-        return RoundPlan(int(number), float(at_s), _parse(bytes(content)))
+        return RoundPlan(int(number), float(at_s), *_parse(bytes(content)))
     return None
 
 
 @lru_cache(maxsize=KEPT)
-def _parse(content: bytes) -> PlanDocument:
+def _parse(content: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Return plan.json without its jobs, these by name, and the number of jobs by reason."""
     document = read_document(content)
     jobs = {job["job_id"]: job for job in document.pop("jobs")}
     reasons = Counter(job["reason"] for job in jobs.values() if job["reason"])
-    return PlanDocument(document, jobs, dict(reasons.most_common()))
+    return document, jobs, dict(reasons.most_common())
 
 
 class Round(Answer):
