@@ -39,12 +39,11 @@ from allocator.queue.pair_starts import (
 
 
 class Allocation(NamedTuple):
-    """GPUs that were given to one job: one row of the table, known by (job_id, generation).
+    """GPUs that were given to one job, known by (job_id, generation).
 
     `host` names the primary jobs on whose GPUs this job runs, as shared_with of jobs.csv; it is ""
-    where the job holds its own GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py).
-    `nodes` is the text of node_space.py; "" where the pool has no nodes. Times are seconds on the
-    clock of the queue, and work is in the job's unit.
+    where the job holds its own GPUs. `nodes` is the text of node_space.py; "" where the pool has no
+    nodes. `work_at_start` is in the job's unit.
     """
 
     job_id: str
@@ -53,17 +52,9 @@ class Allocation(NamedTuple):
     gpus: int
     gpu_type: str
     phase: str
-    ordered_s: float
-    running_s: float | None
-    stop_ordered_s: float | None
-    ended_s: float | None
-    observed_s: float | None
     work_at_start: float
-    work_done: float
-    detail: str
     host: str
-    since_s: float | None
-    nodes: str = ""
+    nodes: str
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -97,14 +88,6 @@ _UNWANTED = (
     "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
     "OR a.generation < j.want_generation)"
 )
-_WANTING = (
-    "SELECT job_id, generation, version, want_pool, want_gpus, want_host, want_nodes, "
-    "want_memory_gb, remaining_work, cpus_per_gpu, host_memory_gb_per_gpu FROM jobs "
-    "WHERE state IN ('queued', 'paused') AND want_gpus > 0 "
-    "AND (retry_at_s IS NULL OR retry_at_s <= ?) ORDER BY seq"
-)
-
-
 _DOWN = "SELECT node FROM nodes WHERE state = 'down'"
 
 
@@ -112,16 +95,19 @@ class _WantingJob(NamedTuple):
     """A job that wants GPUs and holds none."""
 
     job_id: str
-    generation: int
-    version: int
     want_pool: str
     want_gpus: int
     want_host: str
     want_nodes: str
-    want_memory_gb: float
-    remaining_work: float
     cpus_per_gpu: float | None
     host_memory_gb_per_gpu: float | None
+
+
+_WANTING = (
+    f"SELECT {', '.join(_WantingJob._fields)} FROM jobs"
+    " WHERE state IN ('queued', 'paused') AND want_gpus > 0"
+    " AND (retry_at_s IS NULL OR retry_at_s <= ?) ORDER BY seq"
+)
 
 
 @dataclass(frozen=True)
@@ -310,7 +296,6 @@ def order_starts(
     new_colocations = colocations.find_exchanges()
     if rows:
         space = _FreeGpus(connection, capacity)
-        gpu_types = cluster_tables.read_gpu_types(connection)
         jobs_to_start = []
         for job in sorted(rows, key=lambda job: job.want_host != ""):  # primary jobs first
             placement = colocations.placement(job.job_id, job.want_gpus, job.want_host)
@@ -323,7 +308,7 @@ def order_starts(
             else:
                 colocations.started.add(job.job_id)
             jobs_to_start.append(job)
-        _open_allocations(connection, jobs_to_start, gpu_types, now_s)
+        _open_allocations(connection, jobs_to_start, now_s)
     join(connection, new_colocations, now_s)
     return list_starts(connection)
 
@@ -376,37 +361,20 @@ def count_free_gpus(
     }
 
 
-def _open_allocations(
-    connection: Connection,
-    found: Sequence[_WantingJob],
-    gpu_types: Mapping[str, str],
-    now_s: float,
-) -> None:
+def _open_allocations(connection: Connection, found: Sequence[_WantingJob], now_s: float) -> None:
     """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
+    names = [(now_s, job.job_id) for job in found]
     execute_many(
         connection,
         "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
-        "version = version + 1, updated_s = ? WHERE job_id = ? AND version = ?",
-        [(now_s, job.job_id, job.version) for job in found],
+        "version = version + 1, updated_s = ? WHERE job_id = ?",
+        names,
     )
     execute_many(
         connection,
         "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start, nodes, held_gpus, memory_gb) "
-        "VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?, ?, ?)",
-        [
-            (
-                job.job_id,
-                job.generation + 1,
-                job.want_pool,
-                job.want_gpus,
-                gpu_types[job.want_pool],
-                now_s,
-                job.remaining_work,
-                job.want_nodes,
-                job.want_gpus,
-                job.want_memory_gb,
-            )
-            for job in found
-        ],
+        "work_at_start, nodes, held_gpus, memory_gb) SELECT j.job_id, j.generation, j.want_pool, "
+        "j.want_gpus, p.gpu_type, 'ordered', ?, j.remaining_work, j.want_nodes, j.want_gpus, "
+        "j.want_memory_gb FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?",
+        names,
     )

@@ -90,17 +90,15 @@ def add_costs(
     return [{**row, **costs.get(row["job_id"], Cost())._asdict()} for row in rows]
 
 
-def read_tenant_costs(
-    connection: Connection, now_s: float, days: int = RECENT_DAYS
-) -> list[dict[str, Any]]:
-    """Return what the jobs of each tenant cost today and in the last days, today included.
+def read_tenant_costs(connection: Connection, now_s: float) -> list[dict[str, Any]]:
+    """Return what the jobs of each tenant cost today and in the RECENT_DAYS, today included.
 
     Tenants without a cost are left out. A record has tenant, gpu_hours and dollars of the days, and
     dollars_today.
     """
     today = list_days(now_s, 1)[0]
     out: dict[str, dict[str, Any]] = {}
-    for cost in read_daily_costs(connection, now_s, days):
+    for cost in read_daily_costs(connection, now_s, RECENT_DAYS):
         row = out.setdefault(
             cost.tenant,
             {"tenant": cost.tenant, "gpu_hours": 0.0, "dollars": 0.0, "dollars_today": 0.0},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
@@ -24,7 +24,6 @@ from allocator.queue.jobs import losses
 from allocator.queue.jobs.states import Retries, state_after_end
 
 ENDED = ("stopped", "finished", "failed", "lost")
-RETRIES = Retries()
 # seconds after its start within which an allocation may have caused its own loss
 SOON_S = 120.0
 LOSSES_KEPT_S = 4 * 3600.0  # seconds for which earlier losses count
@@ -105,23 +104,22 @@ def read_open_allocations(
     return {one.job_id: one for one in named_rows(RecordedAllocation, rows)}
 
 
-def observe(
+def record(
     connection: Connection,
     token: int,
-    seen: Iterable[ObservationLike],
-    retries: Retries = RETRIES,
-    history: bool = True,
+    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
+    retries: Retries,
+    history: bool,
 ) -> list[StateChange]:
-    """Record what an executor observed, and return what changed.
+    """Record what an executor observed of open allocations, and return what changed.
 
-    Observations of allocations that have ended or never existed change nothing, and neither do
-    known facts. The work of an allocation is the greatest ever seen, at most the remaining work at
-    its start. An end is final.
+    Observations of known facts change nothing. The work of an allocation is the greatest ever seen,
+    at most the remaining work at its start. An end is final.
 
     Parameters
     ----------
-    seen : iterable of ObservationLike
-        The observations.
+    given : sequence of (ObservationLike, RecordedAllocation)
+        Observations of open allocations, each with what the queue knows of it.
     retries : Retries
         Pauses after failures.
     history : bool
@@ -136,26 +134,6 @@ def observe(
     ------
     LeaseLost
         If the token is not the current one.
-    """
-    known = read_open_allocations(connection)
-    given = [
-        (one, mark)
-        for one in seen
-        if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation
-    ]
-    return record(connection, token, given, retries, history)
-
-
-def record(
-    connection: Connection,
-    token: int,
-    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
-    retries: Retries,
-    history: bool,
-) -> list[StateChange]:
-    """Record observations of open allocations, each with what the queue knows of it.
-
-    The other parameters are those of `observe`. Raises LeaseLost.
     """
     lease.check(connection, token)
     moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}

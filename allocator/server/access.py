@@ -24,14 +24,13 @@ from allocator.domain.snapshot import Snapshot
 from allocator.queue import tokens
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
-from allocator.server.caller import Caller
+from allocator.server.caller import Caller, Sessions
 from allocator.server.errors import Refusal
 from allocator.server.feed import Feed
 from allocator.server.guard import read_address
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.sessions import Sessions
 from allocator.server.views.deciding import Effort, ask_child
 
 COOKIE = "allocator_session"

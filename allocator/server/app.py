@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from allocator.errors import AllocatorError
 from allocator.server import api, pages
 from allocator.server.access import Reader, Service
+from allocator.server.caller import Sessions
 from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
 from allocator.server.guard import Guard
@@ -26,8 +27,8 @@ from allocator.server.limits import Limits
 from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
+from allocator.server.pages.rendering import load_templates
 from allocator.server.served_queue import ServedQueue
-from allocator.server.sessions import Sessions
 
 API = "/api/"
 
@@ -67,7 +68,7 @@ def create_app(
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
-        pages.prepare()
+        load_templates()
         await service.feed.look_once()
         reader = asyncio.create_task(service.feed.run())
         yield

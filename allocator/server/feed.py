@@ -31,13 +31,14 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import read_last_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
 SHARE = 0.1  # largest share of the time that the reader looks
 MOST_BATCHES = 100
 MOST_ROUNDS = 100  # new rounds of one look
+ROUND_FIELDS = ("number", "at_s", "policy", "status", "outcome", "value", "bound", "gap")
 JOB_FIELDS = ("job_id", "tenant", "model", "state", "request", "pool", "gpus", "phase")
 _JOBS = (
     "SELECT j.job_id, j.tenant, j.model, j.state, j.request, a.pool, a.gpus, a.phase FROM jobs j"
@@ -86,14 +87,12 @@ def look(connection: Connection, before: Seen, now_s: float) -> Seen:
         verbs.counts(connection),
         cluster_tables.count_node_changes(connection),
         last,
-        tuple(map(_describe_round, round_journal.read_light(connection, first, last))),
+        tuple(
+            {name: getattr(one, name) for name in ROUND_FIELDS}
+            for one in round_journal.read_light(connection, first, last)
+        ),
         frozenset(t.id for t in tokens.list_tokens(connection) if t.is_valid(now_s)),
     )
-
-
-def _describe_round(one: round_journal.JournalRound) -> Mapping[str, Any]:
-    names = ("number", "at_s", "policy", "status", "outcome", "value", "bound", "gap")
-    return {name: getattr(one, name) for name in names}
 
 
 def list_changes(before: Seen, after: Seen) -> list[tuple[str, str | None, Mapping[str, Any]]]:

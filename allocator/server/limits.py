@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
@@ -21,12 +21,9 @@ MINUTE_S = 60.0
 class Buckets:
     """The buckets of many clients."""
 
-    def __init__(
-        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, rate: float, burst: float) -> None:
         self.rate = rate
         self.burst = burst
-        self.clock = clock
         self._level: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def find_wait(self, client: Hashable) -> float:
@@ -38,7 +35,7 @@ class Buckets:
         level = self._refill(client)
         if level < 1.0:
             return (1.0 - level) / self.rate
-        self._level[client] = level - 1.0, self.clock()
+        self._level[client] = level - 1.0, time.monotonic()
         self._level.move_to_end(client)
         while len(self._level) > MOST_CLIENTS:
             self._level.popitem(last=False)
@@ -46,7 +43,7 @@ class Buckets:
 
     def _refill(self, client: Hashable) -> float:
         level, at = self._level.get(client, (self.burst, 0.0))
-        return min(self.burst, level + self.rate * (self.clock() - at))
+        return min(self.burst, level + self.rate * (time.monotonic() - at))
 
 
 class Limits:

@@ -27,11 +27,8 @@ LONGEST_PAUSE_S = 0.1
 class ServedQueue:
     """The queue of one service; open it and close it with the service."""
 
-    def __init__(
-        self, queue: str, options: ServerOptions, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.queue = queue
-        self.clock = clock
+    def __init__(self, queue: str, options: ServerOptions) -> None:
+        self.clock = time.time
         self.reads = open_queue(queue, wait_s=options.write_wait_s, reads_only=True)
         self.writes = open_queue(queue, wait_s=options.write_wait_s)
         self.most_writes = options.most_writes

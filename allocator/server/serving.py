@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TextIO
 
 import uvicorn
 
@@ -61,6 +61,7 @@ def serve(
     _raise_file_limit(options.most_connections + SPARE_FILES)
     listener = _listen(address, port)
     app = create_app(queue, options, log)
+    certificate_file, key_file = certificate or (None, None)
     config = uvicorn.Config(
         app,
         http=Connections(options, log).make_protocol(),
@@ -74,7 +75,8 @@ def serve(
         timeout_keep_alive=int(options.head_s) + 1,
         timeout_graceful_shutdown=END_S,
         backlog=BACKLOG,
-        **_as_files(certificate),
+        ssl_certfile=certificate_file,
+        ssl_keyfile=key_file,
     )
     server = uvicorn.Server(config)
     if ends_with_input:
@@ -85,12 +87,6 @@ def serve(
     write_line(log, {"event": "serving", "url": url, "pid": os.getpid()})
     with _end_in_order():
         server.run([listener])
-
-
-def _as_files(certificate: tuple[str, str] | None) -> dict[str, Any]:
-    if certificate is None:
-        return {}
-    return {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -47,6 +47,6 @@ def test_commands_that_install_name_what_the_project_asks_for() -> None:
     assert {(one,) for one in OPTIONAL} <= extras
     assert install_command("psycopg") == "pip install 'psycopg[binary]>=3.1'"
     needed = {re.split(r"[>=<; ]", one)[0] for one in project["dependencies"]}
-    assert {"fastapi", "uvicorn", "pygal"} <= needed
+    assert {"fastapi", "uvicorn"} <= needed
     for path in (ROOT / "allocator").rglob("*.py"):
         assert f"{project['name']}[" not in path.read_text(encoding="utf-8"), path

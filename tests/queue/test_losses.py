@@ -15,6 +15,7 @@ from fakes.simulated_executor import (
     SimulatedExecutor,
     SimulatedMachines,
 )
+from queues import observe
 
 from allocator import Job, Pool, Problem, Rate
 from allocator.controller.controller import Controller, ControllerOptions
@@ -22,7 +23,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes
-from allocator.queue import observations
 from allocator.queue.jobs import losses
 from allocator.queue.jobs.verbs import list_jobs
 from allocator.queue.queue import Queue
@@ -164,7 +164,7 @@ def test_a_job_that_ends_at_its_target_has_done_what_it_did(tmp_path: Path) -> N
             before = list_jobs(connection)[0]
             connection.execute(sa.text("UPDATE allocations SET work_done = 0"))
             token = service.controller.cluster.lease_holder.token
-            observations.observe(connection, token, [end])
+            observe(connection, token, [end])
             job = list_jobs(connection)[0]
         assert (before.values["total_work"], job.state) == (MOST, "done")
         assert job.values["total_work"] == pytest.approx(max(done or 0.0, last))

@@ -4,7 +4,6 @@ stops, observations.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pandas as pd
 import pytest
 import sqlalchemy as sa
 from examples import series
-from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh, observe
 
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
@@ -81,7 +80,7 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
         (round_journal.prune, 1),
         (allocations.order_stops, NOW),
         (allocations.order_starts, NOW),
-        (observations.observe, []),
+        (observe, []),
         (observations.prune, 1),
     ):
         with pytest.raises(LeaseLost), queue.store.write() as connection:
@@ -155,13 +154,12 @@ def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
 
 def test_machines_that_are_gone_take_no_starts(queue: Queue) -> None:
     """The smaller of what the queue says and what is there counts."""
-    control = Controller(queue)
-    control.want(j=("a", 4), k=("a", 2))
-    assert control.starts(a=3) == [("k", 1)]
+    story = Story(queue)
+    story.play("want j=a/4 k=a/2\nstarts a=3 -> k.1")
     queue.set_gpus({"a": 5})
-    assert control.starts(a=8) == [("k", 1)]
+    story.play("starts a=8 -> k.1")
     queue.set_gpus({"a": 6})
-    assert control.starts() == [("j", 1), ("k", 1)]
+    story.play("starts -> j.1 k.1")
 
 
 def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> None:
@@ -199,34 +197,27 @@ def test_the_same_observation_again_changes_nothing(queue: Queue) -> None:
     """Repeated, late, unknown ones; work counts once, the greatest of a generation, at most what
     was left.
     """
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    assert [c.phase for c in control.say("j", "running", 10)] == ["running"]
+    story = Story(queue)
+    story.play("want j=a/2\nstarts\nsay j running 10 -> running:10")
     before = queue.job("j")
-    assert (
-        control.say("j", "running", 10) == [] == control.say("j", "running", 4)
-        and queue.job("j") == before
-    )
-    assert (
-        control.say("j", "running", 30, generation=2)
-        == []
-        == control.see(Seen("ghost", 1, NOW, "running", 1))
-    )
-    seen = [
-        Seen("j", 1, NOW + t, "running", w) for t, w in ((1, 20), (2, 35), (3, 30), (4, math.nan))
-    ]
-    assert [(c.phase, c.work) for c in control.see(*seen)] == [("running", 25.0)]
-    assert queue.job("j").remaining_work == 65.0
-    assert [
-        c.state
-        for c in control.see(
-            Seen("j", 1, NOW + 5, "running", 50), *[Seen("j", 1, NOW + 6, "stopped", 40)] * 2
-        )
-    ] == ["paused"]
-    assert queue.job("j").remaining_work == 50.0 and control.say("j", "failed", 99) == []
-    control.starts()
-    control.say("j", "running", 1e9)
+    story.play("""
+        say j running 10 ->
+        say j running 4 ->
+        say j.2 running 30 ->
+        say ghost.1 running 1 ->
+    """)
+    assert queue.job("j") == before
+    for seen, changes, left in (
+        ("running:20 running:35 running:30 running:nan", [("running", 25.0)], 65.0),
+        ("running:50 stopped:40 stopped:40", [("stopped", 15.0)], 50.0),
+        ("failed:99", [], 50.0),
+    ):
+        clock(queue).now += 1
+        pairs = [one.split(":") for one in seen.split()]
+        told = [Seen("j", 1, clock(queue).now, phase, float(work)) for phase, work in pairs]
+        assert [(c.phase, c.work) for c in story.see(*told)] == changes
+        assert queue.job("j").remaining_work == left
+    story.play("states -> paused queued queued\nstarts\nsay j running 1e9")
     assert queue.job("j").remaining_work == 0.0 and queue.job("j").state == "running"
 
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from servers import Server, add_tokens, serving
 
 from allocator.queue.queue import Queue
-from allocator.server.pages.questions import read_values
+from allocator.server.pages.forms import read_values
 
 EVIL = "<img src=x onerror=alert(1)>'\"&"
 HELD = "on-hold-1"  # its explanation is quick

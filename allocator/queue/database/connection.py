@@ -216,10 +216,21 @@ def _connect_database(
         raise UsageError("the name of the queue is empty")
     try:
         url = _parse_url(text)
-        options = _options(url, wait_s)
-        if reads_only and _sqlite_path(url):
-            options["creator"] = partial(_connect_read_only, str(url.database), wait_s)
-        engine = sa.create_engine(url, hide_parameters=True, **options)
+        is_file = _sqlite_path(url)
+        file_args = {"timeout": wait_s, "check_same_thread": False}
+        more: dict[str, Any] = {}
+        if reads_only and is_file:
+            more["creator"] = partial(_connect_read_only, str(url.database), wait_s)
+        engine = sa.create_engine(
+            url,
+            hide_parameters=True,
+            pool_size=CONNECTIONS,
+            # its pages stay cached until another connection writes
+            pool_use_lifo=True,
+            pool_pre_ping=not is_file,
+            connect_args=file_args if is_file else {"connect_timeout": 10},
+            **more,
+        )
     except (ArgumentError, NoSuchModuleError, ValueError):
         raise UsageError(
             f'"{_without_password(text)}" is no path and no database URL that works here; '
@@ -231,9 +242,7 @@ def _connect_database(
             f"PostgreSQL needs the package {error.name}: {install_command('psycopg')}"
         ) from None
     _install_listeners(engine, url, wait_s, reads_only)
-    return QueueDatabase(
-        engine, url.database or "" if _sqlite_path(url) else _redact_url(url), wait_s
-    )
+    return QueueDatabase(engine, url.database or "" if is_file else _redact_url(url), wait_s)
 
 
 def _parse_url(text: str) -> URL:
@@ -251,23 +260,6 @@ def _parse_url(text: str) -> URL:
 
 def _sqlite_path(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
-
-
-def _options(url: URL, wait_s: float) -> dict[str, Any]:
-    if _sqlite_path(url):
-        # reuse the latest connection: its pages stay cached until another
-        # connection writes
-        return {
-            "connect_args": {"timeout": wait_s, "check_same_thread": False},
-            "pool_size": CONNECTIONS,
-            "pool_use_lifo": True,
-        }
-    return {
-        "pool_pre_ping": True,
-        "pool_size": CONNECTIONS,
-        "pool_use_lifo": True,
-        "connect_args": {"connect_timeout": 10},
-    }
 
 
 def _connect_read_only(path: str, wait_s: float) -> sqlite3.Connection:

@@ -11,14 +11,15 @@ import json
 import secrets
 from dataclasses import asdict, dataclass
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue.cluster_tables import get_meta, put_meta
-from allocator.queue.database.schema import OPEN, allocations
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import OPEN
 
 ID = "queue_id"
 EXECUTOR = "executor"
+_SEEN = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND observed_s IS NOT NULL LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,4 @@ def remember_state(connection: Connection, found: State) -> None:
 
 def has_run(connection: Connection) -> bool:
     """Return whether a controller has seen an open allocation running."""
-    return (
-        connection.execute(
-            sa.select(allocations.c.job_id)
-            .where(allocations.c.phase.in_(OPEN), allocations.c.observed_s.is_not(None))
-            .limit(1)
-        ).first()
-        is not None
-    )
+    return bool(query(connection, _SEEN))

@@ -39,8 +39,9 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
         return list(map(text_of, cells))
     parsed, _ = parse(column, cells)
     values = parsed.value.tolist() if isinstance(parsed.value, np.ndarray) else parsed.value
-    encode = json.dumps if column.kind in LISTS else _same
-    return [encode(v) if given else None for v, given in zip(values, parsed.given, strict=True)]
+    if column.kind in LISTS:
+        values = map(json.dumps, values)
+    return [v if given else None for v, given in zip(values, parsed.given, strict=True)]
 
 
 def value_of(column: Column, stored: Any) -> Any:
@@ -77,11 +78,6 @@ def to_cells(column: Column, values: Sequence[Any]) -> Cells:
 def _listed(stored: str) -> tuple[Any, ...]:
     """Return a stored JSON list; the same few lists come again and again."""
     return tuple(json.loads(stored))
-
-
-def _same(value: Any) -> Any:
-    """Return a value that the database holds as it is."""
-    return value
 
 
 def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

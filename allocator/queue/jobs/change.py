@@ -64,7 +64,10 @@ def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_
     job = show(connection, job_id)
     if job.state in ("done", "cancelled"):
         raise Refused(f"job {quote(job_id)} cannot be changed: it is {job.state}")
-    given = {**job.values, **{name: _or_default(value) for name, value in values.items()}}
+    given = {
+        **job.values,
+        **{name: None if value == "" else value for name, value in values.items()},
+    }
     said = build_submission({"job_id": job_id, "submitted_s": job.submitted_s, **given})
     rows, faults, _ = check_submissions(connection, [said], now_s, PLACE)
     if faults:
@@ -76,7 +79,3 @@ def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_
     changed = f"{content.partition(CHANGED)[0]}{CHANGED}{job.version}"
     update_if_unchanged(connection, job, {**after, "content": changed}, now_s)
     return show(connection, job_id)
-
-
-def _or_default(value: Any) -> Any:
-    return None if value == "" else value

@@ -10,9 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from allocator.queue.database.bulk import PART, execute_many, query_of
+from allocator.queue.database.bulk import execute_many, query_of
 
 _OF_NAMES = "SELECT job_id, generation FROM forgotten WHERE job_id IN ({names})"
+_KEEP = "INSERT INTO forgotten (job_id, generation)"
+_NEWEST = (
+    "ON CONFLICT (job_id) DO UPDATE SET generation = CASE WHEN forgotten.generation <"
+    " excluded.generation THEN excluded.generation ELSE forgotten.generation END"
+)
 _OF_JOBS = "SELECT job_id, generation FROM jobs WHERE job_id IN ({names})"
 
 
@@ -23,25 +28,16 @@ def read_forgotten_generations(connection: Connection, names: Iterable[str]) -> 
 
 def remember(connection: Connection, last: Mapping[str, int]) -> None:
     """Keep the last generation of names that are not, or will soon not be, jobs of the queue."""
-    execute_many(
-        connection,
-        "INSERT INTO forgotten (job_id, generation) VALUES (?, ?) ON CONFLICT (job_id) "
-        "DO UPDATE SET generation = CASE WHEN forgotten.generation < excluded.generation "
-        "THEN excluded.generation ELSE forgotten.generation END",
-        list(last.items()),
-    )
+    execute_many(connection, f"{_KEEP} VALUES (?, ?) {_NEWEST}", list(last.items()))
 
 
 def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
     """Keep the last generation of jobs that are about to be removed, if they have one."""
-    assert len(names) <= PART
-    remember(
+    execute_many(
         connection,
-        {
-            str(name): int(last)
-            for name, last in query_of(connection, _OF_JOBS, list(names))
-            if last
-        },
+        f"{_KEEP} SELECT job_id, generation FROM jobs WHERE job_id = ? AND generation > 0"
+        f" {_NEWEST}",
+        [(name,) for name in names],
     )
 
 

@@ -17,7 +17,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
-from allocator.queue.database.bulk import PART, query, query_of
+from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import (
     ACTIVE,
     DEFAULT_TENANT,
@@ -26,7 +26,6 @@ from allocator.queue.database.schema import (
     STATES,
     allocations,
     jobs,
-    losses,
     observations,
     turns,
 )
@@ -314,11 +313,10 @@ def purge(connection: Connection, before_s: float) -> int:
     """
     needed = {name for row in query(connection, _AWAITED) for name in json.loads(row[0])}
     gone = [row[0] for row in query(connection, _OVER, before_s) if row[0] not in needed]
-    for part in range(0, len(gone), PART):
-        names = gone[part : part + PART]
-        purged_names.remember_jobs(connection, names)
-        for table in (observations, turns, allocations, losses, jobs):
-            connection.execute(sa.delete(table).where(table.c.job_id.in_(names)))
+    purged_names.remember_jobs(connection, gone)
+    for table in ("observations", "turns", "allocations", "losses", "jobs"):
+        rows = [(name,) for name in gone]
+        execute_many(connection, f"DELETE FROM {table} WHERE job_id = ?", rows)
     return len(gone)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from allocator.server.api import cluster, events, jobs, rounds
+from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import ErrorAnswer
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -24,5 +24,5 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     )
 }
 router = APIRouter(prefix="/api/v1", responses=ERRORS)
-for module in (jobs, cluster, rounds, events):
+for module in (jobs, rounds, cluster):
     router.include_router(module.router)

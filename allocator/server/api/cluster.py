@@ -1,10 +1,11 @@
-"""Pools, nodes and tenants over HTTP."""
+"""Pools, nodes, tenants and events over HTTP."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
@@ -126,6 +127,31 @@ async def change_tenant(
         return Changed(changed=[tenant or DEFAULT_TENANT], warnings=list(warnings))
 
     return await served.queue.change(write)
+
+
+@router.get(
+    "/events",
+    tags=["events"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def follow_events(
+    caller: Reader,
+    served: Served,
+    last_event_id: Annotated[str, Header(max_length=100)] = "",
+) -> StreamingResponse:
+    """Follow what changes, as server-sent events.
+
+    The kinds are `job`, `round`, `pools`, `counts` and `nodes`; `start` comes first. A client that
+    comes back with the header Last-Event-ID gets what it missed. `reset` says that this is no
+    longer known, and that everything should be read again. A member gets jobs of its tenant only.
+    """
+    served.feed.enter(caller)
+    return StreamingResponse(
+        served.feed.follow(caller, last_event_id),
+        media_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no"},
+    )
 
 
 def _find(name: str, known: Any, kind: str) -> None:

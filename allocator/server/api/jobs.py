@@ -39,7 +39,7 @@ from allocator.server.views.jobs import (
     list_jobs_after,
     read_rows,
 )
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import read_last_plan
 
 router = APIRouter(tags=["jobs"])
 STATES = f"a state, or one of {', '.join(GROUPS)}"
@@ -208,7 +208,8 @@ async def change_job(
     return await served.queue.change(write)
 
 
-async def _act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAnswer:
+async def act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAnswer:
+    """Hold, release, cancel or retry a job, and return it."""
     now_s = served.queue.clock()
 
     def write(connection: Connection) -> JobAnswer:
@@ -222,22 +223,22 @@ async def _act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAns
 @router.post("/jobs/{job_id:path}/hold")
 async def hold_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
     """Give a job nothing until `release`; one that runs is stopped with a checkpoint."""
-    return await _act(caller, served, job_id, "hold")
+    return await act(caller, served, job_id, "hold")
 
 
 @router.post("/jobs/{job_id:path}/release")
 async def release_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
     """Undo `hold`."""
-    return await _act(caller, served, job_id, "release")
+    return await act(caller, served, job_id, "release")
 
 
 @router.post("/jobs/{job_id:path}/cancel")
 async def cancel_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
     """End a job; one that runs is stopped first."""
-    return await _act(caller, served, job_id, "cancel")
+    return await act(caller, served, job_id, "cancel")
 
 
 @router.post("/jobs/{job_id:path}/retry")
 async def retry_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
     """Bring a parked or cancelled job back; end the pause of one that failed."""
-    return await _act(caller, served, job_id, "retry")
+    return await act(caller, served, job_id, "retry")

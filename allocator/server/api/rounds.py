@@ -22,13 +22,13 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import Effort, read_question
-from allocator.server.views.plans import read_last_plan
 from allocator.server.views.rounds import (
     ComparisonAnswer,
     RoundAnswer,
     compare_rounds,
     find_round,
     list_rounds_before,
+    read_last_plan,
     read_round,
 )
 
@@ -78,7 +78,7 @@ async def show_plan(caller: Reader, served: Served) -> PlanAnswer:
     found = await served.queue.look(read_last_plan)
     if found is None:
         raise Refusal(404, "not_found", "the journal has no plan yet")
-    content = dict(found.document.content)
+    content = dict(found.content)
     if caller.is_member:
         content = {name: content[name] for name in TOTALS if name in content}
     entries = found.list_entries(caller.only_tenant)

@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from allocator.server.pages import charts, forms, logins, questions, reading
-from allocator.server.pages.rendering import load_templates
+from allocator.server.pages import forms, logins, reading
 
 router = APIRouter(include_in_schema=False)
-for part in (logins, questions, forms, reading):
+for part in (logins, forms, reading):
     router.include_router(part.router)
-
-
-def prepare() -> None:
-    """Load templates and charting library, so that no request waits for them."""
-    load_templates()
-    charts.draw_rounds(())

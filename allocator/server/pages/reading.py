@@ -12,13 +12,12 @@ from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
 from allocator.market.books import RENTED
-from allocator.queue.cluster_tables import config
+from allocator.queue.cluster_tables import config, read_stored_columns
 from allocator.queue.database.schema import DEFAULT_TENANT, STATES
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.states import VERBS
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.round_journal import count_rounds
-from allocator.queue.tenants import read_tenants
 from allocator.server.access import Reader, Served
 from allocator.server.api import jobs
 from allocator.server.caller import Caller
@@ -30,8 +29,13 @@ from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_last_plan, read_plan
-from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.rounds import (
+    compare_rounds,
+    list_rounds,
+    read_last_plan,
+    read_plan,
+    read_round,
+)
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 
 router = APIRouter()
@@ -86,9 +90,7 @@ async def show_overview(request: Request, caller: Reader, served: Served) -> Res
             words=REASONS,
             pools=[(pool, draw_pool(pool)) for pool in view.pools],
             spending=charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
-            spending_keys=charts.list_keys(sorted({cost.tenant for cost in tenants.daily})),
             use=charts.draw_use(use),
-            use_keys=charts.list_keys(list(use.by_pool)),
         )
 
     return await served.queue.look(read)
@@ -116,8 +118,8 @@ async def show_jobs(
         )
         plan = read_last_plan(connection)
         chosen = caller.only_tenant or tenant
-        reasons = [*([] if plan is None else plan.document.reasons), *filter(None, [reason])]
-        tenants = {row["tenant"] for row in read_tenants(connection)["tenants"]}
+        reasons = [*([] if plan is None else plan.reasons), *filter(None, [reason])]
+        tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
         tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
         return render_page(
             request,
@@ -171,7 +173,6 @@ async def show_job(
         view=view,
         tenant=tenant,
         now_s=now_s,
-        pools=charts.list_keys(list(dict.fromkeys(one["pool"] for one in view.allocations))),
         most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),
         can_change=caller.can_change(view.row.tenant) and caller.session is not None,
@@ -238,7 +239,6 @@ async def show_tenants(
             drawn="" if row is None else row.tenant,
             drawn_days=sorted({*SPANS, days}),
             spending=charts.draw_spending(view.days, daily, budget),
-            keys=charts.list_keys(sorted({cost.tenant for cost in daily})),
         )
 
     return await served.queue.look(read)
@@ -266,8 +266,8 @@ async def show_rounds(request: Request, caller: Reader, served: Served, page: Pa
 
     def read(connection: Connection) -> Response:
         found = list_rounds(connection, page=page)
-        chart = charts.draw_rounds(found.rows[:DRAWN])
-        return render_page(request, caller, "rounds.html", found=found, chart=chart)
+        changes = charts.draw_rounds(found.rows[:DRAWN])
+        return render_page(request, caller, "rounds.html", found=found, changes=changes)
 
     return await served.queue.look(read)
 
@@ -286,7 +286,7 @@ async def show_round(request: Request, caller: Reader, served: Served, number: P
             "round.html",
             view=view,
             last=count_rounds(connection),
-            content=None if plan is None else plan.document.content,
+            content=None if plan is None else plan.content,
             most=MOST,
         )
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue import cluster_tables
+from allocator.queue.costs import DAY
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
@@ -130,9 +131,9 @@ class UseOverTime:
     gpus: int
 
 
-def read_use(connection: Connection, now_s: float, hours: float = 24.0) -> UseOverTime:
-    """Return the GPUs in use over the last hours, and how many there are now."""
-    at_s = np.linspace(now_s - 3600.0 * hours, now_s, SAMPLES)
+def read_use(connection: Connection, now_s: float) -> UseOverTime:
+    """Return the GPUs in use over the last day, and how many there are now."""
+    at_s = np.linspace(now_s - DAY, now_s, SAMPLES)
     pools = cluster_tables.gpus(connection)
     rows = query(connection, _USED, float(at_s[0]))
     by_pool = {}

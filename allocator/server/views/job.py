@@ -22,7 +22,7 @@ from allocator.queue.jobs.verbs import (
 from allocator.queue.node_space import Part
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.jobs import JobAnswer, read_rows
-from allocator.server.views.plans import RoundPlan, read_last_plan
+from allocator.server.views.rounds import RoundPlan, read_last_plan
 
 MOST_EVENTS = 200  # the latest
 PHASES = {

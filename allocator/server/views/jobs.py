@@ -23,7 +23,7 @@ from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
 from allocator.server.views.answer import Answer, Page, clip_page
-from allocator.server.views.plans import RoundPlan, read_last_plan
+from allocator.server.views.rounds import RoundPlan, read_last_plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "active": ACTIVE,
@@ -215,11 +215,10 @@ def read_rows(
     connection: Connection, now_s: float, names: Sequence[str], plan: RoundPlan | None
 ) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
+    names = [name for name in names if is_storable(name)]
     known = {
         row.job_id: build_job(row)
-        for row in connection.execute(
-            JOB.where(jobs.c.job_id.in_([n for n in names if is_storable(n)]))
-        )
+        for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
     }
     held = read_held(connection, names)
     costs = read_job_costs(connection, names, now_s)
@@ -279,11 +278,11 @@ def describe_job(job: Job, held: Allocation | None, plan: RoundPlan | None, now_
             if held is not None
             else f"{job.job_id} waits for the next round: it came after the last one."
         )
-    content = plan.document.content
+    content = plan.content
     if entry["shared_with"]:
         entry = {**entry, "shared_with": "another job"}  # which may be one of another tenant
     if held is not None and entry["pool"] == held.pool and entry["gpus"] == held.gpus:
         entry = {**entry, "action": "keep"}
     elif held is None and entry["pool"]:
         return f"{job.job_id} waits for {entry['gpus']} x {entry['pool']}, which it was given."
-    return describe_outcome(entry, content["policy"], plan.document.budget_per_hour or 0.0)
+    return describe_outcome(entry, content["policy"], content["budget"]["per_hour"] or 0.0)

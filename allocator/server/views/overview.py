@@ -18,7 +18,7 @@ from allocator.queue.jobs.verbs import counts, is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
 from allocator.server.views.jobs import GROUPS, JobAnswer, read_rows
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import read_last_plan
 from allocator.server.views.tenants import TenantsView, read_tenants_view
 
 SHOWN = 10  # jobs that are stuck

@@ -1,27 +1,83 @@
-"""Rounds of the journal: a list, one of them, and two of them compared."""
+"""Rounds of the journal: a list, one of them, two of them compared, and their plans, which are kept
+for the next request.
+"""
 
 from __future__ import annotations
 
 import bisect
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
+from allocator.controller.reporting.journal import read_plan as read_document
 from allocator.errors import UsageError
 from allocator.queue import round_journal
 from allocator.queue.database.bulk import query
 from allocator.server.views.answer import Answer, Page, clip_page
-from allocator.server.views.plans import read_plan, show_entry
 
+KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
+_LAST = (
+    "SELECT number, at_s, plan FROM rounds WHERE number ="
+    " (SELECT MAX(number) FROM rounds WHERE plan IS NOT NULL)"
+)
+_ONE = "SELECT number, at_s, plan FROM rounds WHERE number = ? AND plan IS NOT NULL"
 _NEXT = "SELECT MIN(at_s) FROM rounds WHERE number > ?"
 # orders of some rounds; an allocation that ended before them cannot have been ordered in them
 _ORDERS = (
     "SELECT job_id, ordered_s, stop_ordered_s FROM allocations"
     " WHERE (ended_s IS NULL OR ended_s >= ?) AND ordered_s < ?"
 )
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """The plan of one round: plan.json without its jobs, and these by name."""
+
+    number: int
+    at_s: float
+    content: Mapping[str, Any]
+    jobs: Mapping[str, Mapping[str, Any]]
+    reasons: Mapping[str, int]
+
+    def list_entries(self, tenant: str | None) -> list[dict[str, Any]]:
+        """Return the entries that a member of a tenant may see; None: all."""
+        entries = self.jobs.values()
+        return [show_entry(e, tenant) for e in entries if tenant in (None, e["tenant"])]
+
+
+def show_entry(entry: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
+    """Return an entry of plan.json; with a tenant, without the name of another tenant's job."""
+    return dict(entry) if tenant is None else {**entry, "shared_with": None}
+
+
+def read_last_plan(connection: Connection) -> RoundPlan | None:
+    """Return the latest plan of the journal, None before the first one."""
+    return _build_plan(query(connection, _LAST))
+
+
+def read_plan(connection: Connection, number: int) -> RoundPlan | None:
+    """Return the plan of a round; None if it had none, or it is no longer kept."""
+    return _build_plan(query(connection, _ONE, number))
+
+
+def _build_plan(rows: list[tuple[Any, ...]]) -> RoundPlan | None:
+    for number, at_s, content in rows:
+        return RoundPlan(int(number), float(at_s), *_parse(bytes(content)))
+    return None
+
+
+@lru_cache(maxsize=KEPT)
+def _parse(content: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Return plan.json without its jobs, these by name, and the number of jobs by reason."""
+    document = read_document(content)
+    jobs = {job["job_id"]: job for job in document.pop("jobs")}
+    reasons = Counter(job["reason"] for job in jobs.values() if job["reason"])
+    return document, jobs, dict(reasons.most_common())
 
 
 class Round(Answer):

@@ -26,11 +26,12 @@ import time
 import traceback
 from typing import Any
 
+from queues import observe
 from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
 from allocator.loop.executor import Observation, Phase
-from allocator.queue import allocations, lease, observations, round_journal
+from allocator.queue import allocations, lease, round_journal
 from allocator.queue.database import bulk
 from allocator.queue.errors import LeaseLost
 from allocator.queue.queue import Queue
@@ -110,7 +111,7 @@ def claim(queue: Queue, name: str, number: int) -> None:
                         phase = {"ordered": "running", "stopping": "stopped"}.get(
                             one.phase, "running"
                         )
-                        observations.observe(
+                        observe(
                             connection,
                             held.token,
                             [Observation(one.job_id, one.generation, now, Phase(phase), 0.0)],

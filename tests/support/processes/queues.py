@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import postgres_server
+from sqlalchemy import Connection
 
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import allocations, cluster_tables, lease, observations, round_journal
 from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
+from allocator.queue.jobs.states import Retries
 from allocator.queue.node_space import format_parts
 from allocator.queue.queue import Queue
 
@@ -152,6 +154,22 @@ def build_command(queue: str, every_s: float, executor: str, *more: str) -> list
     return [sys.executable, *words, *more]
 
 
+def observe(
+    connection: Connection,
+    token: int,
+    seen: Sequence[Any],
+    retries: Retries = Retries(),  # noqa: B008
+) -> list[observations.StateChange]:
+    """Record observations; those of allocations that have ended or never existed change nothing."""
+    known = observations.read_open_allocations(connection)
+    given = [
+        (one, mark)
+        for one in seen
+        if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation
+    ]
+    return observations.record(connection, token, given, retries, history=True)
+
+
 class Controller:
     """The verbs of a controller, each in a transaction of its own."""
 
@@ -192,7 +210,7 @@ class Controller:
 
     def see(self, *seen: Seen, **more: Any) -> list[observations.StateChange]:
         with self.queue.store.write() as connection:
-            return observations.observe(connection, self.lease.token, seen, **more)
+            return observe(connection, self.lease.token, seen, **more)
 
     def say(
         self,
@@ -212,8 +230,9 @@ class Story(Controller):
 
     want j=a/4 k=a/2      a round that wants this: pool/GPUs/primary jobs/anew; with
                           @n1:4,n2:0.5#0 after it on these nodes, the second part half of GPU 0
-    starts -> j.1 k.1     job and generation of each start; also `stops`
-    say j running 15      phase and work of its last allocation, now
+    starts a=3 -> j.1     job and generation of each start, where pool a has 3 GPUs; also `stops`
+    say j running 15 -> running:15
+                          phase and work of its last allocation now, or of j.2; what changed
     wait 10               seconds
     states -> running queued
     used -> 6 0           GPUs of each pool
@@ -234,9 +253,14 @@ class Story(Controller):
                 named = (word.split("=") for word in words)
                 self.want(**{name: as_want(text) for name, text in named})
             case "starts" | "stops":
-                return [f"{name}.{number}" for name, number in getattr(self, verb)()]
+                named = (word.split("=") for word in words)
+                orders = getattr(self, verb)(**{pool: int(gpus) for pool, gpus in named})
+                return [f"{name}.{number}" for name, number in orders]
             case "say":
-                self.say(*words[:2], *map(float, words[2:]))  # type: ignore[arg-type]
+                name, _, number = words[0].partition(".")
+                work = float(words[2]) if len(words) > 2 else 0.0
+                changes = self.say(name, words[1], work, int(number) if number else None)
+                return [f"{one.phase}:{one.work:g}" for one in changes]
             case "wait":
                 self.queue.clock.now += float(words[0])  # type: ignore[attr-defined]
             case "states":
