@@ -203,7 +203,7 @@ def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.M
     """Pods of others are not ours to give; what ours hold on a cordoned node still counts. Nodes
     are observed one by one, as the queue lists them.
     """
-    monkeypatch.setattr(kubernetes_executor, "ROUND_S", 0.0)
+    monkeypatch.setattr(kubernetes_executor, "FRESH_S", 0.0)
     rig.server.put(node("n2", 8, labels={"allocator.example/pool": "b"}))
     rig.server.put(pod("notebook", "n2", 3))
     executor = rig.current
@@ -385,6 +385,7 @@ def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) ->
     assert server.breaches == []
 
 
+@pytest.mark.nightly
 def test_jobs_leave_a_cordoned_node_for_a_new_one(tmp_path: Path) -> None:
     """The queue learns of both from the cluster, and nobody tells it."""
     cluster = Cluster(tmp_path, {"one": 8, "two": 8})
