@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from examples import series
 from queues import cluster
 from sites import Site, wait_for
 
@@ -29,6 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.nightly
 def test_a_dry_run_while_jobs_run(site: Site) -> None:
     """A job runs, half of its work safe. A dry run between two controllers, and another one next to
     the second, change nothing: the job runs on as the same allocation and keeps its work."""
@@ -50,6 +52,7 @@ def test_a_dry_run_while_jobs_run(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
+@pytest.mark.nightly
 def test_a_purged_name_runs_again(site: Site) -> None:
     """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
     count on, so that the executor does not take them for old ones, and it begins with an empty
@@ -83,7 +86,7 @@ def test_another_state_starts_nothing_twice(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("restarts", series([1, 0], 1))
 def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is
     restored: the controller stops at once, whether other controllers took over meanwhile (then by

@@ -91,6 +91,7 @@ def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     assert replay(service.queue.store, 1).same and not service.machines.breaches
 
 
+@pytest.mark.nightly
 def test_the_price_of_a_dollar_decides_size_and_batch(tmp_path: Path) -> None:
     """With the objective `response` and half an hour per dollar the job ends up where
     (1 + k / 2) / speed is least, within 2 %: on fewer GPUs than where it is fastest."""

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from commands import Output, call
 from controller_rigs import RATES, Rig, believed
+from examples import series
+from fakes.simulated_executor import SimulatedExecutor
 from queues import NOW
 from waiting import in_time
 
@@ -26,6 +28,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
+from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal
 from allocator.queue.jobs.states import Retries
@@ -77,14 +80,14 @@ def test_a_changed_journal_is_noticed(rig: Rig) -> None:
 
 
 FAILURES = (
-    NoPlanInTime("nothing found"),
-    AuditFailure(["1 GPU too many"]),
     Infeasible(["budget"], []),
     RuntimeError("a bug"),
+    NoPlanInTime("nothing found"),
+    AuditFailure(["1 GPU too many"]),
 )
 
 
-@pytest.mark.parametrize("error", FAILURES, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", series(FAILURES, 2), ids=lambda e: type(e).__name__)
 def test_a_round_without_a_plan_changes_nothing(rig: Rig, error: Exception) -> None:
     """What runs goes on, the journal says why, the next round recovers."""
     rig.submit("one", "two", work=1e5)
@@ -166,6 +169,25 @@ def test_machines_that_go_are_not_planned_with(rig: Rig) -> None:
     rig.steps(70)
     assert rig.machines.used["a"] <= 2
     assert sum(gpus for pool, gpus in rig.wanted().values() if pool == "a") <= 2
+
+
+def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
+    """Two starts of four GPUs are ordered and the executor cannot take them; then half of the
+    machines go. Neither is given before a round has decided for what is left."""
+
+    class Mute(SimulatedExecutor):
+        def start(self, order: Order) -> None:
+            raise OSError(28, "disk full")
+
+    rig.renew(Mute)
+    rig.submit("one", "two", work=1e5, gpus=4, gpu_types="A")
+    rig.controller.step()
+    rig.machines.set_gpus("a", 4)
+    rig.renew()
+    rig.steps(20)
+    assert rig.machines.orders == 0
+    rig.steps(120)
+    assert rig.machines.used["a"] == 4
 
 
 def test_wrong_profiles_are_repaired(rig: Rig) -> None:
@@ -379,13 +401,10 @@ def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Outpu
     assert f"of {len(waiting)} in range, error " in said
 
 
-# ---- a round that is decided without jobs
-# ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def emptied(rig: Rig) -> Rig:
-    """A queue whose only job was cancelled after its round was due and before it was observed."""
+def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
+    """The only job is cancelled after its round was due and before it was observed: the plan is
+    packed and read again without jobs, commands answer, and a new controller decides the next
+    round."""
     rig.submit("last")
     observe = rig.controller.cluster.observe
 
@@ -395,26 +414,17 @@ def emptied(rig: Rig) -> Rig:
 
     rig.controller.cluster.observe = observe_after_cancel  # type: ignore[method-assign]
     rig.controller.step()
-    return rig
-
-
-def test_plan_without_jobs_is_kept_and_read(emptied: Rig) -> None:
-    """Packed and read again: no jobs, the same fields, and the same text as plan.json."""
-    with emptied.queue.store.read() as connection:
+    with rig.queue.store.read() as connection:
         content = round_journal.read(connection, 1).plan
     assert content is not None
     plan = journal.read_plan(content)
     assert plan["jobs"] == [] and plan["objective_value"] == 0.0
     assert '"jobs": []' in journal.read_plan_text(content)
-
-
-def test_queue_goes_on_after_a_round_without_jobs(emptied: Rig, capsys: Output) -> None:
-    """`queue show`, `status` and `history` answer; a new controller decides the next round."""
-    emptied.submit("next")
+    rig.submit("next")
     for words in ("queue show {} next", "status {}", "history {}", "report {}"):
-        code, _, err = call(capsys, words.format(emptied.path))
+        code, _, err = call(capsys, words.format(rig.path))
         assert (code, err) == (0, "")
-    emptied.clock.sleep(60.0)
-    emptied.renew()
-    emptied.steps(600.0)
-    assert emptied.queue.job("next").state == "done"
+    rig.clock.sleep(60.0)
+    rig.renew()
+    rig.steps(600.0)
+    assert rig.queue.job("next").state == "done"

@@ -118,22 +118,23 @@ class KubernetesExecutor(ClusterExecutor):
         self._state = self.ledger.identity().state
         self._jobs: dict[str, Object] = {}  # by name, as of the last answer
         self._pods: dict[str, list[Object]] = {}  # by name of their Job
-        self._nodes: tuple[float, list[GpuNode]] = (-NAMES_S, [])
+        self._nodes: list[GpuNode] = []
         self._usable: list[NodeStatus] = []
-        self._looked_s = -FRESH_S
+        self._looked_s = -NAMES_S
         self._reports: dict[str, Report] = {}
         self._asking_until = 0.0
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node with GPUs, without the GPUs of others. Raises NotNow."""
-        if time.monotonic() >= self._looked_s + FRESH_S:
-            with self._say_not_now():
-                self._look_at_nodes()
+        with self._say_not_now():
+            self._look_if_older(FRESH_S)
         return self._usable
 
-    def _look_at_nodes(self) -> None:
-        """Read what every node has for jobs of this state."""
-        nodes = self._read_nodes()
+    def _look_if_older(self, seconds: float) -> None:
+        """Read the nodes, and what each has for jobs of this state, unless that was just read."""
+        if time.monotonic() < self._looked_s + seconds:
+            return
+        self._nodes = nodes = read_nodes(self._reader.list_kind("Node"))
         rows = {(one.node, one.resource): one for one in nodes}
         free = {one.name: one.gpus if one.state == "up" else 0 for one in nodes}
         for pod in self._reader.list_kind("Pod"):
@@ -152,11 +153,6 @@ class KubernetesExecutor(ClusterExecutor):
 
     def _name(self, one: OpenAllocation) -> str:
         return object_name(self._state, one.job_id, one.generation)
-
-    def _read_nodes(self) -> list[GpuNode]:
-        nodes = read_nodes(self._reader.list_kind("Node"))
-        self._nodes = (time.monotonic(), nodes)
-        return nodes
 
     def _create(self, order: Order) -> None:
         """Write the order down, but for GPUs of another job: pods of Kubernetes share none."""
@@ -178,11 +174,10 @@ class KubernetesExecutor(ClusterExecutor):
         """Ask for the Job of an allocation, and believe only what the answer says."""
         order = _restore_order(one.order)
         try:
-            read_at, nodes = self._nodes
-            if time.monotonic() > read_at + NAMES_S:
-                nodes = self._read_nodes()
-            members = group_nodes(nodes, (), {}).nodes.get(order.pool, [])
-            hostnames = [row.hostname for row in nodes if row.name in {p.node for p in order.nodes}]
+            self._look_if_older(NAMES_S)
+            members = group_nodes(self._nodes, (), {}).nodes.get(order.pool, [])
+            named = {part.node for part in order.nodes}
+            hostnames = [row.hostname for row in self._nodes if row.name in named]
             job = build_job(order, self._state, self.settings, members, hostnames, self.grace_s)
             path = path_of(
                 RESOURCES["Job"], self.settings.namespace, name_of(job), fieldManager=MANAGER
