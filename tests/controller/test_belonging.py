@@ -116,6 +116,7 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     assert sorted(running) == ["a", "c"]
 
 
+@pytest.mark.nightly
 def test_a_refused_order_ends_the_controller(site: Site) -> None:
     """Restored to a moment before job `a` ran to its end, in the life of one controller, and
     nothing runs: the first order is refused, and the controller stops with the reason instead of
@@ -168,6 +169,7 @@ def test_killed_between_the_two_writes(site: Site) -> None:
         assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
 
 
+@pytest.mark.nightly
 def test_jobs_that_run_under_no_known_state(site: Site) -> None:
     """A queue that names no state is refused a new folder once a job was seen running: the job
     would be started a second time."""

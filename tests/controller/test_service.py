@@ -38,12 +38,13 @@ MakeRig = Callable[..., Rig]
 
 def test_jobs_are_done_and_every_round_can_be_decided_again(rig: Rig) -> None:
     """Ticks every 60 s; all jobs end; the plan of every round is found again byte by byte, warm
-    rounds too.
+    rounds too. They run as believed, so that nothing is corrected.
     """
     rig.submit("one", "two", "three", "four", "five")
     rig.steps(900)
     assert rig.queue.counts()["done"] == 5
     rounds = rig.queue.rounds()
+    assert [row for row in rig.learned() if row["work_per_s"] is not None] == []
     assert len(rounds) > 3 and {r.at_s % 60 for r in rounds} == {NOW % 60}
     assert any(journal.loads(json.dumps(r.options))["memory"] for r in rounds)
     assert all(again.first is None for again in rig.replay_all())
@@ -159,18 +160,6 @@ def test_early_rounds_are_bounded(make: MakeRig, react_s: float, at_s: float) ->
     assert rig.queue.rounds()[1].at_s - NOW == at_s
 
 
-def test_machines_that_go_are_not_planned_with(rig: Rig) -> None:
-    """The executor says that pool "a" has 2 GPUs left: the snapshot of the next round says so
-    too.
-    """
-    rig.submit("one", "two", work=1e5)
-    rig.steps(60)
-    rig.machines.set_gpus("a", 2)
-    rig.steps(70)
-    assert rig.machines.used["a"] <= 2
-    assert sum(gpus for pool, gpus in rig.wanted().values() if pool == "a") <= 2
-
-
 def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
     """Two starts of four GPUs are ordered and the executor cannot take them; then half of the
     machines go. Neither is given before a round has decided for what is left."""
@@ -201,13 +190,6 @@ def test_wrong_profiles_are_repaired(rig: Rig) -> None:
     for pool, gpus in rig.wanted().values():
         key = pool.upper(), gpus
         assert learned[key] == pytest.approx(RATES[key] / 2, rel=0.1)
-
-
-def test_right_profiles_stay(rig: Rig) -> None:
-    """Jobs run as believed: nothing is corrected."""
-    rig.submit("one", "two", "three", work=1e4)
-    rig.steps(900)
-    assert [row for row in rig.learned() if row["work_per_s"] is not None] == []
 
 
 SHAPES = "model,gpu_type,gpus,work_per_s,spread\nm,A,4,4,\nm,A,4,3,2\n"
@@ -254,25 +236,17 @@ def test_a_job_without_progress_is_retried_and_parked(make: MakeRig) -> None:
     assert rig.queue.job("one").state == "done"
 
 
-def test_clocks_that_jump(rig: Rig) -> None:
-    """Ten hours forward and twenty back: rounds go on, nothing is lost."""
-    rig.submit("one", "two", work=500.0)
-    rig.steps(60)
-    for jump in (36000.0, -72000.0):
-        rig.clock.jump(jump)
-        rig.steps(120)
-    rig.steps(600)
-    assert rig.queue.counts()["done"] == 2
-
-
 def test_a_jump_makes_nobody_stuck(make: MakeRig) -> None:
-    """A clock that jumps by ten hours just when a job has written no checkpoint for a while."""
+    """A clock that jumps by ten hours just when a job has written no checkpoint for a while, and
+    twenty hours back later: rounds go on, and nothing is lost."""
     rig = make(stall_s=300.0)
     rig.behave(checkpoint_s=lambda order: 200.0)
     rig.submit("one", work=2000.0, max_gpus=1)
     rig.steps(120)
     rig.clock.jump(36000.0)
-    rig.steps(2500, each_s=30.0)
+    rig.steps(500, each_s=30.0)
+    rig.clock.jump(-72000.0)
+    rig.steps(2000, each_s=30.0)
     assert rig.events("stuck") == [] and rig.queue.job("one").state == "done"
 
 

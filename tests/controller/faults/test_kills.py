@@ -129,7 +129,6 @@ class Siege:
     ("backend", "kills", "most_steps"),
     [
         ("sqlite", 4, 12),
-        pytest.param("postgresql", 30, 20, marks=pytest.mark.nightly),
         *(pytest.param(name, 1000, 80, marks=pytest.mark.soak) for name in BACKENDS),
     ],
 )

@@ -32,22 +32,18 @@ def one(backend: str, folder: Path, seed: int, faults: int, **kind: bool) -> Wor
     return world
 
 
-def test_without_faults(tmp_path: Path) -> None:
-    """The run that all others are compared with: every job is done, one was cancelled."""
-    world = one("sqlite", tmp_path, 0, 0)
-    assert sorted(world.expected.values()) == ["cancelled"] + 6 * ["done"]
-
-
 @pytest.mark.parametrize(
     ("backend", "kind", "runs"),
     [
         ("sqlite", "", 3),
         ("postgresql", "", 1),
         *(("sqlite", kind, 1) for kind in KINDS if kind),
-        *(pytest.param("sqlite", kind, 6, marks=pytest.mark.nightly) for kind in KINDS),
-        *(pytest.param("postgresql", kind, 2, marks=pytest.mark.nightly) for kind in KINDS),
-        *(pytest.param("sqlite", kind, 500, marks=pytest.mark.soak) for kind in KINDS),
-        *(pytest.param("postgresql", kind, 150, marks=pytest.mark.soak) for kind in KINDS),
+        *(
+            pytest.param(backend, kind, runs, marks=mark)
+            for backend, few, many in (("sqlite", 6, 500), ("postgresql", 2, 150))
+            for runs, mark in ((few, pytest.mark.nightly), (many, pytest.mark.soak))
+            for kind in KINDS
+        ),
     ],
 )
 def test_faults_by_seed(backend: str, kind: str, runs: int, tmp_path: Path) -> None:

@@ -113,7 +113,6 @@ def test_a_submission_whose_answer_was_lost_is_not_repeated(
     assert len(names) == rig.starts() == 1
 
 
-@pytest.mark.nightly
 def test_a_second_batch_job_of_an_allocation_never_runs(rig: FaultRig) -> None:
     """Somebody submits the same script under the same name again: it waits, and is cancelled with
     the allocation; started anyway it ends at once.
@@ -138,7 +137,6 @@ NO_ANSWERS = (
 )
 
 
-@pytest.mark.nightly
 def test_no_answer_is_not_an_empty_list(rig: FaultRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """squeue prints nothing, something else, half of it, fails, is killed, or hangs: nothing is
     concluded, and the job goes on.
@@ -258,7 +256,6 @@ def test_nodes_are_pinned(rig: FaultRig) -> None:
         assert rig.end(job).phase is Phase.STOPPED
 
 
-@pytest.mark.nightly
 def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
     """More GPUs than there are, shares of a GPU, no such partition, options that Slurm refuses."""
     executor = rig.current

@@ -177,6 +177,7 @@ def check(world: World, *names: str) -> None:
         assert [one for one in given if one not in wanted] == []
 
 
+@pytest.mark.nightly
 def test_a_users_job_is_resized_and_moved(world: World) -> None:
     """It waits held, gets what the plan says, shrinks for a heavier job, leaves a drained node,
     and keeps its id. Its account is its tenant.
