@@ -31,7 +31,7 @@ from allocator.engine.results import batches, build_result, modes, node_lists, v
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
-from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
+from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
 from allocator.queue.node_space import format_parts
@@ -157,8 +157,6 @@ def _find_unmoved_jobs(problem: Problem, plan: Allocation, keeps_pool_and_size: 
     groups = find_groups(all_jobs, jobs.gpus, now) | find_groups(
         all_jobs, plan.gpus, plan.secondary
     )
-    if not groups:
-        return find_unmoved_jobs(all_jobs, keeps_pool_and_size, plan.primary, holder)
     return find_unmoved_in_groups(
         all_jobs, keeps_pool_and_size, plan.primary, holder, plan.secondary, now, groups
     )

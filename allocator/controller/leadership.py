@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-
-from sqlalchemy import Connection
+from dataclasses import replace
 
 from allocator.errors import AllocatorError
 from allocator.queue import lease
@@ -45,7 +44,8 @@ class LeaseHolder:
             # renew it after a third of its length, or when the clock was set back
             if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
                 with self._store.write() as connection:
-                    self._renew(connection, now_s)
+                    renewed = lease.renew(connection, self.held, now_s)
+                self.held = replace(renewed, ttl_s=self.ttl_s)
             return False
         with self._store.read() as connection:
             found = lease.read_current(connection)
@@ -57,11 +57,6 @@ class LeaseHolder:
             raise Standby("somebody else was quicker")
         self.held = held
         return True
-
-    def _renew(self, connection: Connection, now_s: float) -> None:
-        assert self.held is not None
-        renewed = lease.renew(connection, self.held, now_s)
-        self.held = Lease(renewed.holder, renewed.token, self.ttl_s, renewed.expires_s)
 
     def drop(self) -> None:
         """Forget the lease, because it was lost."""

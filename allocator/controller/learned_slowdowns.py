@@ -138,20 +138,16 @@ def find_samples(
     return out
 
 
-def correct_slowdowns(connection: Connection, samples: Sequence[Sample], now_s: float) -> None:
-    """Take samples of slowdowns, and correct the rows of sharing.csv for the next snapshot."""
-    given = cluster_tables.read_stored_columns(connection, "sharing.csv")
-    models = sorted({*given["model_a"], *given["model_b"]})
-    types = sorted(set(given["gpu_type"]))
-    model_code, type_code = _number(models), _number(types)
-    sharing = Sharing(
-        _encode(given["model_a"], model_code),
-        _encode(given["model_b"], model_code),
-        _encode(given["gpu_type"], type_code),
-        np.array(given["gpus"], dtype=np.int64),
-        np.array(given["slowdown_a"], dtype=np.float64),
-        np.array(given["slowdown_b"], dtype=np.float64),
-    )
+def correct_slowdowns(
+    connection: Connection, problem: Problem, samples: Sequence[Sample], now_s: float
+) -> None:
+    """Take samples of slowdowns, and correct the rows of sharing.csv for the next snapshot.
+
+    `problem` has the rows of sharing.csv as they were given.
+    """
+    sharing, models, types = problem.sharing, problem.models, problem.gpu_types
+    model_code = {models[m]: m for m in {*sharing.model_a.tolist(), *sharing.model_b.tolist()}}
+    type_code = {types[t]: t for t in set(sharing.gpu_type.tolist())}
     stored = loads(cluster_tables.get_meta(connection, cluster_tables.SLOWDOWNS)) or {}
     estimates = {
         (model_code[a], model_code[b], type_code[kind], gpus): Estimate.of(state)
@@ -163,16 +159,13 @@ def correct_slowdowns(connection: Connection, samples: Sequence[Sample], now_s: 
         s for s in samples if {s.model, s.other} <= model_code.keys() and s.gpu_type in type_code
     ]
     if fine:
-        learned.observe(
-            _encode([s.model for s in fine], model_code),
-            _encode([s.other for s in fine], model_code),
-            _encode([s.gpu_type for s in fine], type_code),
-            np.array([s.gpus for s in fine], dtype=np.int64),
-            np.array([s.alone for s in fine]),
-            np.array([s.observed for s in fine]),
-            now_s,
-            np.array([s.number for s in fine], dtype=np.int64),
-        )
+        codes = [
+            (model_code[s.model], model_code[s.other], type_code[s.gpu_type], s.gpus, s.number)
+            for s in fine
+        ]
+        model, other, gpu_type, gpus, number = np.array(codes, dtype=np.int64).T
+        alone, observed = np.array([(s.alone, s.observed) for s in fine]).T
+        learned.observe(model, other, gpu_type, gpus, alone, observed, now_s, number)
     found = learned.corrected(now_s)
     given_rows, rows = (
         list(zip(*(getattr(x, f.name).tolist() for f in fields(Sharing)), strict=True))
@@ -190,11 +183,3 @@ def correct_slowdowns(connection: Connection, samples: Sequence[Sample], now_s: 
         ],
     }
     cluster_tables.put_meta(connection, cluster_tables.SLOWDOWNS, dumps(value))
-
-
-def _number(names: Sequence[str]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(names)}
-
-
-def _encode(names: Sequence[str], code: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array([code[name] for name in names], dtype=np.int64)

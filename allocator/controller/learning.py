@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count, repeat
+from statistics import median
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -41,7 +43,7 @@ from allocator.domain.phases import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import ASSUMED_RATE
-from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
+from allocator.domain.snapshot import Snapshot, Table
 from allocator.loop.executor import Observation, Phase
 from allocator.performance.fit import feedback
 from allocator.performance.fit.learned_noise import LearnedNoise
@@ -54,7 +56,17 @@ from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 
-PROGRESS_KEY = "progress"  # key of meta
+PROGRESS_KEY = "samples"  # key of meta
+# of an allocation: the work when its sample began, since when, and the seconds without progress
+PROGRESS = np.dtype(
+    [
+        ("generation", "<i8"),
+        ("work", "<f8"),
+        ("since_s", "<f8"),
+        ("quiet_s", "<f8"),
+        ("is_colocated", "?"),
+    ]
+)
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
     " a.since_s, a.nodes,"
@@ -65,6 +77,7 @@ _RUNNING = (
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
+OPTIONAL = ("models.csv", "nodes.csv", "sharing.csv")  # tables of a profile that may be empty
 Key = tuple[str, str, int]  # model, GPU type, GPUs
 SpeedSample = tuple[float, float]  # work per second, unix seconds
 # beginning of `detail` of an allocation that is stopped because it is stuck
@@ -127,22 +140,18 @@ def learn(
     columns = list(zip(*rows, strict=True)) if rows else [()] * 14
     names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
     uneven, starts, totals, reported, targets = columns[9:]
-    generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
-    at_s = _floats_or(seen_s, now_s)
-    known, work, since_s, quiet_s, was_colocated, looked_s, before = _load_progress(
-        connection, names, generation, now_s
-    )
+    done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
+    known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
+    work, since_s = past["work"], past["since_s"]
     others = group_others(read_secondaries(connection))
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
-    turned_s = _floats_or(turns_s, -np.inf)
-    alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
+    alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
     alone &= ~np.array(uneven, dtype=np.bool_)
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
     is_working = moved & (work > 0) & (at_s > since_s)
     speed = np.divide(done - work, at_s - since_s, out=np.zeros(len(names)), where=is_working)
     samples = np.flatnonzero(is_working & alone)
-    rate = speed[samples]
     together = find_samples(before, names, others, is_working, since_s)
     observed_s = dict(zip(names, at_s.tolist(), strict=True)) if beliefs else {}
     was_known = dict(zip(names, known.tolist(), strict=True)) if beliefs else {}
@@ -150,7 +159,7 @@ def learn(
     # counted round by round, so that no job is stuck because a clock jumps or no controller ran
     # for a while
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
-    quiet_s = np.where(known & ~moved, quiet_s + passed_s, 0.0)
+    quiet_s = np.where(known & ~moved, past["quiet_s"] + passed_s, 0.0)
     since_s = np.where(~known | moved | (work <= 0), at_s, since_s)
     stuck = np.flatnonzero(known & (quiet_s > patience_s) & (reports | (done > 0))).tolist()
     execute_many(
@@ -159,22 +168,9 @@ def learn(
         "WHERE job_id = ? AND generation = ? AND phase = 'running'",
         [(now_s, f"{STUCK} {quiet_s[j]:.0f} s", names[j], generations[j]) for j in stuck],
     )
-    cluster_tables.put_meta(
-        connection,
-        PROGRESS_KEY,
-        dumps(
-            {
-                "looked_s": now_s,
-                "job_id": SEPARATOR.join(names),
-                "generation": generations,
-                "work": _encode_floats(done),
-                "since_s": _encode_floats(since_s),
-                "quiet_s": _encode_floats(quiet_s),
-                "company": _encode_floats(is_colocated),
-                "colocations": colocations,
-            }
-        ),
-    )
+    present = np.rec.fromarrays((generations, done, since_s, quiet_s, is_colocated), dtype=PROGRESS)
+    text = b64encode(present.tobytes()).decode("ascii")
+    cluster_tables.put_meta(connection, PROGRESS_KEY, dumps([now_s, names, text, colocations]))
     if not corrects:
         return [names[j] for j in stuck], 0
     _record_losses(connection, names, targets, np.array(totals) - starts + done, reported)
@@ -190,7 +186,7 @@ def learn(
             and not profile.is_spread((phase[j], types[j], sizes[j]), nodes[j])
             for j in range(len(names))
         ]
-        samples, rate = samples[np.array(fits)[samples]], rate[np.array(fits)[samples]]
+        samples = samples[np.array(fits)[samples]]
         changed = {i for i, j, _ in together if not (fits[i] and fits[j])}
         together = [one for one in together if one[0] not in changed]
         models = tuple(phase)
@@ -201,15 +197,25 @@ def learn(
             )
             for i, j, alone_per_s in together
         ]
-        correct_slowdowns(connection, slowed, now_s)
+        correct_slowdowns(connection, profile.problem, slowed, now_s)
     _record_noise(connection, [(models[j], reported[j]) for j in heard], profile.models)
     if profiling.is_enabled(cluster_tables.config(connection)):
-        samples, rate = _take_trials(connection, profile.profiled, names, models, samples, rate)
-    keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
-    if not keys:
-        return [names[j] for j in stuck], 0
-    found = _median_samples(keys, rate, at_s[samples])
-    return [names[j] for j in stuck], correct(connection, profile, found, now_s)
+        samples = _take_trials(connection, profile.profiled, names, models, samples, speed)
+    keys = ((models[j], types[j], sizes[j]) for j in samples.tolist())
+    medians = _find_medians(zip(keys, speed[samples].tolist(), at_s[samples].tolist(), strict=True))
+    corrected = correct(connection, profile, medians, now_s) if medians else 0
+    return [names[j] for j in stuck], corrected
+
+
+def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:
+    """Return one sample per size, the median of all jobs of that size."""
+    seen: dict[Key, list[SpeedSample]] = {}
+    for key, rate, at_s in samples:
+        seen.setdefault(key, []).append((rate, at_s))
+    return {
+        key: (median(rate for rate, _ in some), max(at_s for _, at_s in some))
+        for key, some in seen.items()
+    }
 
 
 def _record_losses(
@@ -251,72 +257,42 @@ def _take_trials(
     names: Sequence[str],
     models: Sequence[str],
     samples: Ints,
-    rate: Floats,
-) -> tuple[Ints, Floats]:
+    speed: Floats,
+) -> Ints:
     """Add the speeds of trials to what is known of them, and return the other samples.
 
     Models that trials measure are fitted to these, so no other samples correct their speeds.
     """
     known = profiling.read(connection)
     trials = {one.job_id: one.at for one in known.open}
-    for j, speed in zip(samples.tolist(), rate.tolist(), strict=True):
-        if names[j] in trials and speed > 0:
-            known = known.add_sample(trials[names[j]], speed)
+    for j in samples.tolist():
+        if names[j] in trials and speed[j] > 0:
+            known = known.add_sample(trials[names[j]], float(speed[j]))
     profiling.write(connection, known)
-    is_left = [models[j] not in profiled for j in samples.tolist()]
-    return samples[is_left], rate[is_left]
+    return samples[[models[j] not in profiled for j in samples.tolist()]]
 
 
 def _load_progress(
-    connection: Connection, names: Sequence[str], generation: Ints, now_s: float
-) -> tuple[Bools, Floats, Floats, Floats, Floats, float, dict[str, Colocation]]:
+    connection: Connection, names: Sequence[str], generations: Sequence[int], now_s: float
+) -> tuple[Bools, Any, float, dict[str, Colocation]]:
     """Return what the last round remembered of these allocations, when that was, and colocations.
 
-    The arrays hold: whether the allocation is known, the work done, since when, the seconds without
-    progress, and whether it was colocated (0 or 1).
+    It is whether each allocation is known, (n,), and a record PROGRESS of each, (n,).
     """
-    old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {
-        "looked_s": now_s,
-        "job_id": "",
-        "generation": [],
-        **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
-        "colocations": {},
-    }
-    place = dict(zip(old["job_id"].split(SEPARATOR), count()))
-    at = np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)
-    known = at >= 0
-    known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
-
-    def column(name: str) -> Floats:
-        out = np.zeros(len(names))
-        out[known] = _decode_floats(old[name])[at[known]]
-        return out
-
-    return (
-        known,
-        column("work"),
-        column("since_s"),
-        column("quiet_s"),
-        column("company"),
-        float(old["looked_s"]),
-        {name: Colocation(*one) for name, one in old["colocations"].items()},
-    )
+    stored = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or [now_s, [], "", {}]
+    looked_s, old_names, text, colocations = stored
+    place = dict(zip(old_names, count()))
+    old = np.append(np.frombuffer(b64decode(text), PROGRESS), np.zeros(1, PROGRESS))
+    past = old[np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)]
+    known = past["generation"] == np.array(generations, dtype=np.int64)
+    past[~known] = 0
+    return known, past, looked_s, {name: Colocation(*one) for name, one in colocations.items()}
 
 
 def _floats_or(values: Sequence[float | None], otherwise: float) -> Floats:
     """Return values of the database as floats, with another number for NULL."""
     out = np.array(values, dtype=np.float64)
     return np.where(np.isnan(out), otherwise, out)
-
-
-def _encode_floats(numbers: Floats | Bools) -> str:
-    """Return numbers as text, exactly and faster than as decimals."""
-    return b64encode(numbers.astype("<f8").tobytes()).decode("ascii")
-
-
-def _decode_floats(text: str) -> Floats:
-    """Return the floats of `_encode_floats`."""
-    return np.frombuffer(b64decode(text), dtype="<f8").astype(np.float64)
 
 
 def correct(
@@ -397,9 +373,10 @@ class Profile:
     """
 
     def __init__(self, problem: Problem) -> None:
+        self.problem = problem
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
         self.models = frozenset(problem.models)  # models with a given rate
-        self._names, self.profiled = problem.models, profiling.profiled_models(problem)
+        self.profiled = profiling.profiled_models(problem)
         self.has_phases = len(find_phases(problem.models)) > 0
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
@@ -423,8 +400,9 @@ class Profile:
         if not self.has_phases:
             return list(models)
         number = np.array([self._model.get(name, -1) for name in models], dtype=np.int64)
-        present = present_models(self._names, number, share_done).tolist()
-        return [self._names[m] if m >= 0 else name for m, name in zip(present, models, strict=True)]
+        present = present_models(self.problem.models, number, share_done).tolist()
+        names = self.problem.models
+        return [names[m] if m >= 0 else name for m, name in zip(present, models, strict=True)]
 
     def offered_sizes(self, model: str) -> dict[str, list[int]]:
         """Return the sizes with rows in rates.csv of a model, by GPU type."""
@@ -459,38 +437,19 @@ def load_profile(connection: Connection) -> Profile:
     """Return the given speeds of the queue's cluster, without learned rates."""
     stored = {
         file: cluster_tables.read_stored_columns(connection, file)
-        for file in ("pools.csv", "models.csv", "rates.csv", "nodes.csv")
+        for file in ("pools.csv", "rates.csv", *OPTIONAL)
     }
-    return _load_profile(
-        tuple(
-            (file, tuple((n, tuple(c)) for n, c in columns.items()))
-            for file, columns in stored.items()
-        )
-    )
+    return _load_profile(json.dumps(stored))
 
 
 @lru_cache(maxsize=2)
-def _load_profile(
-    content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...],
-) -> Profile:
-    """Return the profile of tables that are given as hashable values, so that it is cached."""
+def _load_profile(text: str) -> Profile:
+    """Return the profile of tables that are given as text, so that it is cached."""
     tables = {
-        file: cluster_tables.build_table(file, {name: list(cells) for name, cells in columns})
-        for file, columns in content
-        if file not in ("models.csv", "nodes.csv") or columns[0][1]
+        file: cluster_tables.build_table(file, columns)
+        for file, columns in json.loads(text).items()
+        if file not in OPTIONAL or any(columns.values())
     }
     heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
     tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))
     return Profile(validate(Snapshot("profile", {}, tables)))
-
-
-def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, SpeedSample]:
-    """Return one sample per size and round, the median of all jobs of that size."""
-    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    code = np.array(list(map(number.__getitem__, keys)))
-    order = np.lexsort((rate, code))  # sorts all groups at once for their medians
-    first = np.searchsorted(code[order], np.arange(len(number) + 1))
-    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
-    middle = (rate[order[low]] + rate[order[high]]) / 2
-    last = np.maximum.reduceat(at_s[order], first[:-1])
-    return dict(zip(number, zip(middle.tolist(), last.tolist(), strict=True), strict=True))

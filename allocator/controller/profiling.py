@@ -288,15 +288,9 @@ def _next_trial(problem: Problem, model: str, trials: Trials, most_gpus: float) 
             ways = configure(problem, problem.jobs.job_id[j])
         except UsageError:
             continue
-        for way in _ask(ways, problem, model, trials):
-            at = Configuration(
-                model,
-                problem.gpu_types[int(ways.gpu_type[way])],
-                int(ways.gpus[way]),
-                int(ways.batch[way]),
-            )
+        for at, rate in _ask(ways, problem, model, trials):
             if at.gpus <= min(most_gpus, _free_gpus(problem, j, at.gpu_type)):
-                return Trial(ways.job, at, float(ways.rate[way]), problem.now_s, problem.now_s)
+                return Trial(ways.job, at, rate, problem.now_s, problem.now_s)
     return None
 
 
@@ -309,13 +303,15 @@ def _candidates(problem: Problem, model: str) -> Iterator[int]:
     yield from at[np.argsort(-jobs.remaining_work[at], kind="stable")][:2].tolist()
 
 
-def _ask(ways: RunConfigurations, problem: Problem, model: str, trials: Trials) -> Iterable[int]:
-    """Yield the ways that `configure --profile` asks for, but those that were tried."""
-    tried = {at[1:] for at in trials.speeds if at.model == model}
+def _ask(
+    ways: RunConfigurations, problem: Problem, model: str, trials: Trials
+) -> Iterator[tuple[Configuration, float]]:
+    """Yield what `configure --profile` asks for and was not tried, and the speed believed there."""
     for i, _, _ in ways.next_to_try():
-        way = problem.gpu_types[int(ways.gpu_type[i])], int(ways.gpus[i]), int(ways.batch[i])
-        if way not in tried and way[2] > 0:
-            yield i
+        gpu_type = problem.gpu_types[int(ways.gpu_type[i])]
+        at = Configuration(model, gpu_type, int(ways.gpus[i]), int(ways.batch[i]))
+        if at not in trials.speeds and at.batch > 0:
+            yield at, float(ways.rate[i])
 
 
 def _free_gpus(problem: Problem, j: int, gpu_type: str) -> int:

@@ -103,7 +103,8 @@ _ROUND_TIMES = (
     "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
-_WAITING = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
+# a job that wants GPUs and does not hold them yet
+_UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,8 @@ class QueueCluster:
         self._rows = snapshots.PreviousRows()
         self._tables = PreviousTables()
         self.round_input: RoundInput | None = None
-        # the rules of stability do not apply to the next round
+        # the next round is due at once, and the rules of stability do not apply to it
         self.ignores_stability = False
-        self.is_retry_due = False  # the next round is due at once
         # queue and state were linked under the present lease
         self._is_bound = False
         # a round is due at any time (--once)
@@ -239,10 +239,14 @@ class QueueCluster:
         seen = self._observe_executor()
         ended = any(one.phase != "running" for one in seen)
         due = self._is_round_due(now, ended)
-        self._record_observations(seen, due)
+        # mere progress is written for a round only
+        with self.store.write() as connection:
+            recorded = self._write_observations(connection, seen, due)
+        self._acknowledge(recorded)
         self._add_observed_nodes()
-        if self._users_jobs is not None:
-            self._query_executor("users_jobs", self._take_users_jobs)
+        if (users_jobs := self._users_jobs) is not None:
+            token = self.lease_holder.token
+            self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
         self._lose_on_down_nodes()
         if due and ended:
             due = self._is_round_due(now, ended)  # perhaps no job is left
@@ -293,16 +297,6 @@ class QueueCluster:
             else None
         )
 
-    def _record_observations(self, seen: Sequence[Observation], progress: bool) -> None:
-        """Write what was observed; mere progress only if `progress` is set, for a round."""
-        with self.store.write() as connection:
-            recorded = self._write_observations(connection, seen, progress)
-        self._acknowledge(recorded)
-
-    def _take_users_jobs(self) -> None:
-        assert self._users_jobs is not None
-        self._users_jobs.take(self.lease_holder.token, self.clock.now())
-
     def _add_observed_nodes(self) -> None:
         """Add the nodes to the queue that the executor observes in pools whose nodes it lists."""
         new = find_new_nodes(self.store, self._read_nodes())
@@ -342,7 +336,7 @@ class QueueCluster:
     def _write_observations(
         self, connection: Connection, seen: Sequence[Observation], progress: bool
     ) -> _Recorded:
-        """Write what was observed in a transaction; see `_record_observations`."""
+        """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
         known = observations.read_open_allocations(connection, {one.job_id for one in seen})
         ends, over = list[Observation](), list[Observation]()
@@ -454,7 +448,7 @@ class QueueCluster:
             or (self._decided_triggers is not None and mark != self._decided_triggers)
         )
         self._observed_triggers = mark
-        if self.is_round_forced or self.is_retry_due or last is None or last > now + JUMP_S:
+        if self.is_round_forced or self.ignores_stability or last is None or last > now + JUMP_S:
             return True
         return latest_tick(now, first, self.interval_s) > latest_tick(
             last, first, self.interval_s
@@ -483,40 +477,28 @@ class QueueCluster:
 
     def observe(self) -> Problem:
         """Return the problem of now, exactly as the journal will keep it. Raises InvalidInput."""
-        now = self.clock.now()
+        options, left_alone = self.options, frozenset[str]()
+        capacity, nodes, trials = self._read_capacity(), self._read_nodes(), None
         with self.store.read() as connection:
-            built = snapshots.build_snapshot(connection, now, self._rows)
-            stored = cluster_tables.get_meta(connection, MEMORY) if self.options.warm else None
-            allocation_starts = (
-                steadiness.read_allocation_starts(connection)
-                if self.options.stability.has_rest_rules
-                else steadiness.NOTHING
-            )
-        refuse_several_primaries(self.executor, int(built.config.get("max_primaries", 1)))
-        built = replace(
-            built, config={**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
-        )
-        if self.options.horizon is not None:
-            seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
-            built = replace(built, config={**built.config, "horizon": seen})
-        built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
-        trials = None
-        problem = validate(built, self._tables)
-        if self.options.learn and profiling.is_enabled(problem.settings):
-            with self.store.read() as connection:
+            built = snapshots.build_snapshot(connection, self.clock.now(), self._rows)
+            refuse_several_primaries(self.executor, int(built.config.get("max_primaries", 1)))
+            config = {**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
+            if options.horizon is not None:
+                config["horizon"] = {**config.get("horizon", {}), "rounds": options.horizon}
+            built = limit_snapshot(replace(built, config=config), capacity, nodes)
+            problem = validate(built, self._tables)
+            if options.learn and profiling.is_enabled(problem.settings):
                 known = profiling.read(connection)
-            trials = profiling.profile(built, problem, known, self.interval_s)
-            built, problem = trials.snapshot, trials.problem
-        with self.store.read() as connection:
-            built, problem, kept = spending.apply_budgets(connection, built, problem, self._rental)
-        jobs_left_alone = (
-            frozenset[str]()
-            if self.ignores_stability
-            else steadiness.jobs_left_alone(problem, allocation_starts, self.options.stability)
-        )
-        if jobs_left_alone:
-            built = make_non_preemptible(built, jobs_left_alone)
-            jobs, other = problem.jobs, [n not in jobs_left_alone for n in problem.jobs.job_id]
+                trials = profiling.profile(built, problem, known, self.interval_s)
+                built, problem = trials.snapshot, trials.problem
+            built, problem, books = spending.apply_budgets(connection, built, problem, self._rental)
+            if options.stability.has_rest_rules and not self.ignores_stability:
+                starts = steadiness.read_allocation_starts(connection)
+                left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
+            stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
+        if left_alone:
+            built = make_non_preemptible(built, left_alone)
+            jobs, other = problem.jobs, [name not in left_alone for name in problem.jobs.job_id]
             problem = replace(
                 problem,
                 jobs=replace(jobs, preemptible=jobs.preemptible & np.array(other)),
@@ -524,7 +506,7 @@ class QueueCluster:
             )
         memory = guarded_decision.memory_from_json(journal.loads(stored))
         self.round_input = RoundInput(
-            built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept, trials
+            built, snapshots.pack_snapshot(built), problem, memory, left_alone, books, trials
         )
         return problem
 
@@ -547,11 +529,7 @@ class QueueCluster:
             gap=told.gap,
             plan=journal.pack_plan(told),
             outcome="decided",
-            detail="; ".join(
-                filter(
-                    None, (_describe_left_alone(round_input.jobs_left_alone), _describe_moves(told))
-                )
-            ),
+            detail=_describe_round(round_input.jobs_left_alone, told),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
         self.beliefs = compute_beliefs(problem, decision.allocation)
@@ -610,9 +588,10 @@ class QueueCluster:
     def _build_journal_entry(
         self, round_input: RoundInput, took_s: float
     ) -> round_journal.JournalRound:
-        options: dict[str, Any] = {
+        limit_s = self.options.limit_s(self.interval_s)
+        options = {
             **self.options.decision(),
-            "time_limit_s": _finite_or_none(self.options.limit_s(self.interval_s)),
+            "time_limit_s": limit_s if math.isfinite(limit_s) else None,
             "memory": guarded_decision.memory_to_json(round_input.memory),
         }
         return round_journal.JournalRound(
@@ -625,14 +604,11 @@ class QueueCluster:
             seconds={"decide": round(took_s, 6)},
         )
 
-    def _finish_round(self, is_retry_due: bool = False) -> None:
-        """Forget what caused the round.
-
-        `is_retry_due`: the next round is due at once and ignores the rules of stability.
-        """
+    def _finish_round(self, ignores_stability: bool = False) -> None:
+        """Forget what caused the round; the next one may be due at once, without stability."""
         self._decided_triggers = self._observed_triggers
         self._has_event = self.is_round_forced = False
-        self.is_retry_due = self.ignores_stability = is_retry_due
+        self.ignores_stability = ignores_stability
         self.round_input = None
 
     # ---- carrying it out
@@ -701,7 +677,7 @@ class QueueCluster:
             self._pending_round is not None
             and not stops
             and not starts
-            and not _has_unmet_wants(connection)
+            and not query(connection, _UNMET)
         ):
             round_journal.mark(connection, token, *self._pending_round)
             self._pending_round = None
@@ -709,11 +685,12 @@ class QueueCluster:
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
-        settings = (
-            allocations.read_wanted_settings(connection, self._find_jobs_to_tell())
-            if isinstance(self.executor, SettingsWriter)
-            else {}
-        )
+        settings = {}
+        if isinstance(self.executor, SettingsWriter):
+            untold = self._untold
+            # those of all jobs, or those that may have to be withdrawn
+            names = None if untold is None else untold | {job_id for job_id, _ in self._settings}
+            settings = allocations.read_wanted_settings(connection, names)
         return _Orders(stops, starts, settings)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
@@ -733,12 +710,6 @@ class QueueCluster:
         for start in starts:
             self._command_executor("start", self.executor.start, _build_order(start, token))
         return {(a.job_id, a.generation) for a in (*orders.stops, *(s.allocation for s in starts))}
-
-    def _find_jobs_to_tell(self) -> set[str] | None:
-        """Return the jobs whose settings may have to be withdrawn; None: those of all jobs."""
-        if self._untold is None:
-            return None
-        return self._untold | {job_id for job_id, _ in self._settings}
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
@@ -842,26 +813,16 @@ def _build_settings(wanted: allocations.WantedSettings) -> dict[str, str]:
     return settings | ({JOBS_PER_GPU: "2"} if wanted.is_colocated else {})
 
 
-def _has_unmet_wants(connection: Connection) -> bool:
-    """Return whether a job wants GPUs that it does not hold yet."""
-    return bool(query(connection, _WAITING))
-
-
-def _describe_left_alone(names: frozenset[str]) -> str:
-    some = sorted(names)
-    return f"left alone: {', '.join(some[:5])}{' ...' if len(some) > 5 else ''}" if some else ""
-
-
-def _describe_moves(told: Plan) -> str:
-    """Return the jobs that move to other nodes, "" if there are none."""
+def _describe_round(left_alone: frozenset[str], told: Plan) -> str:
+    """Return which jobs are left alone, and which move to other nodes; "" if there are none."""
     columns = (told.jobs[name] for name in ("job_id", "action", "nodes"))
     moves = [
         f"{job_id} to {'|'.join(str(Part(**part)) for part in nodes)}"
         for job_id, action, nodes in zip(*columns, strict=True)
         if action == "move" and nodes
     ]
-    return f"moved: {', '.join(moves[:5])}{' ...' if len(moves) > 5 else ''}" if moves else ""
-
-
-def _finite_or_none(x: float) -> float | None:
-    return x if math.isfinite(x) else None
+    return "; ".join(
+        f"{words}: {', '.join(some[:5])}{' ...' if len(some) > 5 else ''}"
+        for words, some in (("left alone", sorted(left_alone)), ("moved", moves))
+        if some
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import sqlalchemy as sa
@@ -23,19 +22,9 @@ from allocator.queue.database.schema import IS_OPEN, allocations, jobs
 RECENT = 500  # number of allocations from which the time to the next change is estimated
 
 
-@dataclass(frozen=True)
-class AllocationStarts:
-    """When the jobs got what they hold.
+AllocationStarts = Mapping[str, tuple[float, bool]]
+"""By job: when its open allocation was ordered, and whether it had an allocation before that."""
 
-    `at_s` has the time at which the open allocation of a job was ordered, by job_id. `changed` has
-    the jobs that had an allocation before it.
-    """
-
-    at_s: Mapping[str, float]
-    changed: frozenset[str]
-
-
-NOTHING = AllocationStarts({}, frozenset())
 # generations count on where a name is used again: earlier ones were of another job of that name
 _SINCE = (
     sa.select(
@@ -50,11 +39,7 @@ _SINCE = (
 
 def read_allocation_starts(connection: Connection) -> AllocationStarts:
     """Return since when jobs hold what they hold."""
-    rows = connection.execute(_SINCE).all()
-    return AllocationStarts(
-        {name: at_s for name, at_s, _ in rows},
-        frozenset(name for name, _, is_changed in rows if is_changed),
-    )
+    return {name: (at_s, is_changed) for name, at_s, is_changed in connection.execute(_SINCE)}
 
 
 def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability) -> frozenset[str]:
@@ -62,12 +47,10 @@ def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability)
 
     Jobs that share with jobs of other sizes are not among them: these have to be preemptible.
     """
-    if not rules.has_rest_rules:
-        return frozenset()
     names = problem.jobs.job_id
-    at_s = np.array([known.at_s.get(name, -np.inf) for name in names], dtype=np.float64)
-    changed = np.array([name in known.changed for name in names], dtype=np.bool_)
-    resting = find_resting_jobs(problem, at_s, changed, rules)
+    starts = [known.get(name, (-np.inf, False)) for name in names]
+    at_s, changed = np.array(starts, dtype=np.float64).reshape(-1, 2).T
+    resting = find_resting_jobs(problem, at_s, changed > 0, rules)
     secondary = problem.jobs.secondary
     for g in find_groups(np.arange(len(names)), problem.jobs.gpus, secondary):
         resting[g] = resting[secondary == g] = False

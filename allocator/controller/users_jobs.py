@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.errors import AllocatorError
-from allocator.loop.executor import ClusterJob, JobSource
+from allocator.loop.executor import JobSource
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.connection import QueueDatabase
@@ -57,25 +57,22 @@ class UsersJobs:
                 verbs.change_state(connection, "cancel", gone, now_s)
             for name in gone:
                 self._log.event("cancelled_in_cluster", job_id=name)
-        self._submit(self._find_new(listed, states), token, now_s)
-        for name, state in states.items():
-            if state == "cancelled" and not listed[name].is_over:
-                self._source.cancel_cluster_job(name)
-
-    def _find_new(self, listed: Mapping[str, ClusterJob], states: Mapping[str, str]) -> list[str]:
-        old = time.monotonic() - AGAIN_S
         self._refused = {name: why for name, why in self._refused.items() if name in listed}
-        return [
+        old = time.monotonic() - AGAIN_S
+        new = [
             name
             for name, one in listed.items()
             if name not in states
             and not one.is_over
             and self._refused.get(name, ("", -AGAIN_S))[1] <= old
         ]
+        if new:
+            self._submit(new, token, now_s)
+        for name, state in states.items():
+            if state == "cancelled" and not listed[name].is_over:
+                self._source.cancel_cluster_job(name)
 
     def _submit(self, new: Sequence[str], token: int, now_s: float) -> None:
-        if not new:
-            return
         values, refused = self._source.take_cluster_jobs(new)
         for name, why in refused.items():
             self._refuse(name, why)

@@ -106,41 +106,37 @@ def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
 
 
 class Run:
-    """The job in this allocation."""
+    """The job in this allocation, with the options of its command line."""
 
-    def __init__(
-        self, folder: Path, steps: int, rate: float, overhead: float, every_s: float, seed: int
-    ) -> None:
-        self.folder = folder
-        self.steps = steps
-        self.every_s = every_s
-        self.seed = seed
+    def __init__(self, folder: Path, given: argparse.Namespace) -> None:
+        self.folder, self.given = folder, given
         self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
-        self.step_s = 1.0 / steps_per_second(self.gpus, rate, overhead)
+        self.step_s = 1.0 / steps_per_second(self.gpus, given.rate, given.overhead)
         self.is_stop_requested = False
         signal.signal(signal.SIGTERM, self._request_stop)
 
     def run(self) -> int:
         """Train from the last checkpoint to the end or to SIGTERM; returns the exit code."""
+        steps, seed = self.given.steps, self.given.seed
         self.folder.mkdir(parents=True, exist_ok=True)
-        x, y = make_examples(self.seed)
+        x, y = make_examples(seed)
         model = load(self.folder / "checkpoint.npz")
         safe = model.step
         self._log("start", model, loss(model, x, y))
         report.progress(model.step, safe)
         due = time.monotonic()
         saved = due
-        while model.step < self.steps and not self.is_stop_requested:
-            train(model, x, y, self.seed, self.gpus)
+        while model.step < steps and not self.is_stop_requested:
+            train(model, x, y, seed, self.gpus)
             due += self.step_s
             if (wait := due - time.monotonic()) > 0:
                 time.sleep(wait)
-            if time.monotonic() - saved >= self.every_s:
+            if time.monotonic() - saved >= self.given.checkpoint_every:
                 safe = self._save(model, loss(model, x, y))
                 saved = time.monotonic()
             report.progress(model.step, safe)
         report.progress(model.step, self._save(model, loss(model, x, y)))
-        return 0 if model.step >= self.steps else TOLD
+        return 0 if model.step >= steps else TOLD
 
     def _save(self, model: Model, now: float) -> int:
         save(self.folder / "checkpoint.npz", model)
@@ -177,10 +173,7 @@ def main() -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         # set before numpy is loaded, because many jobs share the machine
         os.environ.setdefault(name, "1")
-    folder = Path(os.environ.get("ALLOCATOR_WORKDIR", "."))
-    return Run(
-        folder, given.steps, given.rate, given.overhead, given.checkpoint_every, given.seed
-    ).run()
+    return Run(Path(os.environ.get("ALLOCATOR_WORKDIR", ".")), given).run()
 
 
 if __name__ == "__main__":

@@ -24,22 +24,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import quote
 
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
 from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import (
-    SETTINGS,
-    Durable,
-    Executor,
-    Identity,
-    Observation,
-    Order,
-    StaleOrder,
-)
+from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder
 
 ORDER = "order.json"
 STOP = "stop.json"
@@ -66,6 +58,11 @@ class OpenAllocation:
     def generation(self) -> int:
         """Return its generation: the number of this allocation of the job."""
         return int(self.order["generation"])
+
+    @property
+    def asked(self) -> list[tuple[str, int]]:
+        """Return the nodes that a batch job asks for, and the GPUs of each; "": any node."""
+        return [(str(node), int(gpus)) for node, gpus in self.order["asked"]]
 
 
 class Ledger:
@@ -153,6 +150,12 @@ class Ledger:
         os.rename(temporary, place)
         return place
 
+    def read(self, job_id: str, generation: int) -> OpenAllocation | None:
+        """Return an open allocation, None if it is not open."""
+        place = self.place(job_id, generation)
+        order = read_json(place / ORDER)
+        return None if order is None else OpenAllocation(place, order)
+
     def known(self) -> Iterator[OpenAllocation]:
         """Yield every open allocation, in the order of names."""
         names = sorted(
@@ -230,21 +233,6 @@ def select_settings(order: Order) -> dict[str, str]:
     return {name: order.environment[name] for name in SETTINGS if name in order.environment}
 
 
-def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
-    """Return what is kept of how an allocation ended, for a queue that was set back.
-
-    `left` is the work that was not done at that time. It is None if the allocation was stopped
-    before it was ordered, as the work is then unknown.
-    """
-    known = int(order["gpus"]) > 0
-    return {
-        "phase": str(seen.phase),
-        "at_s": seen.at_s,
-        "first_generation": int(order["first_generation"]),
-        "left": max(0.0, float(order["remaining_work"]) - seen.work_done) if known else None,
-    }
-
-
 def file_name(job_id: str) -> str:
     """Return the id of the job as the name of a file."""
     name = quote(job_id, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
@@ -257,10 +245,3 @@ def file_name(job_id: str) -> str:
 def _order_to_json(order: Order) -> dict[str, Any]:
     """Return the order as JSON values."""
     return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}
-
-
-@runtime_checkable
-class LedgerExecutor(Executor, Durable, Protocol):
-    """An executor whose state is a ledger, which can be compared with what a queue knows."""
-
-    ledger: Ledger

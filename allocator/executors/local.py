@@ -25,14 +25,10 @@ from allocator.errors import UsageError
 from allocator.executors.disk import is_locked, try_lock, write_json
 from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger import OpenAllocation
+from allocator.executors.ledger_executor import build_ending_without_work, observe_ending
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
-from allocator.executors.supervision.supervised import (
-    GRACE_S,
-    SupervisedExecutor,
-    build_ending_without_work,
-    ending_observation,
-)
+from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Observation, Order
 
@@ -72,32 +68,16 @@ class LocalExecutor(SupervisedExecutor):
         # supervisors started by this object
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
-    def start(self, order: Order) -> None:
-        """Start the command of the job under a supervisor.
+    def _begin(self, one: OpenAllocation) -> None:
+        """Start the supervisor, again after a crash too: a second one ends by itself."""
+        if not any(
+            (one.folder / name).exists() for name in (supervisor.EXIT, supervisor.SUPERVISOR)
+        ):
+            self._spawn(one.folder)
 
-        An allocation that can never be started on this machine is observed as failed. Raises
-        StaleOrder. Raises NotNow while the GPUs are taken, or the last allocation of the job has
-        not ended.
-        """
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(order.token)
-            if self.ledger.is_new_generation(order.job_id, order.generation):
-                place = self._create(order)
-            else:
-                place = self.ledger.place(order.job_id, order.generation)
-            if (
-                place.is_dir()
-                and not (place / supervisor.EXIT).exists()
-                and not (place / supervisor.SUPERVISOR).exists()
-            ):
-                # this also repeats a start after a crash; a second supervisor ends by itself
-                self._spawn(place)
-
-    def observe(self) -> Sequence[Observation]:
-        """Return every open allocation whose supervisor has started, or that has ended."""
+    def _observe_all(self) -> Sequence[Observation | None]:
         self._reap()
-        seen = (self._observe_allocation(one) for one in self.ledger.known())
-        return [one for one in seen if one is not None]
+        return super()._observe_all()
 
     def capacity(self) -> Mapping[str, int]:
         """Count the indices of each pool.
@@ -115,15 +95,14 @@ class LocalExecutor(SupervisedExecutor):
         """Return the open allocations whose GPU indices are taken."""
         return (one for one in self.ledger.known() if not (one.folder / supervisor.EXIT).exists())
 
-    def _create(self, order: Order) -> Path:
+    def _create(self, order: Order) -> None:
         mine = self.devices.get(order.pool, ())
         if order.gpus > len(mine) or order.gpus < 1:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
-            return self.ledger.create(
-                order, {supervisor.EXIT: build_ending_without_work("failed", why)}, devices=[]
-            )
-        devices = self._choose_devices(order, mine)
-        return self._create_supervised(order, devices=devices)
+            ending = build_ending_without_work("failed", why)
+            self.ledger.create(order, {supervisor.EXIT: ending}, devices=[])
+        else:
+            self._create_supervised(order, devices=self._choose_devices(order, mine))
 
     def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
         """Choose the GPU indices of a new allocation. Raises NotNow."""
@@ -223,7 +202,7 @@ class LocalExecutor(SupervisedExecutor):
                 return self._running_observation(
                     one, "its supervisor is gone, and its end cannot be recorded yet"
                 )
-        return ending_observation(one.job_id, one.generation, end)
+        return observe_ending(one.job_id, one.generation, end)
 
     def _end_without_supervisor(
         self, one: OpenAllocation, who: dict[str, Any]

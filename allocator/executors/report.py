@@ -73,16 +73,25 @@ def write(path: Path, done: float, safe: float, **reported: float) -> None:
 def read(path: Path) -> tuple[float, float] | None:
     """Return (done, safe) of the line in the file, or None if there is no valid line."""
     try:
-        words = read_start(path, MOST_BYTES).split()
-        done = float(words[0])
-        safe = float(words[1])
-    except (OSError, ValueError, IndexError):
+        return parse_work(read_start(path, MOST_BYTES).decode("ascii", "replace"))
+    except OSError:
         return None
-    return (
-        (max(done, safe), safe)
-        if math.isfinite(done) and math.isfinite(safe) and safe >= 0
-        else None
-    )
+
+
+def parse_work(line: str) -> tuple[float, float] | None:
+    """Return (done, safe) of a line of progress, or None if it is not valid.
+
+    Examples
+    --------
+    >>> parse_work("90 80 loss=2.5"), parse_work("no report")
+    ((90.0, 80.0), None)
+    """
+    try:
+        done, safe = map(float, line.split()[:2])
+    except ValueError:
+        return None
+    is_valid = math.isfinite(done) and math.isfinite(safe) and safe >= 0
+    return (max(done, safe), safe) if is_valid else None
 
 
 def read_reported(path: Path) -> dict[str, float]:

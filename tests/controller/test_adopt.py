@@ -105,6 +105,7 @@ def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) ->
     assert generations == {"runs": 1, "ends": 1, "stops": 2, "starts": 1}
 
 
+@pytest.mark.nightly
 def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
     """The database is lost for good, and a new one has a job of the same name: what runs is
     stopped, because nobody knows whether it is the same job; then the new one runs, once, with an
@@ -133,6 +134,7 @@ GROUPED = {
 }
 
 
+@pytest.mark.nightly
 def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site) -> None:
     """A secondary job keeps running if one of its two primary jobs ends after the backup.
 
@@ -169,6 +171,7 @@ def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site)
     assert sorted(site.ran()) == ["all 1", "one 1", "two 1"]
 
 
+@pytest.mark.nightly
 def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: Site) -> None:
     """While job `a` runs, the queue cannot go over to an empty folder, nor while a controller is
     leading. Once it has stopped, it can: the job counts as lost there and is started again under

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from examples import series
 from queues import cluster
 from sites import Site, wait_for
 
@@ -29,6 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.nightly
 def test_a_dry_run_while_jobs_run(site: Site) -> None:
     """A job runs, half of its work safe. A dry run between two controllers, and another one next to
     the second, change nothing: the job runs on as the same allocation and keeps its work."""
@@ -50,6 +52,7 @@ def test_a_dry_run_while_jobs_run(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
+@pytest.mark.nightly
 def test_a_purged_name_runs_again(site: Site) -> None:
     """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
     count on, so that the executor does not take them for old ones, and it begins with an empty
@@ -83,7 +86,7 @@ def test_another_state_starts_nothing_twice(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("restarts", series([1, 0], 1))
 def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is
     restored: the controller stops at once, whether other controllers took over meanwhile (then by
@@ -113,6 +116,7 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     assert sorted(running) == ["a", "c"]
 
 
+@pytest.mark.nightly
 def test_a_refused_order_ends_the_controller(site: Site) -> None:
     """Restored to a moment before job `a` ran to its end, in the life of one controller, and
     nothing runs: the first order is refused, and the controller stops with the reason instead of
@@ -165,6 +169,7 @@ def test_killed_between_the_two_writes(site: Site) -> None:
         assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
 
 
+@pytest.mark.nightly
 def test_jobs_that_run_under_no_known_state(site: Site) -> None:
     """A queue that names no state is refused a new folder once a job was seen running: the job
     would be started a second time."""

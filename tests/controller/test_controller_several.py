@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from commands import Output, call
 from controller_rigs import Rig
-from examples import seeds
+from examples import seeds, series
 from fakes.executor_faults import CrashHere
 from fakes.simulated_executor import SimulatedExecutor
 from group_rounds import group_round
@@ -41,6 +41,7 @@ POOLS = (
 RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,4,1\nn,A,1,1\nn,A,4,1\n"
 SLOW = "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
 CONFIG = f"now_s = {NOW}\ninterval_s = 60\nmax_primaries = 3\n"
+NIGHTLY = pytest.mark.nightly
 BUDGET = "[longrun]\naverage_per_hour = 1000000\n"
 
 
@@ -99,10 +100,10 @@ def test_a_group_from_its_start_to_the_end_of_all(joined: Rig) -> None:
     ("who", "ends"),
     [
         # at 100 s one has done 80 units, two 80, all 32
-        # two until 140, then alone: 80 s at 0.8 do 64
-        ("one", {"two": 140, "all": 140 + 1000 - 64}),
-        ("two", {"one": 740, "all": 1196}),
         ("all", {"one": 100 + 320, "two": 100 + 20}),
+        # two until 140, then alone: 80 s at 0.8 do 64
+        pytest.param("one", {"two": 140, "all": 140 + 1000 - 64}, marks=NIGHTLY),
+        pytest.param("two", {"one": 740, "all": 1196}, marks=NIGHTLY),
     ],
 )
 def test_who_is_left_goes_on_without_a_pause(who: str, ends: dict[str, float], joined: Rig) -> None:
@@ -122,7 +123,7 @@ def test_a_primary_job_that_failed_comes_back_to_the_group(joined: Rig) -> None:
     joined.steps(20)
     assert joined.column("jobs", "shared_with") == ["", "", "two"]
     assert joined.column("jobs", "state") == ["held", "running", "running"]
-    joined.steps(2500)
+    joined.steps(2500, 30.0)
     assert joined.queue.counts()["done"] == 3
 
 
@@ -187,7 +188,10 @@ def test_jobs_are_told_of_who_joins_and_who_leaves(grouped: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("believed", "seen", "learned"),
-    [((1.1, 1.25), (0.4, 0.4), (2.5, 1.1, 2.5, 2.5)), ((1.25, 2), (0.8, 1 / 1.1), (1.25, 1.1) * 2)],
+    [
+        ((1.1, 1.25), (0.4, 0.4), (2.5, 1.1, 2.5, 2.5)),
+        pytest.param((1.25, 2), (0.8, 1 / 1.1), (1.25, 1.1) * 2, marks=NIGHTLY),
+    ],
     ids=["slower", "faster"],
 )
 def test_the_pair_that_explains_the_speed_is_corrected(
@@ -566,7 +570,7 @@ def resumed(before: Rig, fate: Fate) -> Rig:
 
 
 @pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("at_s", [60, 140])
+@pytest.mark.parametrize("at_s", series([60, 140], 1))
 def test_killed_at_any_write_or_call(at_s: int, every: int, grouped: Rig) -> None:
     """The step that starts job all on the GPUs of the others, and the one that sees the end of two:
     the controller dies at every 16th or at each of its transactions, reads and calls in turn.

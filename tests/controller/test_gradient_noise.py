@@ -77,11 +77,17 @@ def test_reports_that_make_no_sense_teach_nothing() -> None:
     assert np.isnan(LearnedNoise().add_report(good | {"norm2": 6.0}).noise_scale)
 
 
-def test_a_report_is_read_back(tmp_path: Path) -> None:
-    """What is written is read, a loss with the work done where it was, not with what is safe of it;
-    what is no field, no number or not finite is left out."""
+def test_a_report_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written last is read, a loss with the work done where it was, not with what is safe
+    of it; what is no field, no number or not finite is left out. Outside of an allocation nothing
+    is written."""
     path = tmp_path / "progress"
-    report.write(path, 9.0, 8.0, noise_scale=1200.0, loss=2.5)
+    monkeypatch.delenv("ALLOCATOR_PROGRESS", raising=False)
+    report.progress(1, 1)
+    monkeypatch.setenv("ALLOCATOR_PROGRESS", str(path))
+    report.progress(5, 3)
+    report.progress(9.0, 8.0, noise_scale=1200.0, loss=2.5)
+    assert [*tmp_path.iterdir()] == [path]
     assert report.read(path) == (9.0, 8.0)
     assert report.read_reported(path) == {"noise_scale": 1200.0, "loss": 2.5, "loss_at": 9.0}
     path.write_text("9 8 loss=2.5 loss_at=8.5\n")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from cases.profiled_job import ProfiledJob
 
-from allocator.controller import profiling
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
@@ -91,6 +90,7 @@ def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     assert replay(service.queue.store, 1).same and not service.machines.breaches
 
 
+@pytest.mark.nightly
 def test_the_price_of_a_dollar_decides_size_and_batch(tmp_path: Path) -> None:
     """With the objective `response` and half an hour per dollar the job ends up where
     (1 + k / 2) / speed is least, within 2 %: on fewer GPUs than where it is fastest."""
@@ -120,14 +120,3 @@ def test_the_budget_of_gpu_time_is_never_exceeded(tmp_path: Path, gpu_hours: flo
     assert service.known().gpu_s.get("net", 0.0) == pytest.approx(tried_s, abs=16 * 60.0)
     assert bool(service.known().speeds) == (gpu_hours > 0)
     service.queue.close()
-
-
-def test_text_of_the_state() -> None:
-    """What is stored is read back; speeds of a configuration are averaged in their logarithms."""
-    at = profiling.Configuration("net", "A", 4, 256)
-    trials = profiling.Trials(
-        {}, {"net": 7.0}, (profiling.Trial("train", at, 2.0, 3.0, 4.0),), frozenset({"other"})
-    )
-    trials = trials.add_sample(at, 2.0).add_sample(at, 8.0)
-    assert profiling.Trials.of_json(trials.to_json()) == trials
-    assert trials.speeds[at] == pytest.approx((np.log(4.0), 2))

@@ -111,6 +111,7 @@ def test_jobs_on_the_gpus_of_several_jobs(
     assert len(groups) > 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["mip", pytest.param("las", marks=SOAK)])
 def test_the_same_numbers(policy: str, demo: Workload, tmp_path: Path) -> None:
     """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round,

@@ -17,7 +17,7 @@ from executor_rigs import RIGS, LocalRig
 from places import ROOT
 from waiting import wait_for
 
-from allocator.executors import example_job, report
+from allocator.executors import example_job
 from allocator.loop.executor import NodePart, Order, Phase
 
 STEPS = 120
@@ -108,15 +108,3 @@ def test_by_itself(tmp_path: Path) -> None:
     assert example_job.load(tmp_path / "checkpoint.npz").step == last < STEPS
     assert example_job.steps_per_second(8, 10.0, 0.0) == 80.0
     assert example_job.steps_per_second(2, 10.0, 0.5) == pytest.approx(20 / 1.5)
-
-
-def test_reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, replaced; nothing happens outside an allocation."""
-    monkeypatch.delenv("ALLOCATOR_PROGRESS", raising=False)
-    report.progress(1, 1)
-    monkeypatch.setenv("ALLOCATOR_PROGRESS", str(tmp_path / "progress"))
-    report.progress(5, 3)
-    report.progress(7.5, 5)
-    assert (tmp_path / "progress").read_text() == "7.5 5\n"
-    assert report.read(tmp_path / "progress") == (7.5, 5.0)
-    assert os.listdir(tmp_path) == ["progress"]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from examples import series
 from executor_rigs import (
     RIGS,
     SAY,
@@ -32,7 +33,11 @@ from allocator.errors import UsageError
 from allocator.executors import registry
 from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
+from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.ledger import Ledger
+from allocator.executors.local import LocalExecutor
+from allocator.executors.ray.executor import RayExecutor
+from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.executors.supervision.supervisor import build_environment
 from allocator.io.progress_sources import LOG
 from allocator.io.tables.limited_reader import read_json
@@ -47,13 +52,14 @@ from allocator.loop.executor import (
 from allocator.queue.queue import Queue
 
 
-@pytest.fixture(params=RIGS)
+@pytest.fixture(params=series([*RIGS], 4))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    """Each kind in turn; whatever still runs in the end is stopped."""
+    """Each kind in turn, Slurm and Ray nightly; whatever still runs in the end is stopped."""
     with closing(RIGS[request.param](tmp_path)) as made:
         yield made
 
 
+@pytest.mark.parametrize("rig", RIGS, indirect=True)
 def test_a_job_starts_once_and_its_end_is_observed_until_acknowledged(rig: Rig) -> None:
     """The same order three times, once from a new object: one allocation runs, with 3 of its work
     safe, and what it reports besides is observed. It cannot be acknowledged: it would be forgotten
@@ -143,7 +149,7 @@ def place_next_to(order: Order, job: str, generation: int, needed: bool = True) 
     return replace(order, beside=(ColocatedAllocation(job, generation, needed),))
 
 
-@pytest.mark.parametrize("rig", SHARING, indirect=True)
+@pytest.mark.parametrize("rig", series(SHARING, 3), indirect=True)
 def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
     """Ordered before its primary job, or next to an allocation that has ended: not now, and nothing
     is remembered. Then it runs, once, and the end of one is not that of the other."""
@@ -165,12 +171,15 @@ def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
 
 @pytest.mark.parametrize("rig", SHARING, indirect=True)
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
-    """Next to a job that runs; and next to one that is gone, which it does not need."""
+    """Next to a job that runs; again, once its first allocation, whose GPUs that job goes on using,
+    is forgotten; and next to one that is gone, which it does not need."""
     executor = rig.current
     rig.begin(rig.order("g"))
     rig.begin(place_next_to(rig.order("h"), "g", 1, needed=False))
     rig.end("g")
-    rig.begin(place_next_to(rig.order("x"), "g", 1, needed=False))
+    assert rig.begin(place_next_to(rig.order("g", 2), "h", 1, needed=False)).generation == 2
+    rig.end("g", 2)
+    rig.begin(place_next_to(rig.order("x"), "g", 2, needed=False))
     assert {o.job_id for o in executor.observe()} == {"h", "x"}
 
 
@@ -310,21 +319,21 @@ def test_a_running_job_reads_new_settings(rig: Rig) -> None:
     assert said() is None
 
 
-def test_documented_capabilities_are_declared(rig: Rig) -> None:
+def test_documented_capabilities_are_declared() -> None:
     """The table of docs/local.md says what each executor can do."""
-    executor = rig.current
     text = (ROOT / "docs" / "local.md").read_text()
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 6]
-    [cells] = [row[3:6] for row in rows if row[1].strip() == f"`{executor.name}`"]
-    can = executor.capabilities
-    assert [cell.strip().startswith("yes") for cell in cells] == [
-        can.reports_progress,
-        can.pins_nodes,
-        can.resizes_in_place,
-    ]
+    for kind in (LocalExecutor, FilesExecutor, KubernetesExecutor, SlurmExecutor, RayExecutor):
+        [cells] = [row[3:6] for row in rows if row[1].strip() == f"`{kind.name}`"]
+        can = kind.capabilities
+        assert [cell.strip().startswith("yes") for cell in cells] == [
+            can.reports_progress,
+            can.pins_nodes,
+            can.resizes_in_place,
+        ]
 
 
-@pytest.mark.parametrize("rig", ["local", "kubernetes", "slurm", "ray"], indirect=True)
+@pytest.mark.parametrize("rig", series(["local", "kubernetes", "slurm", "ray"], 2), indirect=True)
 def test_what_a_job_prints_is_its_progress(rig: Rig) -> None:
     """A pattern finds the step, and how much of it a checkpoint holds; only that is done."""
     if isinstance(rig, KubernetesRig):

@@ -269,15 +269,11 @@ def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_device_numbers() -> None:
-    """Counted through."""
-    assert device_numbers({"a": 2, "b": 0, "c": 1}) == {"a": (0, 1), "b": (), "c": (2,)}
-
-
 def test_device_map() -> None:
-    """Ranges and indices by pool; what has no pool belongs to the one before; more indices than
-    GPUs are welcome.
+    """Counted through without a map; ranges and indices by pool; what has no pool belongs to the
+    one before; more indices than GPUs are welcome.
     """
+    assert device_numbers({"a": 2, "b": 0, "c": 1}) == {"a": (0, 1), "b": (), "c": (2,)}
     gpus = {"a": 2, "b": 0, "c=1": 2}
     assert device_map("c=1=7,a=4-5, 0", gpus | {"c=1": 1}) == {"a": (4, 5, 0), "b": (), "c=1": (7,)}
     assert device_map("a=0-3,c=1=4-7", gpus) == {"a": (0, 1, 2, 3), "b": (), "c=1": (4, 5, 6, 7)}

@@ -373,7 +373,8 @@ def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> No
 
     def changed() -> set[str]:
         with queue.store.read() as connection:
-            return {*steadiness.read_allocation_starts(connection).changed}
+            starts = steadiness.read_allocation_starts(connection)
+        return {name for name, (_, is_changed) in starts.items() if is_changed}
 
     story = Story(queue)
     story.play("want l=a/2\nstarts -> l.1")

@@ -619,7 +619,7 @@ ADOPTED = {
 def adopt(args: argparse.Namespace) -> int:
     from allocator.cli.queue.run import make_executor
     from allocator.controller.adopt import adopt as adopt_state
-    from allocator.executors.ledger import LedgerExecutor
+    from allocator.executors.ledger_executor import LedgerExecutor
     from allocator.queue.database import identity
 
     with Queue(args.queue) as queue:

@@ -5,9 +5,8 @@ The plans of the journal hold it, so every command, page and answer tells the sa
 
 from __future__ import annotations
 
-import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,17 +101,15 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
     out = {}
     for number, at_s, content in read_plans(connection, last):
         rows = read_plan(content)["jobs"]
-        began = {name: _first_after(times, at_s) for name, times in starts.items()}
+        began = {
+            name: next((start for start in times if start > at_s), None)
+            for name, times in starts.items()
+        }
         out[number] = {
             name: _measure(rows, f"expected_{name}", happened, at_s)
             for name, happened in (("start", began), ("done", ends))
         }
     return out
-
-
-def _first_after(times: Sequence[float], at_s: float) -> float | None:
-    at = bisect.bisect_right(times, at_s)
-    return times[at] if at < len(times) else None
 
 
 def _measure(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from allocator.controller import guarded_decision
@@ -120,12 +121,8 @@ def _drop_search(plan: str) -> dict[str, Any]:
 
 def _first_difference(before: str, now: str) -> tuple[str, str]:
     """Return the first lines that differ."""
-    a = before.splitlines()
-    b = now.splitlines()
-    at = next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
-    return (a[at] if at < len(a) else ""), (b[at] if at < len(b) else "")
+    lines = zip_longest(before.splitlines(), now.splitlines(), fillvalue="")
+    return next((pair for pair in lines if pair[0] != pair[1]), ("", ""))
 
 
 def write(store: QueueDatabase, found: Replay, folder: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over
+from allocator.executors.report import parse_work
 from allocator.loop.executor import Order, Phase
 
 # reasons of pods that the cluster ended, not the job itself
@@ -97,26 +97,10 @@ def _containers(pod: Object) -> Iterable[Object]:
             yield ended
 
 
-def read_progress(text: str) -> float:
-    """Return the safe work in the last line of a report, 0 if there is none.
-
-    Examples
-    --------
-    >>> read_progress("90 80"), read_progress("no report")
-    (80.0, 0.0)
-    """
-    try:
-        safe = float(text.split()[1])
-    except (IndexError, ValueError):
-        return 0.0
-    return safe if math.isfinite(safe) and safe > 0 else 0.0
-
-
 def _reported(pod: Object) -> float:
     """Return the safe work in the last words of a pod, 0 if there is none."""
-    return max(
-        (read_progress(str(one.get("message", ""))) for one in _containers(pod)), default=0.0
-    )
+    said = (parse_work(str(one.get("message", ""))) for one in _containers(pod))
+    return max((safe for _, safe in filter(None, said)), default=0.0)
 
 
 def _where(order: Order, alive: Sequence[Object]) -> str:

@@ -21,13 +21,12 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.clusters.adapter import Capabilities
 from allocator.clusters.ray.api import RayApi, RayRefused, Record
 from allocator.clusters.ray.resources import (
     NODE_ID,
@@ -43,12 +42,11 @@ from allocator.clusters.ray.resources import (
 from allocator.errors import UsageError
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ray.options import is_own_workers, read_options
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch import (
     FRESH_S,
-    GONE_S,
     KILL_S,
     SUBMITTED,
     BatchExecutor,
@@ -57,7 +55,7 @@ from allocator.executors.supervision.batch import (
 from allocator.executors.supervision.batch_supervisor import REVOKED
 from allocator.executors.supervision.supervised import GRACE_S
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import NodeStatus, Observation, Order
+from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"
 PACKAGES = Path(__file__).resolve().parents[3]
@@ -84,7 +82,7 @@ class RayJob:
     @property
     def is_waiting(self) -> bool:
         """Return whether it waits to be started."""
-        return self.status == "PENDING"
+        return self.status not in ENDED and not self.is_live
 
     @property
     def is_live(self) -> bool:
@@ -99,6 +97,7 @@ class RayExecutor(BatchExecutor[RayJob]):
     """
 
     name = "ray"
+    unready = "its GPUs were not free"
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
@@ -116,38 +115,9 @@ class RayExecutor(BatchExecutor[RayJob]):
         self._leaving: dict[str, float] = {}  # GPUs of jobs of this state that are over but listed
         self._nodes_read_s = -math.inf
 
-    def start(self, order: Order) -> None:
-        """Submit the job of the allocation.
-
-        An allocation that Ray can never start is observed as failed. Raises StaleOrder. Raises
-        NotNow while the last allocation of the job has not ended, or Ray does not answer.
-        """
-        with _raise_not_now():
-            super().start(order)
-
-    def observe(self) -> Sequence[Observation]:
-        """Ask Ray once for all jobs, and return every allocation that runs or has ended.
-
-        Raises NotNow if Ray does not answer: nothing is known then.
-        """
-        with _raise_not_now():
-            return super().observe()
-
-    def capacity(self) -> Mapping[str, int]:
-        """Count the GPUs of each pool on nodes that take jobs, without those of others.
-
-        GPUs of nodes that are drained count as long as jobs of this state hold them.
-        """
-        with _raise_not_now():
-            self._read_nodes_if_old()
-        count: dict[str, int] = {}
-        for node in self._nodes:
-            count[node.pool] = count.get(node.pool, 0) + self._count_usable(node)
-        return count
-
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node that is alive, without the GPUs of others. Raises NotNow."""
-        with _raise_not_now():
+        with self._say_not_now():
             self._read_nodes_if_old()
         return [
             NodeStatus(node.name, node.pool, self._count_usable(node), node.state)
@@ -165,7 +135,7 @@ class RayExecutor(BatchExecutor[RayJob]):
         for one in self.ledger.known():
             has_begun = one.folder != without and (one.folder / ATTEMPT).exists()
             if has_begun and not (one.folder / supervisor.EXIT).exists():
-                for node, gpus in one.order["asked"]:
+                for node, gpus in one.asked:
                     held[node] = held.get(node, 0) + gpus
         return held
 
@@ -273,14 +243,14 @@ class RayExecutor(BatchExecutor[RayJob]):
     def _build_request(self, one: OpenAllocation) -> dict[str, Any] | None:
         """Return the request that submits a job; None while its GPUs are not free."""
         if one.order["holder"] is not None:
-            if not self._is_holder_ready(one):
+            if not self._is_partner_ready(one):
                 return None
             asked = []
-            ids = read_json(self._holder_folder(one) / ATTEMPT) or {"node_ids": [""]}
+            ids = read_json(self._partner_folder(one) / ATTEMPT) or {"node_ids": [""]}
             node_ids = ids["node_ids"]
         else:
             self._read_nodes_if_old()
-            asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+            asked = one.asked
             by_name = {node.name: node for node in self._nodes if node.state == "up"}
             if not all(
                 node in by_name and self._count_free(by_name[node], one.folder) >= gpus
@@ -331,32 +301,17 @@ class RayExecutor(BatchExecutor[RayJob]):
         words = ", ".join(f"{job.status} {job.message}".strip() for job in jobs)
         return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
 
-    def _observe_unstarted(
-        self, one: OpenAllocation, jobs: Sequence[RayJob]
-    ) -> dict[str, Any] | None:
-        """Return the end of an allocation whose supervisor has not started; None: none yet."""
-        has_begun = (one.folder / SUBMITTED).exists()
-        patience_s = self._start_patience_s(one.job_id)
-        waited_s = read_age_s(one.folder / (SUBMITTED if has_begun else ORDER))
-        if not has_begun:
-            if waited_s > patience_s:
-                return self._end(one, "lost", f"its GPUs were not free for {patience_s:g} s")
-            return None
-        if not jobs:
-            if waited_s > GONE_S:  # the head lost the job: it is submitted again
-                (one.folder / SUBMITTED).unlink(missing_ok=True)
-            return None
-        job = jobs[0]
-        if job.status in ENDED:
-            if job.status == "SUCCEEDED":
-                return self._end(one, "failed", "its node does not see the folder of the state")
-            phase = "failed" if job.error in FAULTS else "lost"
-            return self._end(one, phase, f"Ray says: {job.status} {job.message}".strip())
-        if waited_s > patience_s * (2 if job.is_live else 1):
-            if job.is_live:
-                self._to_cancel.append(job.job_id)
-            return self._end(one, "lost", f"Ray did not start it in {patience_s:g} s")
-        return None
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[RayJob]) -> dict[str, Any] | None:
+        self._to_cancel += [job.job_id for job in jobs if job.is_live]
+        return self._end(
+            one, "lost", f"Ray did not start it in {self._start_patience_s(one.job_id):g} s"
+        )
+
+    def _judge_unstarted(self, one: OpenAllocation, job: RayJob) -> tuple[str, str]:
+        if job.status == "SUCCEEDED":
+            return "failed", "its node does not see the folder of the state"
+        phase = "failed" if job.error in FAULTS else "lost"
+        return phase, f"Ray says: {job.status} {job.message}".strip()
 
 
 def _parse_job(record: Record) -> RayJob:
@@ -367,11 +322,3 @@ def _parse_job(record: Record) -> RayJob:
         str(record.get("error_type") or ""),
         " ".join(str(record.get("message") or "").split())[-400:],
     )
-
-
-@contextmanager
-def _raise_not_now() -> Iterator[None]:
-    try:
-        yield
-    except ClusterUnreachable as error:
-        raise NotNow(str(error)) from error

@@ -40,8 +40,8 @@ class RaySupervisor(BatchSupervisor):
         self.entrypoint = os.getppid()
         self.has_group = len(order["asked"]) > 1 or is_own_workers(order["environment"])
         if order["holder"] is not None:
-            holder = read_json(folder.parent / order["holder"] / supervisor.SUPERVISOR) or {}
-            order["devices"] = _split(holder.get("indices", ""))
+            partner = read_json(folder.parent / order["partner"] / supervisor.SUPERVISOR) or {}
+            order["devices"] = _split(partner.get("indices", ""))
         elif self.has_group:
             order["devices"] = []
         super().__init__(folder, order)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +28,32 @@ class SlurmSupervisor(BatchSupervisor):
 
     def read_given(self) -> dict[str, Any]:
         """Return what Slurm gave to this batch job."""
-        return read_given(os.environ)
+        given = os.environ.get
+        return {
+            "slurm_job_id": given("SLURM_JOB_ID", ""),
+            "partition": given("SLURM_JOB_PARTITION", ""),
+            "nodes": expand_names(given("SLURM_JOB_NODELIST", "")),
+            "node": given("SLURMD_NODENAME", ""),
+            "gpus": int(given("SLURM_GPUS_ON_NODE") or 0),
+            "indices": given(SHARED_GPUS) or given("SLURM_JOB_GPUS", ""),
+        }
 
     def describe_difference(self) -> str:
         """Return how what Slurm gave differs from the order; "" if it does not."""
-        return describe_difference(self.order, self.identity)
-
-
-def read_given(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return what Slurm gave to the batch job of this environment."""
-    return {
-        "slurm_job_id": environment.get("SLURM_JOB_ID", ""),
-        "partition": environment.get("SLURM_JOB_PARTITION", ""),
-        "nodes": expand_names(environment.get("SLURM_JOB_NODELIST", "")),
-        "node": environment.get("SLURMD_NODENAME", ""),
-        "gpus": int(environment.get("SLURM_GPUS_ON_NODE") or 0),
-        "indices": environment.get("SLURM_JOB_GPUS", ""),
-    }
-
-
-def describe_difference(order: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """Return how what Slurm gave differs from the order; "" if it does not."""
-    if not order["asked"]:
+        order, given = self.order, self.identity
+        if not order["asked"]:
+            return ""
+        asked = {node: gpus for node, gpus in order["asked"] if node}
+        here = asked.get(given["node"], order["asked"][0][1])
+        if asked and set(asked) != set(given["nodes"]):
+            return f"asked for nodes {' '.join(asked)}, got {' '.join(given['nodes'])}"
+        if len(order["asked"]) != len(given["nodes"]):
+            return f"asked for {len(order['asked'])} nodes, got {len(given['nodes'])}"
+        if given["partition"] != order["pool"]:
+            return f"asked for partition {order['pool']}, got {given['partition']}"
+        if here != given["gpus"]:
+            return f"asked for {here} GPUs on {given['node']}, got {given['gpus']}"
         return ""
-    asked = {node: gpus for node, gpus in order["asked"] if node}
-    here = asked.get(given["node"], order["asked"][0][1])
-    if asked and set(asked) != set(given["nodes"]):
-        return f"asked for nodes {' '.join(asked)}, got {' '.join(given['nodes'])}"
-    if len(order["asked"]) != len(given["nodes"]):
-        return f"asked for {len(order['asked'])} nodes, got {len(given['nodes'])}"
-    if given["partition"] != order["pool"]:
-        return f"asked for partition {order['pool']}, got {given['partition']}"
-    if here != given["gpus"]:
-        return f"asked for {here} GPUs on {given['node']}, got {given['gpus']}"
-    return ""
 
 
 if __name__ == "__main__":

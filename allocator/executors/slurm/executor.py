@@ -31,7 +31,8 @@ from typing import Any
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.ledger import STOP, OpenAllocation
+from allocator.executors.ledger_executor import observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
 from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
@@ -45,10 +46,7 @@ from allocator.executors.supervision.batch import (
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import (
-    GRACE_S,
-    ending_observation,
-)
+from allocator.executors.supervision.supervised import GRACE_S
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
@@ -67,6 +65,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     """The executor of a Slurm cluster, by its commands; limits as of `BatchExecutor`."""
 
     name = "slurm"
+    unready = "its nodes took no jobs"
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
@@ -124,17 +123,6 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             for one in self.ledger.known()
             if _is_users_job(one) and not (one.folder / supervisor.EXIT).exists()
         ]
-
-    def capacity(self) -> Mapping[str, int]:
-        """Count the GPUs of each partition on nodes that take jobs, without those of others.
-
-        GPUs of other nodes count as long as jobs of this state hold them.
-        """
-        self._look_if_old()
-        count: dict[str, float] = {}
-        for node in self._nodes:
-            count[node.partition] = count.get(node.partition, 0.0) + self._count_usable(node)
-        return {partition: round(gpus) for partition, gpus in count.items()}
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
@@ -201,7 +189,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         if not is_to_be_submitted(one) or _is_users_job(one):
             return
         is_shared = one.order["holder"] is not None
-        if not (self._is_holder_ready(one) if is_shared else self._are_nodes_ready(one)):
+        if not (self._is_partner_ready(one) if is_shared else self._are_nodes_ready(one)):
             return
         if (one.folder / ATTEMPT).exists():
             self._look()
@@ -228,7 +216,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
         Options of the job's owner come first, so that they cannot change what the order says.
         """
-        asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+        asked = one.asked
         nodes = [node for node, _ in asked if node]
         sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
@@ -245,9 +233,9 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             "--open-mode=append",
         ]
         if not asked:
-            holder = read_json(self._holder_folder(one) / supervisor.SUPERVISOR) or {}
-            options += ["--nodes=1", f"--nodelist={holder['node']}"]
-            return options, {SHARED_GPUS: holder["indices"]}
+            partner = read_json(self._partner_folder(one) / supervisor.SUPERVISOR) or {}
+            options += ["--nodes=1", f"--nodelist={partner['node']}"]
+            return options, {SHARED_GPUS: partner["indices"]}
         if len(sizes) > 1:
             path = one.folder / TASK_NODES
             path.write_text("".join(gpus * f"{node}\n" for node, gpus in asked), encoding="utf-8")
@@ -264,7 +252,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         their GPUs.
         """
         self._look_if_old()
-        pinned = {node for node, _ in one.order["asked"] if node}
+        pinned = {node for node, _ in one.asked if node}
         return all(
             node.is_available if pinned else node.state != "unknown"
             for node in self._nodes
@@ -279,7 +267,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             return super()._observe_allocation(one)
         end = supervisor.read_ending(one.folder)
         if end is not None:
-            return ending_observation(one.job_id, one.generation, end)
+            return observe_ending(one.job_id, one.generation, end)
         has_started = (one.folder / STARTED).exists()
         return self._running_observation(one, self._describe_progress(one)) if has_started else None
 
@@ -305,33 +293,11 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             return None
         return self._end(one, "lost", why)
 
-    def _observe_unstarted(
-        self, one: OpenAllocation, jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
-        """Return the end of an allocation whose supervisor has not started; None: none yet."""
-        submitted = read_json(one.folder / SUBMITTED)
-        patience_s = self._start_patience_s(one.job_id)
-        waited_s = read_age_s(one.folder / (ORDER if submitted is None else SUBMITTED))
-        is_stopping = (one.folder / STOP).exists()
-        active = [job for job in jobs if job.is_waiting or job.is_live]
-        if active:
-            is_waiting = any(job.is_waiting for job in active)
-            if (is_waiting and is_stopping) or waited_s > patience_s * (2 - is_waiting):
-                write_json(one.folder / CANCELLED, {"why": active[0].reason})
-                self._to_cancel += [job.job_id for job in active]
-            return None
-        if is_stopping and (jobs or submitted is None or waited_s > GONE_S):
-            return self._end(one, "stopped", "was told to stop before it was started")
-        if jobs:
-            return self._end(one, *self._describe_unstarted_end(one, jobs[-1]))
-        if submitted is None and waited_s > patience_s:
-            return self._end(one, "lost", f"its nodes took no jobs for {patience_s:g} s")
-        if submitted is not None and waited_s > GONE_S:
-            # slurmctld crashed before it saved the job: it is submitted again
-            (one.folder / SUBMITTED).unlink(missing_ok=True)
-        return None
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> None:
+        write_json(one.folder / CANCELLED, {"why": jobs[0].reason})
+        self._to_cancel += [job.job_id for job in jobs]
 
-    def _describe_unstarted_end(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
         cancelled = read_json(one.folder / CANCELLED)
         if cancelled is not None:

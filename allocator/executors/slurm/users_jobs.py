@@ -163,27 +163,27 @@ class UsersJobs:
         """Requeue a run that is not that of the allocation, or has to stop."""
         if job.state != "RUNNING":
             return
-        is_ours = released is not None and job.restarts == released["restarts"]
+        if released is None or job.restarts != released["restarts"]:
+            self._to_requeue.append(job.ident)
+            return
         started = read_json(one.folder / STARTED)
-        if is_ours and started is None:
-            asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+        if started is None:
             gpus = commands.read_allocated_gpus(job.ident)
-            why = _describe_difference(asked, job.nodes, gpus)
+            why = _describe_difference(one.asked, job.nodes, gpus)
             started = {"nodes": job.nodes, "why": why}
             write_json(one.folder / STARTED, started)
-        elif started is not None and is_ours and set(started["nodes"]) != set(job.nodes):
+        elif set(started["nodes"]) != set(job.nodes):
             started["why"] = f"it has nodes {' '.join(job.nodes)} now"
             write_json(one.folder / STARTED, started)
-        if released is not None and is_ours and not (started or {}).get("why"):
+        if not started["why"]:
             self._running.append((one, job, released))
-        if is_stopping or not is_ours or (started or {}).get("why"):
+        if is_stopping or started["why"]:
             self._to_requeue.append(job.ident)
 
     def _judge_requeued(self, one: OpenAllocation, job: UsersJob, is_stopping: bool) -> End | None:
-        if job.priority:  # Slurm or its user requeued it, and it may start at any moment
-            self._to_hold.append(job.ident)
-            return None
         self._to_hold.append(job.ident)  # so that its user cannot release it
+        if job.priority:  # Slurm or its user requeued it, and it may start at any moment
+            return None
         self._progress.finish(one)
         why = (read_json(one.folder / STARTED) or {}).get("why", "")
         if is_stopping and not why:
@@ -200,7 +200,7 @@ class UsersJobs:
     def _release(self, one: OpenAllocation, job: UsersJob) -> End | None:
         """Give a held job its GPUs and nodes; the next command releases it."""
         said = json.loads(one.order["environment"][USERS_JOB])
-        asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+        asked = one.asked
         sizes = {gpus for _, gpus in asked}
         if said["per"] == "node" and len(sizes) > 1:
             return "failed", "scontrol cannot give a job unequal numbers of GPUs on its nodes"

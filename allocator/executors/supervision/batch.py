@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from allocator.errors import UsageError
-from allocator.executors.disk import try_lock, write_json
+from allocator.executors.disk import read_age_s, try_lock, write_json
 from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.supervision import supervisor
-from allocator.executors.supervision.supervised import (
-    GRACE_S,
-    SupervisedExecutor,
+from allocator.executors.ledger_executor import (
+    ClusterExecutor,
     build_ending_without_work,
-    ending_observation,
+    observe_ending,
 )
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Observation, Order
 
@@ -54,11 +54,16 @@ class ListedJob(Protocol):
         """Return whether it waits to be started."""
         ...
 
+    @property
+    def is_live(self) -> bool:
+        """Return whether it holds its GPUs."""
+        ...
+
 
 BatchJob = TypeVar("BatchJob", bound=ListedJob)
 
 
-class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
+class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
     """The executor of a batch system.
 
     `grace_s` is the seconds between SIGTERM and SIGKILL. `patience_s` is the seconds that a
@@ -66,8 +71,10 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
     that the job was lost before its start, at most twice: a batch system that starts jobs
     slowly would only get slower if each start was given up and asked for again. `lease_s` is the
     seconds without a heartbeat after which a supervisor whose job is not listed as running counts
-    as dead.
+    as dead. `unready` says why an allocation is not submitted.
     """
+
+    unready: str
 
     def __init__(
         self,
@@ -86,23 +93,11 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
         # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
         self._heartbeats: dict[Path, tuple[int, float]] = {}
 
-    def start(self, order: Order) -> None:
-        """Submit the batch job of the allocation.
+    def _begin(self, one: OpenAllocation) -> None:
+        self._submit(one)
 
-        An allocation that can never start is observed as failed. Raises StaleOrder. Raises NotNow
-        while the last allocation of the job has not ended, or its GPUs are not there.
-        """
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(order.token)
-            if self.ledger.is_new_generation(order.job_id, order.generation):
-                self._create(order)
-            place = self.ledger.place(order.job_id, order.generation)
-            content = read_json(place / ORDER)
-            if content is not None:
-                self._submit(OpenAllocation(place, content))
-
-    def observe(self) -> Sequence[Observation]:
-        """Ask once for all jobs, and return every allocation that runs or has ended."""
+    def _observe_all(self) -> Sequence[Observation | None]:
+        """Ask once for all jobs, and return what is known of each allocation."""
         if any(is_to_be_submitted(one) for one in self.ledger.known()):
             with self.ledger.hold_lock():
                 for one in self.ledger.known():
@@ -116,7 +111,7 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
         self._heartbeats = {p: mark for p, mark in self._heartbeats.items() if p in places}
         if self._to_cancel:
             self._cancel(self._to_cancel)
-        return [one for one in seen if one is not None]
+        return seen
 
     @abstractmethod
     def _look(self) -> None:
@@ -145,10 +140,12 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
 
     @abstractmethod
-    def _observe_unstarted(
-        self, one: OpenAllocation, jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
-        """Return the end of an allocation whose supervisor has not started; None: none yet."""
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> dict[str, Any] | None:
+        """Cancel batch jobs that do not start; return the end of their allocation if known."""
+
+    @abstractmethod
+    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+        """Return phase and detail of an allocation whose batch job ended without a supervisor."""
 
     @abstractmethod
     def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
@@ -176,15 +173,15 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
                 raise NotNow(f'job "{job_id}": its allocation {generation} has not ended')
         shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
         if shared:
-            primary = alive[shared[0].job_id, shared[0].generation]
-            if len(shared) > 1 or primary.order["gpus"] != order.gpus:
+            partner = alive[shared[0].job_id, shared[0].generation]
+            if len(shared) > 1 or partner.order["gpus"] != order.gpus:
                 raise NotNow(
                     f'job "{order.job_id}": a batch job runs on the GPUs of one job of as many GPUs'
                     " only (max_primaries = 1)"
                 )
-            holder = primary.order.get("holder") or primary.folder.name
-            place = self._create_supervised(order, asked=[], holder=holder)
-            write_json(place / f"on.{holder}", {})
+            holder = partner.order["holder"] or partner.folder.name
+            told = {"holder": holder, "partner": partner.folder.name}
+            self._create_supervised(order, {f"on.{holder}": {}}, asked=[], **told)
             return
         try:
             self._create_supervised(order, asked=self._choose_shape(order), holder=None)
@@ -192,16 +189,16 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
             ending = build_ending_without_work("failed", str(error))
             self.ledger.create(order, {supervisor.EXIT: ending})
 
-    def _is_holder_ready(self, one: OpenAllocation) -> bool:
-        """Return whether the allocation whose GPUs it uses runs; end it if that one has ended."""
-        holder = self._holder_folder(one)
-        if not holder.is_dir():
+    def _is_partner_ready(self, one: OpenAllocation) -> bool:
+        """Return whether the allocation whose GPUs it uses has run; end it if that one is gone."""
+        partner = self._partner_folder(one)
+        if not partner.is_dir():
             self._end(one, "lost", "the job whose GPUs it was to use has ended")
-        return (holder / supervisor.SUPERVISOR).exists()
+        return (partner / supervisor.SUPERVISOR).exists()
 
     @staticmethod
-    def _holder_folder(one: OpenAllocation) -> Path:
-        return one.folder.parent / str(one.order["holder"])
+    def _partner_folder(one: OpenAllocation) -> Path:
+        return one.folder.parent / str(one.order["partner"])
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
@@ -219,7 +216,31 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
             if end is None:
                 return self._running_observation(one, self._describe_progress(one))
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
-        return ending_observation(one.job_id, one.generation, end or {})
+        return observe_ending(one.job_id, one.generation, end or {})
+
+    def _observe_unstarted(
+        self, one: OpenAllocation, jobs: Sequence[BatchJob]
+    ) -> dict[str, Any] | None:
+        """Return the end of an allocation whose supervisor has not started; None: none yet."""
+        is_submitted = (one.folder / SUBMITTED).exists()
+        is_stopping = (one.folder / STOP).exists()
+        patience_s = self._start_patience_s(one.job_id)
+        waited_s = read_age_s(one.folder / (SUBMITTED if is_submitted else ORDER))
+        active = [job for job in jobs if job.is_waiting or job.is_live]
+        if active:
+            is_waiting = any(job.is_waiting for job in active)
+            is_late = waited_s > patience_s * (2 - is_waiting)
+            return self._give_up(one, active) if is_late or (is_waiting and is_stopping) else None
+        if is_stopping and (jobs or not is_submitted or waited_s > GONE_S):
+            return self._end(one, "stopped", "was told to stop before it was started")
+        if jobs:
+            return self._end(one, *self._judge_unstarted(one, jobs[-1]))
+        if not is_submitted and waited_s > patience_s:
+            return self._end(one, "lost", f"{self.unready} for {patience_s:g} s")
+        if is_submitted and waited_s > GONE_S:
+            # the batch system crashed before it saved the job: it is submitted again
+            (one.folder / SUBMITTED).unlink(missing_ok=True)
+        return None
 
     def _start_patience_s(self, job_id: str) -> float:
         """Return the seconds that the next start of a job may take."""

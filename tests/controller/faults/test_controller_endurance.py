@@ -96,6 +96,7 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
         one.close()
 
 
+@pytest.mark.nightly
 def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -> None:
     """A controller with 256 file descriptors makes rounds while 300 connections to its metrics
     port stay open.
@@ -193,14 +194,8 @@ def _ends_after(name: str, delay_s: float) -> bool:
         return process.returncode in (0, 143, -signal.SIGTERM)
 
 
-def test_sigterm_ends_a_controller_that_is_starting(tmp_path: Path) -> None:
-    """Four moments of the first second."""
-    name = _queue(tmp_path)
-    assert all(_ends_after(name, 0.25 * k) for k in range(4))
-
-
-@pytest.mark.soak
-def test_sigterm_ends_a_controller_at_any_moment(tmp_path: Path) -> None:
-    """Five hundred random moments of the first 1.2 seconds."""
+@pytest.mark.parametrize("moments", [2, pytest.param(500, marks=pytest.mark.soak)])
+def test_sigterm_ends_a_controller_that_is_starting(moments: int, tmp_path: Path) -> None:
+    """Two random moments of the first 1.2 seconds, or five hundred."""
     name, draw = _queue(tmp_path), random.Random(0)
-    assert all(_ends_after(name, draw.uniform(0.0, 1.2)) for _ in range(500))
+    assert all(_ends_after(name, draw.uniform(0.0, 1.2)) for _ in range(moments))

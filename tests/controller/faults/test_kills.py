@@ -128,7 +128,7 @@ class Siege:
 @pytest.mark.parametrize(
     ("backend", "kills", "most_steps"),
     [
-        ("sqlite", 6, 12),
+        ("sqlite", 4, 12),
         *(pytest.param(name, 1000, 80, marks=pytest.mark.soak) for name in BACKENDS),
     ],
 )

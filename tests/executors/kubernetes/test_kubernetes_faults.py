@@ -63,15 +63,8 @@ def live(rig: KubernetesRig) -> Observation:
     return end
 
 
-def test_requests_of_a_job_without_faults(tmp_path: Path) -> None:
-    """How many requests there are in which a fault can be, and that the job ends as ordered."""
-    rig = KubernetesRig(tmp_path)
-    assert live(rig).phase is Phase.STOPPED
-    assert 20 <= rig.server.sent <= 60
-
-
-def sweep(folder: Path, faults: Sequence[str]) -> int:
-    """One fault at each request of a job in turn, of any verb, and how many requests there were."""
+def sweep(folder: Path, faults: Sequence[str], every: int) -> int:
+    """One fault at every n-th request of a job, of any verb, and how many requests there were."""
     number, is_done = 0, False
     while not is_done:
         place = folder / str(number)
@@ -81,20 +74,24 @@ def sweep(folder: Path, faults: Sequence[str]) -> int:
         end = live(rig)
         assert (end.phase, end.work_done) == (Phase.STOPPED, 3.0), (number, end)
         is_done = rig.server.sent <= number
-        number += 1
+        number += every
     return number
 
 
-def test_a_fault_at_every_request_of_a_job(tmp_path: Path) -> None:
-    """The job runs once and is stopped, whatever the fault is; the faults take turns."""
-    assert sweep(tmp_path, FAULTS) > 20
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_at_every_request_of_a_job(tmp_path: Path, fault: str) -> None:
-    """All of them at all requests."""
-    assert sweep(tmp_path, [fault]) > 20
+@pytest.mark.parametrize(
+    ("faults", "every"),
+    [
+        (FAULTS, 3),
+        pytest.param(FAULTS, 1, marks=pytest.mark.nightly),
+        *(pytest.param([fault], 1, marks=pytest.mark.soak) for fault in FAULTS),
+    ],
+)
+def test_a_fault_at_every_request_of_a_job(
+    tmp_path: Path, faults: Sequence[str], every: int
+) -> None:
+    """The job runs once and is stopped, whatever the fault is; the faults take turns at every third
+    request, or at each; in the soak each of them comes at all requests."""
+    assert sweep(tmp_path, faults, every) > 20
 
 
 @cache
@@ -165,16 +162,12 @@ def disturb(faults: Sequence[str]) -> int:
     return undisturbed.sent
 
 
-def test_a_fault_at_every_request_of_a_round_of_the_check() -> None:
-    """The faults take turns."""
-    assert disturb(FAULTS) > 10
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_at_every_request_of_a_round_of_the_check(fault: str) -> None:
-    """All of them at all requests."""
-    assert disturb([fault]) > 10
+@pytest.mark.parametrize(
+    "faults", [FAULTS, *(pytest.param([fault], marks=pytest.mark.soak) for fault in FAULTS)]
+)
+def test_a_fault_at_every_request_of_a_round_of_the_check(faults: Sequence[str]) -> None:
+    """The faults take turns; in the soak each of them comes at all requests."""
+    assert disturb(faults) > 10
 
 
 def test_half_of_a_plan_is_seen_and_finished() -> None:

@@ -126,6 +126,7 @@ def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
     wait_for(lambda: executor.observe() and executor.capacity()["s"] == 16, PATIENCE_S, 0.5)
 
 
+@pytest.mark.nightly
 def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
     """A job of another user counts off; one that would wait for it in Ray is not submitted, and is
     lost after a while. `ray job stop` by hand: lost, not stopped. A killed supervisor: lost, and
@@ -161,6 +162,7 @@ def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
             executor._api.stop(one["submission_id"])
 
 
+@pytest.mark.nightly
 def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     """A placement group has the GPUs of two nodes, just as the order says; what can never be is
     said to have failed.

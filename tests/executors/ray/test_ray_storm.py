@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from ray_cluster import NODES, RayCluster, shared_ray
 from ray_controller import LIMITS
-from storms import Storm, read_spans
+from storms import Storm
 from waiting import PATIENCE_S
 
 from allocator.clusters.ray.api import RayApi, RayUnreachable
@@ -121,15 +121,8 @@ def test_a_storm(tmp_path: Path, jobs: int, limit_s: float, pause_s: float, slac
     """Six jobs, on a machine that may be busy, forty and two hundred: every fault happens."""
     storm = RayStorm(tmp_path, shared_ray(), jobs, int(jobs >= 40))
     storm.pause_s = pause_s
-    began_s, cpu_s = time.monotonic(), shared_ray().call("cpu_seconds")
     storm.run(limit_s)
     storm.check(slack_s)
-    spent = (
-        f"{time.monotonic() - began_s:.0f} s, {shared_ray().call('cpu_seconds') - cpu_s:.0f} CPU s"
-    )
-    print(
-        f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} mended, {spent}:"
-        f" {storm.faults}; {storm.describe_losses()}"
-    )
+    print(storm.describe())
     assert sum(storm.faults.values()) > 3
     assert jobs < 40 or len(storm.faults) == len(HARM)

@@ -173,6 +173,7 @@ def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
     rig.slurm.run("scancel", other)
 
 
+@pytest.mark.nightly
 def test_while_slurmctld_is_down_nothing_is_known(
     rig: FaultRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultR
     assert executor.observe_nodes() == [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n3")]
 
 
+@pytest.mark.nightly
 def test_nodes_are_pinned(rig: FaultRig) -> None:
     """Two on one node; three and one on two nodes; all of two nodes. Slurm gave just that."""
     executor = rig.current
@@ -273,6 +275,7 @@ def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
     assert "tpyo" in said["typo"][1]
 
 
+@pytest.mark.nightly
 def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
     """Its node was drained after the decision, or another job is on it: after a while it counts as
     lost, so that the next round finds another place. Its next start may take twice as long. One
@@ -311,6 +314,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.nightly
 def test_waiting_jobs_that_somebody_changes(rig: FaultRig) -> None:
     """More GPUs than ordered, another node, cancelled: it is lost before its command starts. A
     change that changes nothing goes on.
@@ -328,6 +332,7 @@ def test_waiting_jobs_that_somebody_changes(rig: FaultRig) -> None:
     assert rig.starts() == 1
 
 
+@pytest.mark.nightly
 def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
     """An operator cancels it, has it start again, or takes one of its nodes away: it writes its
     checkpoint and is lost, not failed and not stopped; Slurm does not start it again.

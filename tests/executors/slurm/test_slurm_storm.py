@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from slurm_cluster import FakeNodes, SlurmCluster
 from slurm_controller import LIMITS
-from storms import Storm, read_spans
+from storms import Storm
 from waiting import PATIENCE_S
 
 NODES = (FakeNodes("a", "n", 4, "a100", 4), FakeNodes("b", "v", 2, "v100", 8))
@@ -125,10 +125,6 @@ def test_a_storm(
     storm = SlurmStorm(tmp_path, slurm, jobs, jobs // 200)
     storm.run(limit_s)
     storm.check(slack_s)
-    print(
-        f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} differed from"
-        f" their plan and were mended, {sum(storm.faults.values())} faults: {storm.faults};"
-        f" {storm.describe_losses()}"
-    )
+    print(storm.describe())
     assert sum(storm.faults.values()) > 3
     assert jobs < 200 or (min(storm.faults.values()) > 1 and len(storm.faults) == len(HARM))

@@ -177,6 +177,7 @@ def check(world: World, *names: str) -> None:
         assert [one for one in given if one not in wanted] == []
 
 
+@pytest.mark.nightly
 def test_a_users_job_is_resized_and_moved(world: World) -> None:
     """It waits held, gets what the plan says, shrinks for a heavier job, leaves a drained node,
     and keeps its id. Its account is its tenant.
@@ -203,6 +204,7 @@ def test_a_users_job_is_resized_and_moved(world: World) -> None:
     check(world, "x", "y", "z")
 
 
+@pytest.mark.nightly
 def test_what_is_taken_and_what_is_left(world: World) -> None:
     """Tasks of an array and a job that depends on another are taken; a heterogeneous job is refused
     with a reason; a job that does not wait for the allocator is left alone, and its GPUs count as
@@ -231,6 +233,7 @@ def test_what_is_taken_and_what_is_left(world: World) -> None:
     assert world.stamps()[-1][:2] == ["done", "late"]
 
 
+@pytest.mark.nightly
 def test_users_and_operators_do_as_they_like(world: World) -> None:
     """A job that its user cancels, waiting or running, is cancelled in the queue; one that is
     cancelled in the queue is cancelled in Slurm. Other GPUs than ordered, a release and a requeue
@@ -266,6 +269,7 @@ def test_users_and_operators_do_as_they_like(world: World) -> None:
     world.step_until(lambda: world.slurm.states()[ours] == "CANCELLED")
 
 
+@pytest.mark.nightly
 def test_what_a_users_job_prints_or_measures_is_its_progress(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -279,9 +279,10 @@ class Storm:
             assert int(saved.read_text()) == steps
         assert os.listdir(self.state / "open") == []
 
-    def describe_losses(self) -> str:
-        """How many there were, and how long it took to notice them."""
-        words = []
+    def describe(self) -> str:
+        """What happened, how many losses there were, and how long it took to notice them."""
+        spans = len(read_spans(self.stamps))
+        words = [f"{len(self.steps)} jobs, {spans} runs, {self.mended} mended; {self.faults}"]
         for has_run, when in ((True, "after their start"), (False, "before their start")):
             some = [one for one in self.losses if one.has_run == has_run]
             most_s = max((one.took_s for one in some), default=0.0)

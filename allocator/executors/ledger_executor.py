@@ -1,0 +1,251 @@
+"""What every executor does whose state is a ledger: the life of an allocation in its folder.
+
+Its order is written down before anything is asked of machines. Its end is a file in its folder, and
+counts from the moment at which that is there. When the queue has recorded the end, the folder goes,
+and what is kept of the job is in acknowledged.json: how it ended, for a queue that was set back,
+and the work that is safe, from which its next allocation goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.errors import AllocatorError, UsageError
+from allocator.executors.errors import NotNow
+from allocator.executors.ledger import ORDER, Ledger, OpenAllocation
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
+
+
+class LedgerExecutor(ABC):
+    """An executor whose state is a ledger, which can be compared with what a queue knows.
+
+    `ending` is the name of the file that says how an allocation ended: phase, detail, at_s,
+    work_done since its start, fields that it reported, and `safe`, the safe work of the job in all
+    (None: unknown), if the executor knows that.
+    """
+
+    name: str
+    capabilities: Capabilities
+    ending = "exit.json"
+    unreachable: tuple[type[AllocatorError], ...] = (ClusterUnreachable,)
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = Ledger(Path(folder), self.name)
+
+    def identity(self) -> Identity:
+        """Return the identity of the folder. Raises WrongState."""
+        return self.ledger.identity()
+
+    def claim(self, queue: str) -> None:
+        """Make the folder belong to this queue. Raises WrongState."""
+        self.ledger.claim(queue)
+
+    @contextmanager
+    def _say_not_now(self) -> Iterator[None]:
+        """Turn a cluster that does not answer into NotNow: it is asked again later."""
+        try:
+            yield
+        except self.unreachable as error:
+            raise NotNow(str(error)) from error
+
+    @contextmanager
+    def _admit(self, token: int) -> Iterator[None]:
+        """Hold the lock of the ledger for an order with this token. Raises StaleOrder."""
+        with self.ledger.hold_lock():
+            self.ledger.fence.admit(token)
+            yield
+
+    def start(self, order: Order) -> None:
+        """Write the order down, and start the allocation.
+
+        An allocation that can never start is observed as failed. Raises StaleOrder. Raises NotNow
+        while its GPUs are taken, or the last allocation of the job has not ended.
+        """
+        with self._say_not_now(), self._admit(order.token):
+            if self.ledger.is_new_generation(order.job_id, order.generation):
+                self._create(order)
+            one = self.ledger.read(order.job_id, order.generation)
+            if one is not None:
+                self._begin(one)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """Write stop.json, from which the end follows. Raises StaleOrder.
+
+        An allocation that was never ordered is observed as stopped.
+        """
+        with self._admit(token):
+            self.ledger.stop(job_id, generation, {self.ending: build_unstarted_ending()})
+            one = self.ledger.read(job_id, generation)
+            if one is not None:
+                self._begin_to_stop(one)
+
+    def observe(self) -> Sequence[Observation]:
+        """Return every open allocation that has started or ended.
+
+        Raises NotNow if the cluster does not answer: nothing is known then.
+        """
+        with self._say_not_now():
+            return [one for one in self._observe_all() if one is not None]
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """Forget the allocation, but for how it ended and the safe work of its job.
+
+        Raises UsageError if it has not ended.
+        """
+        with self.ledger.hold_lock():
+            place = self.ledger.place(job_id, generation)
+            end = self._read_ending(place)
+            if end is None and place.is_dir():
+                raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
+            before = self.ledger.acknowledged(job_id)
+            order = read_json(place / ORDER)
+            kept = _read_safe_work(before)
+            if end is not None and order is not None:
+                kept = _compute_safe_work(before, order, end) | _summarise_ending(order, end)
+            self._clear(place)
+            self.ledger.forget(job_id, generation, **kept)
+
+    @abstractmethod
+    def _create(self, order: Order) -> None:
+        """Make the folder of a new allocation. Raises NotNow."""
+
+    def _begin(self, one: OpenAllocation) -> None:
+        """Do what is missing so that an open allocation runs; this may be repeated."""
+        return
+
+    def _begin_to_stop(self, one: OpenAllocation) -> None:
+        """Do at once what can be done to stop an open allocation; this may be repeated."""
+        return
+
+    def _observe_all(self) -> Sequence[Observation | None]:
+        """Return what is known of each open allocation; None: it has not started yet."""
+        return [self._observe_allocation(one) for one in self.ledger.known()]
+
+    @abstractmethod
+    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+        """Return what is known of an open allocation; None: it has not started yet."""
+
+    def _read_ending(self, place: Path) -> dict[str, Any] | None:
+        """Return the content of the file `ending` of a folder; None: it has not ended."""
+        return read_json(place / self.ending)
+
+    def _clear(self, place: Path) -> None:
+        """Keep what outlives the folder of an allocation, which goes now."""
+        return
+
+    def _find_base(self, order: Order) -> float | None:
+        """Return the safe work of a job before this order, None if it is unknown."""
+        last = _find_safe_work(self.ledger.acknowledged(order.job_id), order.first_generation)
+        is_first = order.generation <= order.first_generation
+        return 0.0 if last is None and is_first else last
+
+
+class SettingsExecutor(LedgerExecutor):
+    """An executor whose jobs read how they shall run in a file of their allocation."""
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Replace settings.json of the allocation. Raises StaleOrder."""
+        with self._admit(token):
+            self.ledger.write_settings(job_id, generation, settings)
+
+
+class ClusterExecutor(LedgerExecutor):
+    """An executor of a cluster that others use too: pools are the nodes that it observes."""
+
+    @abstractmethod
+    def observe_nodes(self) -> Sequence[NodeStatus]:
+        """Return every node, once for each of its pools, without the GPUs of others.
+
+        Nodes that take no job have the GPUs that jobs of this state hold. Raises NotNow.
+        """
+
+    def capacity(self) -> Mapping[str, int]:
+        """Count the GPUs of each pool on the nodes that are observed. Raises NotNow."""
+        count = Counter[str]()
+        for one in self.observe_nodes():
+            count[one.pool] += one.gpus
+        return count
+
+
+def observe_ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
+    """Return the observation in the file of an ending."""
+    return Observation(
+        job_id,
+        generation,
+        float(end["at_s"]),
+        Phase(end["phase"]),
+        float(end["work_done"]),
+        end["detail"],
+        end.get("reported", {}),
+    )
+
+
+def build_ending_without_work(phase: str, detail: str) -> dict[str, Any]:
+    """Return the file of the ending of an allocation that did nothing."""
+    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
+
+
+def build_unstarted_ending() -> dict[str, Any]:
+    """Return the file of the ending of an allocation that was stopped before it was started."""
+    return build_ending_without_work("stopped", "was told to stop before it was started")
+
+
+def _summarise_ending(order: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of how an allocation ended, for a queue that was set back.
+
+    `left` is the work that was not done at that time. It is None if the allocation was stopped
+    before it was ordered, as the work is then unknown.
+    """
+    known = int(order["gpus"]) > 0
+    left = max(0.0, float(order["remaining_work"]) - end["work_done"])
+    return {
+        "phase": end["phase"],
+        "at_s": end["at_s"],
+        "first_generation": int(order["first_generation"]),
+        "left": left if known else None,
+    }
+
+
+def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the safe work in acknowledged.json, and the allocation after which it was known."""
+    if before.get("safe") is None:
+        return {}
+    return {
+        "safe": float(before["safe"]),
+        "safe_since": int(before.get("safe_since", before.get("generation", 0))),
+    }
+
+
+def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
+    """Return the safe work of the job whose first allocation is `first`, or None if it is unknown.
+
+    acknowledged.json may be about a forgotten job of the same name.
+    """
+    found = _read_safe_work(before)
+    return found["safe"] if found and found["safe_since"] >= first else None
+
+
+def _compute_safe_work(
+    before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what to keep of safe work when an allocation has ended.
+
+    `before` is the content of acknowledged.json so far.
+    """
+    generation = int(order["generation"])
+    first = int(order["first_generation"])
+    if "safe" not in end or (int(order["gpus"]) < 1 and generation > first):
+        return _read_safe_work(before)  # nothing is known, or it was stopped before it was ordered
+    known = (_find_safe_work(before, first), end["safe"], 0.0 if generation <= first else None)
+    safe = [s for s in known if s is not None]  # 0 for a new job, which begins without work
+    return {"safe": max(safe), "safe_since": generation} if safe else {}
