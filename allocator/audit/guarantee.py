@@ -42,27 +42,16 @@ class Claim:
     limits: tuple[tuple[Bools, Bools, float], ...] = ()
 
 
-def most_gpus(s: AuditContext, claim: Claim, at_least: int) -> int:
-    """Return a number of GPUs above `at_least` that the guarantee amounts to.
+def exact_gpus(s: AuditContext, claim: Claim, at_least: int = 0) -> int | None:
+    """Return what the guarantee amounts to, `at_least` where that is no more.
 
-    `at_least` is returned if there is no larger number, or if the exact search would grow too
-    large; then the claim is accepted.
+    It is None if the exact search would grow too large.
     """
     owners, sizes_of_jobs = _sizes_of_jobs(s, claim)
-    if _best_ignoring_pools(sizes_of_jobs, claim.goal) <= at_least:
-        return at_least
+    top = at_least
+    if _best_ignoring_pools(sizes_of_jobs, claim.goal) <= top:
+        return top
     for best in _sums(s, claim, owners, sizes_of_jobs):
-        if best is None:
-            return at_least
-        if best > at_least:
-            return best
-    return at_least
-
-
-def exact_gpus(s: AuditContext, claim: Claim) -> int | None:
-    """Return what the guarantee amounts to, None if the exact search would grow too large."""
-    top = 0
-    for best in _sums(s, claim, *_sizes_of_jobs(s, claim)):
         if best is None:
             return None
         top = max(top, best)

@@ -87,28 +87,8 @@ class NodeChecker:
     @cached_property
     def on_same_nodes(self) -> Bools:
         """False for jobs of the plan that held other nodes than it gives them, (J,)."""
-        J = len(self.problem.jobs)
-        held = self.problem.placements
-        given = self.allocation.places
-        if not (len(held.job) and len(given.job)):
-            return np.ones(J, dtype=bool)
-        most = 2 + max(int(x.max()) for x in (held.gpus, given.gpus, held.gpu, given.gpu))
-
-        def number(placed: Placements) -> Ints:
-            """Return a number for each row; equal rows have equal numbers."""
-            row = placed.job * len(self.problem.nodes) + placed.node
-            return (row * most + placed.gpu + 1) * most + placed.gpus
-
-        was = number(held)
-        now = number(given)
-        has_changed = np.zeros(J, dtype=bool)
-        has_changed[held.job[~np.isin(was, now)]] = True
-        has_changed[given.job[~np.isin(now, was)]] = True
-        is_known = np.zeros(J, dtype=bool)
-        is_given = np.zeros(J, dtype=bool)
-        is_known[held.job] = is_given[given.job] = True
-        out = ~(has_changed & is_known & is_given)
-        for j in np.flatnonzero(~out).tolist():  # a node may have several rows
+        out = np.ones(len(self.problem.jobs), dtype=bool)
+        for j in self.held.keys() & self.given.keys():
             out[j] = self.held[j] == self.given[j]
         return out
 
@@ -234,7 +214,7 @@ class NodeChecker:
         if not len(problem.nodes):
             return
         placed: Bools = has_gpus & problem.has_nodes[pool]
-        for j in np.flatnonzero(placed & ~self._is_plain(pool, gpus, secondary)).tolist():
+        for j in np.flatnonzero(placed).tolist():
             name = f'job "{problem.jobs.job_id[j]}"'
             if j not in self.given:
                 yield f"{name} gets {gpus[j]} GPUs and no nodes"
@@ -248,31 +228,6 @@ class NodeChecker:
         own = places.select(~secondary[places.job])
         for n, words in self._overfull(self._find_crowded(own)):
             yield f'node "{problem.nodes.node[n]}": {words}'
-
-    def _is_plain(self, pool: Ints, gpus: Ints, secondary: Bools) -> Bools:
-        """Find jobs of the plan on whose places no rule about single jobs can be broken, (J,).
-
-        They have their GPUs, all of them whole, on nodes of their pool that are up, and are on one
-        node or packed on few.
-        """
-        problem = self.problem
-        places = self.allocation.places
-        jobs = problem.jobs
-        nodes = problem.nodes
-        J = len(problem.jobs)
-        wrong = (nodes.pool[places.node] != pool[places.job]) | (nodes.state[places.node] != UP)
-        wrong |= places.gpu >= 0
-        rows = np.bincount(places.job, minlength=J)
-        packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
-        few = rows <= -(-gpus // problem.pools.gpus_per_node[pool])
-        return np.asarray(
-            (np.bincount(places.job, places.gpus, J) == gpus)
-            & (np.bincount(places.job, wrong, J) == 0)
-            & ((rows == 1) | (packed & few))
-            & np.isnan(jobs.gpu_fraction)
-            & ~secondary
-            & ((self._claims == 0) | (self._claims == rows))
-        )
 
     @cached_property
     def _claims(self) -> Ints:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.audit.context import AuditContext, exceeds
-from allocator.audit.guarantee import Claim, exact_gpus, most_gpus
+from allocator.audit.guarantee import Claim, exact_gpus
 from allocator.domain.problem import Bools, Floats, Ints, Market
 
 
@@ -60,7 +60,7 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
             needed = int(s.repairs.usable[k])
             # nodes may hold less than the pools
             if gpus >= needed and not s.problem.has_nodes.any():
-                needed = most_gpus(s, _claim(s, quotas, k), at_least=gpus)
+                needed = exact_gpus(s, _claim(s, quotas, k), gpus) or 0
             if gpus < needed:
                 yield (
                     f'tenant "{name}" gets {words}, its guarantee of'

@@ -43,8 +43,8 @@ class Sabotage:
                 pool=np.zeros_like(found.allocation.pool),
                 gpus=np.full_like(found.allocation.gpus, most),
             )
-            round_ = found.round
-            told = audit(round_.problem, plan, round_.repairs, round_.offer)
+            of = found.round
+            told = audit(of.problem, plan, of.repairs, of.offer)
             raise AuditFailure(told.faults or ("no fault found",))
         return found
 

@@ -239,8 +239,7 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
 def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
     """Return the jobs of a plan, given by their columns."""
     places = ("pool", "gpus", "shared_with", "variant", "mode")
-    expected = (jobs[name] for name in EXPECTED_FIELDS)
-    rows = (dict(zip(EXPECTED_FIELDS, row, strict=True)) for row in zip(*expected, strict=True))
+    expected = zip(*(jobs[name] for name in EXPECTED_FIELDS), strict=True)
     columns: tuple[Iterable[Any], ...] = (
         jobs["job_id"],
         jobs["tenant"],
@@ -249,7 +248,7 @@ def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
         _places(jobs["previous_pool"], jobs["previous_gpus"]),
         jobs["value"],
         jobs["cost_per_hour"],
-        (describe_next(row, now_s) for row in rows),
+        (describe_next(dict(zip(EXPECTED_FIELDS, row, strict=True)), now_s) for row in expected),
         map(_why, jobs["reason"], jobs["detail"]),
     )
     return Table(

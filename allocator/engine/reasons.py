@@ -149,7 +149,8 @@ def find_reasons(
     names = (None, *cases, "outranked")
     number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
-    sentences = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
+    writer = _Writer(round_, chosen, best, offered, needed, found, fits)
+    sentences = [None if code is None else writer.write(j, code) for j, code in enumerate(codes)]
     if fragments is not None:
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
@@ -287,9 +288,11 @@ SENTENCES = {
     "fragmented": "{want}",
     "not_evaluated": "{want} would fit, but this policy does not look for it; {value}",
 }
-SHORT = ("protected", "capacity", "not_evaluated")
-"""Codes whose sentences have no words but `want` and `value`."""
 NOTHING = "it would do no work in this round, or cost more than its value"
+ZERO = (
+    'the speed of model "{model}" is 0 in rates.csv at every size on the GPU types it may use: it'
+    " would never end there"
+)
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
 PRICES = "value per GPU-hour: {:.4g} offered, {:.4g} needed".format
 OTHERS = "others together make more of what {want} needs"
@@ -297,111 +300,98 @@ LACKS = "; it lacks "
 TOGETHER = " together"
 
 
-def _write_sentences(
-    round_: CompiledRound,
-    codes: list[str | None],
-    chosen: Ints,
-    best: Ints,
-    offered: Floats,
-    needed: Floats,
-    found: Causes,
-    fits: Bools,
-) -> list[str | None]:
-    """Write the numbers behind each code in words; None where there is no code."""
-    problem = round_.problem
-    m = round_.option_table
-    jobs = round_.problem.jobs
-    names = (*problem.pools.pool, "")
-    gpus = np.append(m.gpus, 0)[best].tolist()
-    pool = np.append(m.pool, -1)[best].tolist()
-    nodes = np.append(m.nodes, 0)[best].tolist()
-    there = np.flatnonzero(found.pool >= 0)
-    then = np.zeros(len(jobs))
-    prices = gpu_prices(problem, there, found.pool[there], found.gpus[there])
-    then[there] = found.gpus[there] * prices
-    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
-    models = jobs.model.tolist()
-    low = jobs.min_gpus.tolist()
-    high = jobs.max_gpus.tolist()
-    offers = offered.tolist()
-    needs = needed.tolist()
-    options = best.tolist()
-    is_fitting = fits.tolist()
-    binding = _BindingQuotas(round_, chosen, found)
-    present = set(jobs.job_id)
-    stopped = set(problem.rates.model[problem.rates.rate == 0].tolist())
-    out: list[str | None] = []
-    for j, code in enumerate(codes):
-        if code is None:
-            out.append(None)
-        elif code == "outranked" and options[j] >= 0:
-            want = name_shape(gpus[j], names[pool[j]], nodes[j])
-            said = OTHERS.format(want=want) if offers[j] > needs[j] else PRICES(offers[j], needs[j])
-            out.append(f"{want}: {said}{_describe_lacks(found.limits[j])}")
-        elif code == "held":
-            waits = [a for a in jobs.after[j] if a in present]
-            on_hold = not waits or jobs.state[j] == State.HELD
-            out.append("on hold" if on_hold else f"waits for {', '.join(waits)}")
-        elif code == "protected" and (options[j] < 0 or round_.repairs.released[j]):
-            out.append("non-preemptible, but the GPUs it held are gone")
-        elif code == "no_matching_gpu_type" and models[j] in stopped:
-            out.append(
-                f'the speed of model "{problem.models[models[j]]}" is 0 in rates.csv at every '
-                "size on the GPU types it may use: it would never end there"
-            )
-        elif code == "outranked":
-            out.append(NOTHING)
-        elif code == "not_evaluated" and not is_fitting[j]:
-            out.append(f"{name_shape(gpus[j], names[pool[j]], nodes[j])}: {HELPLESS}")
-        else:
-            want = name_shape(gpus[j], names[pool[j]], nodes[j])
-            words: dict[str, object] = {"want": want, "value": PRICES(offers[j], needs[j])}
-            if code not in SHORT:
-                words |= {
-                    "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
-                    "cost": float(then[j]),
-                    "left": left,
-                    "limits": binding.describe(code, j, options[j]),
-                    "low": low[j],
-                    "high": high[j],
-                    "model": problem.models[models[j]],
-                }
-            out.append(SENTENCES[code].format_map(words))
-    return out
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the numbers behind each code in words.
 
+    Attributes
+    ----------
+    chosen, best : (J,)
+        Options of the plan, and the better options of the sentences, -1 = none.
+    offered, needed, found, fits
+        As in `Reasons`, and whether a better option fits into the plan, (J,).
+    """
 
-class _BindingQuotas:
-    """Names the quota that keeps a job from an option."""
-
-    def __init__(self, round_: CompiledRound, chosen: Ints, found: Causes) -> None:
-        self._round = round_
-        self._chosen = chosen
-        self._found = found
+    round: CompiledRound
+    chosen: Ints
+    best: Ints
+    offered: Floats
+    needed: Floats
+    found: Causes
+    fits: Bools
 
     @cached_property
     def _missed(self) -> Ints:
-        """Option that each job lacks because of a quota, (J,), -1 = none."""
-        job = np.arange(len(self._chosen))
-        return option_at(self._round.option_table, job, self._found.pool, self._found.gpus)
+        """Option that each job gets without its cause, (J,), -1 = none."""
+        job = np.arange(len(self.chosen))
+        return option_at(self.round.option_table, job, self.found.pool, self.found.gpus)
+
+    @cached_property
+    def _left(self) -> float:
+        """US dollars per hour that the plan leaves."""
+        spent = float(np.append(self.round.option_table.cost, 0.0)[self.chosen].sum())
+        return max(0.0, self.round.problem.budget_per_hour - spent)
 
     @cached_property
     def _broken(self) -> list[tuple[Block, Bools]]:
-        return list(find_broken_rows(self._round, self._chosen, QUOTAS))
+        return list(find_broken_rows(self.round, self.chosen, QUOTAS))
 
     @cached_property
     def _broken_alone(self) -> list[tuple[Block, Bools]]:
-        return list(find_broken_rows(self._round, np.full_like(self._chosen, -1), QUOTAS))
+        return list(find_broken_rows(self.round, np.full_like(self.chosen, -1), QUOTAS))
 
-    def describe(self, code: str, j: int, best: int) -> str:
-        """Describe the limits of which job j lacks its option.
+    @cached_property
+    def _present(self) -> set[str]:
+        return set(self.round.problem.jobs.job_id)
+
+    def write(self, j: int, code: str) -> str:
+        """Return the sentence of job j."""
+        problem = self.round.problem
+        jobs = problem.jobs
+        m = self.round.option_table
+        o = int(self.best[j])
+        want = ""
+        if o >= 0:
+            want = name_shape(int(m.gpus[o]), problem.pools.pool[m.pool[o]], int(m.nodes[o]))
+        value = PRICES(self.offered[j], self.needed[j])
+        model = problem.models[jobs.model[j]]
+        if code == "held":
+            waits = [a for a in jobs.after[j] if a in self._present]
+            on_hold = not waits or jobs.state[j] == State.HELD
+            return "on hold" if on_hold else f"waits for {', '.join(waits)}"
+        if code == "protected" and (o < 0 or self.round.repairs.released[j]):
+            return "non-preemptible, but the GPUs it held are gone"
+        if code == "no_matching_gpu_type":
+            speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
+            return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
+        if code == "outranked":
+            is_paid = self.offered[j] > self.needed[j]
+            said = OTHERS.format(want=want) if is_paid else value
+            return f"{want}: {said}{_describe_lacks(self.found.limits[j])}" if o >= 0 else NOTHING
+        if code == "not_evaluated" and not self.fits[j]:
+            return f"{want}: {HELPLESS}"
+        words: dict[str, object] = {"want": want, "value": value}
+        if code == "exceeds_cluster":
+            words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
+        elif code == "exceeds_quota":
+            words["limits"] = self._name_limits(j, o, is_alone=True)
+        elif code in ("budget", "quota"):
+            pool, gpus = self.found.pool[[j]], self.found.gpus[[j]]
+            words |= {
+                "then": f"{gpus[0]} x {problem.pools.pool[pool[0]]}",
+                "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
+                "left": self._left,
+            }
+            if code == "quota":
+                words["limits"] = self._name_limits(j, int(self._missed[j]), is_alone=False)
+        return SENTENCES[code].format_map(words)
+
+    def _name_limits(self, j: int, o: int, is_alone: bool) -> str:
+        """Describe the limits of which job j lacks option o, which it may exceed by itself.
 
         They are those of its tenant, unless only another quota has too little left.
         """
-        if code not in ("quota", "exceeds_quota"):
-            return ""
-        own = self._round.instance.tenants[self._round.problem.jobs.tenant[j]]
-        is_alone = code == "exceeds_quota"
-        o = best if is_alone else int(self._missed[j])
+        own = self.round.instance.tenants[self.round.problem.jobs.tenant[j]]
         names = {
             (layer, block.labels[block.row[layer, o]]): block.kind == linear.LENDING
             for block, broken in (self._broken_alone if is_alone else self._broken)

@@ -93,13 +93,8 @@ class RunConfigurations:
         Infeasible
             No way is cheap enough.
         """
-        within = np.flatnonzero(self.cost <= cost)
-        if not len(within):
-            raise Infeasible(
-                [f'every way to run job "{self.job}" costs more than {cost:g} $'],
-                [Relaxation("--cost", "", cost, float(self.cost.min()))],
-            )
-        return int(within[np.lexsort((self.cost[within], self.hours[within]))[0]])
+        message = f'every way to run job "{self.job}" costs more than {cost:g} $'
+        return self._best(self.hours, self.cost, cost, message, "--cost")
 
     def cheapest(self, hours: float = np.inf) -> int:
         """Return the cheapest way within this many hours, the faster of two equally cheap ones.
@@ -109,13 +104,15 @@ class RunConfigurations:
         Infeasible
             No way is fast enough.
         """
-        within = np.flatnonzero(self.hours <= hours)
+        message = f'every way to run job "{self.job}" takes longer than {hours:g} hours'
+        return self._best(self.cost, self.hours, hours, message, "--deadline")
+
+    def _best(self, aim: Floats, limited: Floats, most: float, message: str, option: str) -> int:
+        """Return the way of least `aim` among those within a limit, of equal ones the smaller."""
+        within = np.flatnonzero(limited <= most)
         if not len(within):
-            raise Infeasible(
-                [f'every way to run job "{self.job}" takes longer than {hours:g} hours'],
-                [Relaxation("--deadline", "", hours, float(self.hours.min()))],
-            )
-        return int(within[np.lexsort((self.hours[within], self.cost[within]))[0]])
+            raise Infeasible([message], [Relaxation(option, "", most, float(limited.min()))])
+        return int(within[np.lexsort((limited[within], aim[within]))[0]])
 
     def next_to_try(self) -> list[tuple[int, str, float]]:
         """List what to measure next as (index, reason, gain).

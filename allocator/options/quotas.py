@@ -112,34 +112,32 @@ def _make_table(problem: Problem) -> QuotaTable:
     tenants = problem.tenants
     quotas = problem.quotas
     pools = problem.pools
-    sets = _PoolSets(problem)
-    kind = [0] * len(tenants) + [
-        sets.number(t, p)
-        for t, p in zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True)
-    ]
+    cells = list(zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True))
+    number = {cell: n for n, cell in enumerate(dict.fromkeys([(-1, -1), *cells]))}
+    sets = [_PoolSet.of_cells(problem, *cell) for cell in number]
+    kind = [0] * len(tenants) + [number[cell] for cell in cells]
     label = list(tenants.tenant)
     place = [f"tenants.{name}" for name in tenants.tenant]
-    for q, number in zip(quotas.tenant.tolist(), kind[len(tenants) :], strict=True):
-        name = tenants.tenant[q]
-        words = sets.words[number]
-        label.append(f'{name}" of {words}' if words else f'{name}" of "all GPUs')
-        place.append(f"quotas.{name}{f'/{sets.names[number]}' if words else ''}")
+    for q, n in zip(quotas.tenant.tolist(), kind[len(tenants) :], strict=True):
+        name, of = tenants.tenant[q], sets[n]
+        label.append(f'{name}" of {of.of} "{of.name}' if of.name else f'{name}" of "all GPUs')
+        place.append(f"quotas.{name}{f'/{of.name}' if of.name else ''}")
     reserve = np.zeros(len(kind))
     reserve[len(tenants) :] = np.maximum(0.0, quotas.guaranteed_gpus - quotas.lend_gpus)
-    common = sorted({number for number, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
+    common = sorted({n for n, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
     unlimited = np.full(len(common), np.inf)
     table = QuotaTable(
-        label=(*label, *(sets.title(number) for number in common)),
+        label=(*label, *(f"{sets[n].of} {sets[n].name}".strip() or "all GPUs" for n in common)),
         place=(*place, *("" for _ in common)),
         tenant=np.concatenate(
             [np.arange(len(tenants)), quotas.tenant, np.full(len(common), EVERYBODY)]
         ),
         kind=np.array(kind + common, dtype=np.int64),
         granularity=np.array(
-            [0] * len(tenants) + [sets.granularity[n] for n in kind[len(tenants) :] + common],
+            [0] * len(tenants) + [sets[n].granularity for n in kind[len(tenants) :] + common],
             dtype=np.int64,
         ),
-        pools=np.stack(sets.pools),
+        pools=np.stack([each.pools for each in sets]),
         max_gpus=np.concatenate([tenants.max_gpus, quotas.max_gpus, unlimited]),
         budget_per_hour=np.concatenate(
             [tenants.budget_per_hour, np.full(len(quotas), np.inf), unlimited]
@@ -155,38 +153,24 @@ def _make_table(problem: Problem) -> QuotaTable:
     return replace(table, accounts=np.stack(layers)) if layers else table
 
 
-class _PoolSets:
-    """The sets of pools that quotas are about, by number; set 0 are all pools."""
+@dataclass(frozen=True)
+class _PoolSet:
+    """A set of pools that quotas are about: a mask (P,), its name, and words before the name."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._number = {(-1, -1): 0}
-        self.pools = [np.ones(len(problem.pools), dtype=bool)]
-        self.words = [""]
-        self.names = [""]
-        self.granularity = [1]
+    pools: Bools
+    name: str
+    of: str
+    granularity: int
 
-    def number(self, gpu_type: int, pool: int) -> int:
-        """Return the number of the pools of a type, of one pool, or of all pools (-1, -1)."""
-        if (gpu_type, pool) not in self._number:
-            self._number[gpu_type, pool] = len(self.pools)
-            problem = self._problem
-            if gpu_type >= 0:
-                self.pools.append(problem.pools.gpu_type == gpu_type)
-                name = problem.gpu_types[gpu_type]
-                of = "type"
-            else:
-                self.pools.append(np.arange(len(problem.pools)) == pool)
-                name = problem.pools.pool[pool]
-                of = "pool"
-            self.words.append(f'{of} "{name}')
-            self.names.append(name)
-            self.granularity.append(2 if gpu_type >= 0 else 3)
-        return self._number[gpu_type, pool]
-
-    def title(self, number: int) -> str:
-        """Return the pools in words without quotation marks."""
-        return self.words[number].replace('"', "") or "all GPUs"
+    @classmethod
+    def of_cells(cls, problem: Problem, gpu_type: int, pool: int) -> _PoolSet:
+        """Return the pools of a type, one pool, or all pools (-1, -1)."""
+        pools = problem.pools
+        if gpu_type >= 0:
+            return cls(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
+        if pool >= 0:
+            return cls(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
+        return cls(np.ones(len(pools), dtype=bool), "", "", 1)
 
 
 def _layers(table: QuotaTable) -> Iterator[Ints]:

@@ -28,7 +28,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 10, 1100, 110
+ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 20, 1100, 110
 CAUSES = ("budget", "quota", "capacity")
 
 

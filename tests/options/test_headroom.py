@@ -254,6 +254,7 @@ def late_share(seed: int, keeps: bool) -> float:
     return float((wait > p.interval_s + 1e-6).mean())
 
 
+@pytest.mark.nightly
 def test_sessions_wait_no_longer_than_a_round_as_often_as_promised() -> None:
     """Headroom is the Poisson quantile for 5 %: no more sessions wait for longer than the next
     round. Without it more than half of them do."""

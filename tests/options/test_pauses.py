@@ -63,11 +63,6 @@ def test_rows_by_hand() -> None:
     }
 
 
-def test_jobs_that_hold_nothing_pay_for_no_change() -> None:
-    """A queued job starts, it does not change."""
-    assert set(pauses_of(problem([{}], pauses=[row(4, 8, 500)])).values()) == {0.0}
-
-
 def test_a_free_change_is_taken_and_a_dear_one_is_not() -> None:
     """300 s on 4 GPUs are 1200 units, on 8 after 200 s only 800. The audit recomputes the value."""
     for pause, gpus in ((0.0, 8), (200.0, 4)):

@@ -267,23 +267,13 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
         also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary]),
         groups=groups,
     )
-    option_table = whole.option_table
+    m = whole.option_table
     choice = np.full(len(problem.jobs), -1)
-    primaries = np.bincount(a.secondary[a.secondary >= 0], minlength=len(problem.jobs))
-    members = (option_table.several["job"] >= 0) & (
-        a.secondary[option_table.several["job"]] == option_table.job[:, None]
-    )
-    mine = np.flatnonzero(
-        (option_table.pool == a.pool[option_table.job])
-        & (option_table.gpus == a.gpus[option_table.job])
-        & (option_table.primary == a.primary[option_table.job])
-        & (
-            ~option_table.has_several
-            | (members.sum(axis=1) == primaries[option_table.job])
-            & (members.sum(axis=1) == (option_table.several["job"] >= 0).sum(axis=1))
-        )
-    )
-    choice[option_table.job[mine]] = mine
+    same = (m.pool == a.pool[m.job]) & (m.gpus == a.gpus[m.job]) & (m.primary == a.primary[m.job])
+    for o in np.flatnonzero(same).tolist():
+        primaries = np.flatnonzero(a.secondary == m.job[o]).tolist()
+        if set(m.primaries_of(o)) == set(primaries):
+            choice[m.job[o]] = o
     witness = audit(whole.problem, a, whole.repairs, whole.offer)
     if witness.faults:
         raise AuditFailure(witness.faults)

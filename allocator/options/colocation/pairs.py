@@ -138,6 +138,19 @@ class Colocations:
         )
         return self._without_duplicates(h[fits], g[fits])
 
+    def _over(self, reduced: Floats, u: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return by how much entries exceed the u of their job, and the most of each pair of kinds.
+
+        Entries (e,) of primary jobs, of secondary jobs, and the most (K,) of either.
+        """
+        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
+        over_g = self.secondary.term - u[self.job[self.secondary.option]]
+        top_h, top_g = (
+            np.maximum.reduceat(over, side.start[:-1])
+            for over, side in ((over_h, self.primary), (over_g, self.secondary))
+        )
+        return over_h, over_g, top_h, top_g
+
     def _product(self, k: Ints, h0: Ints, h1: Ints, g0: Ints, g1: Ints) -> tuple[Ints, Ints]:
         """Combine entries h0 .. h1 of primary jobs with entries g0 .. g1 of secondary jobs.
 
@@ -177,12 +190,7 @@ class Colocations:
         loss : float
             The loss that was used: smaller than asked for if there were more than `most` pairs.
         """
-        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
-        over_g = self.secondary.term - u[self.job[self.secondary.option]]
-        top_h, top_g = (
-            np.maximum.reduceat(x, s.start[:-1])
-            for x, s in ((over_h, self.primary), (over_g, self.secondary))
-        )
+        over_h, over_g, top_h, top_g = self._over(reduced, u)
         K = np.arange(len(self.alike))
         for _ in range(HALVINGS):
             h = np.flatnonzero(over_h + top_g[self.primary.pair] >= -loss)
@@ -213,12 +221,11 @@ class Colocations:
         The gain is the reduced value of the pair less the u of both jobs. Parameters are those of
         `price`.
         """
-        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
-        over_g = self.secondary.term - u[self.job[self.secondary.option]]
+        over_h, over_g, top_h, top_g = self._over(reduced, u)
         sides = []
         for side, over, other in (
-            (self.primary, over_h, np.maximum.reduceat(over_g, self.secondary.start[:-1])),
-            (self.secondary, over_g, np.maximum.reduceat(over_h, self.primary.start[:-1])),
+            (self.primary, over_h, top_g),
+            (self.secondary, over_g, top_h),
         ):
             at = np.flatnonzero(over + other[side.pair] > 0)
             at = at[np.lexsort((-over[at], side.pair[at]))]
@@ -262,12 +269,7 @@ class Colocations:
         least, right = np.zeros(len(self.rank)), np.full(len(self.alike), np.nan)
         if not len(self.alike):
             return PricedPairs(least, right)
-        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
-        over_g = self.secondary.term - u[self.job[self.secondary.option]]
-        top_h, top_g = (
-            np.maximum.reduceat(x, s.start[:-1])
-            for x, s in ((over_h, self.primary), (over_g, self.secondary))
-        )
+        over_h, over_g, top_h, top_g = self._over(reduced, u)
         best = self._best_distinct_pairs(over_h, over_g, top_h, top_g)
         broken = np.flatnonzero(best > 0)
         for k in broken[np.argsort(-best[broken], kind="stable")].tolist():

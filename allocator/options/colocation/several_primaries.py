@@ -76,30 +76,14 @@ class Groups:
 
     def take(self, which: Ints) -> Groups:
         """Return some of the groups."""
-        return Groups(
-            self.secondary[which],
-            self.pool[which],
-            self.gpus[which],
-            self.primary[which],
-            self.primary_gpus[which],
-        )
+        return Groups(*(column[which] for column in vars(self).values()))
 
     def rows(self) -> list[Group]:
         """List them as `of` takes them."""
         return [
             (g, p, k, tuple((h, n) for h, n in zip(jobs, gpus, strict=True) if h >= 0))
             for g, p, k, jobs, gpus in zip(
-                *(
-                    x.tolist()
-                    for x in (
-                        self.secondary,
-                        self.pool,
-                        self.gpus,
-                        self.primary,
-                        self.primary_gpus,
-                    )
-                ),
-                strict=True,
+                *(column.tolist() for column in vars(self).values()), strict=True
             )
         ]
 

@@ -62,12 +62,11 @@ def of_jobs(found: JobsFrontier) -> bytes:
     Raises UsageError without matplotlib.
     """
     limited = found.found
-    several = limited is not None
     with style.report_style():
-        drawn = style.figure(9.6 if several else 6.4, 4.4)
-        panels = np.atleast_1d(drawn.subplots(1, 2 if several else 1))
+        drawn = style.figure(9.6 if limited else 6.4, 4.4)
+        panels = np.atleast_1d(drawn.subplots(1, 2 if limited else 1))
         _ways(panels[0], found)
-        if limited is not None:
+        if limited:
             panel = panels[1]
             panel.plot(
                 found.free.dollars,
