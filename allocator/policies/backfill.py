@@ -73,7 +73,7 @@ def _backfill(task: Task, reservations: float) -> Proposal:
         for j in waiting.tolist():
             if left == 0 and not any(free > 0 for free in free_capacity.free):
                 break
-            able = [o for o in preferred.of(j) if free_capacity.can_afford(j, o)]
+            able = [o for o in preferred.of(j) if free_capacity.can_afford(o)]
             if left == 0:
                 able = [o for o in able if pools[i.pool[o]].is_free_now(run_s[o], i.load[o])]
             at, best = min(

@@ -66,7 +66,7 @@ def find_reservations(
     tried: Counter[int] = Counter()
     for o in column[np.argsort(-urgency[i.job[column]], kind="stable")].tolist():
         j, p = int(i.job[o]), int(i.pool[o])
-        if p in found or tried[p] >= TRIED or not beside.can_afford(j, o):
+        if p in found or tried[p] >= TRIED or not beside.can_afford(o):
             continue
         tried[p] += 1
         after_s, nodes = ends.find_start(o)

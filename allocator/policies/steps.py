@@ -174,7 +174,7 @@ def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]
     `run_steps`.
     """
     i = task.round.instance
-    pinned = task.round.instance.mandatory
+    pinned = i.mandatory
     if i.least_kept > 0:
         trial = FreeCapacity(task.round)
         steps(trial, pinned)
@@ -201,19 +201,19 @@ def run_steps(
     and only guarantees are short. Raises Infeasible or NoPlanInTime (policies/fallback.py) if no
     plan is found.
     """
-    instance = task.round.instance
-    if start is not None and not keeps_rules(instance, start, guaranteed):
+    round_ = task.round
+    if start is not None and not keeps_rules(round_, start, guaranteed):
         start = repair(task.choices, start, task.dual.prices)
-    free_capacity = FreeCapacity(task.round, start)
+    free_capacity = FreeCapacity(round_, start)
     steps(free_capacity)
-    if keeps_rules(instance, free_capacity.choice):
+    if keeps_rules(round_, free_capacity.choice):
         return Proposal(free_capacity.choice)
     repaired = repair(task.choices, free_capacity.choice, task.dual.prices)
     if repaired is None:
         return find_fallback_plan(task)
-    free_capacity = FreeCapacity(task.round, repaired)
+    free_capacity = FreeCapacity(round_, repaired)
     steps(free_capacity)
-    choice = free_capacity.choice if keeps_rules(instance, free_capacity.choice) else repaired
+    choice = free_capacity.choice if keeps_rules(round_, free_capacity.choice) else repaired
     return Proposal(
         choice,
         detail="guarantees or the limit on changes made the policy deviate from its own plan",

@@ -238,35 +238,45 @@ class Choices:
 def choices(model: LinearModel) -> Choices:
     """Return the view of a model as choices.
 
-    A column in several at-most-one rows belongs to the first of them. The others then count as
-    coupling rows.
-
     Raises
     ------
     NotChoices
-        A column is continuous or general integer, a column belongs to no at-most-one row, or the
-        columns of a group are not contiguous.
+        A column is not binary or not in exactly one at-most-one row, such a row is another one than
+        sum x <= 1 or = 1, or the columns of a group are not contiguous.
     """
     if "_parts" in vars(model):
         assert isinstance(model, ChoiceModel)
         return model.view
-    _only_binaries(model)
     one = model.rows_of(AT_MOST_ONE)
-    low = model.lower[one]
-    high = model.upper[one]
-    if ((high != 1) | ((low > 0) & (low != 1))).any():
-        raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")
     mine = one[model.index]
-    owner, shared = _owners(model, one, mine)
-    number = np.cumsum(one) - 1
-    group = number[owner]
-    if (np.diff(group) < 0).any():
-        raise NotChoices("the columns of a group do not lie side by side")
+    low, high = model.lower[one], model.upper[one]
+    group = (np.cumsum(one) - 1)[model.index[mine]]
+    faults = {
+        "a column is continuous": not model.integer.all(),
+        "a column is not binary": (model.col_lower != 0).any() or (model.col_upper != 1).any(),
+        "a column is in none or several at-most-one rows": (
+            np.bincount(model.entry_column[mine], minlength=model.n) != 1
+        ).any(),
+        "a coefficient of an at-most-one row is not 1": (model.coef[mine] != 1).any(),
+        "an at-most-one row has bounds other than (.., 1] or [1, 1]": (
+            (high != 1) | ((low > 0) & (low != 1))
+        ).any(),
+        "the columns of a group do not lie side by side": (np.diff(group) < 0).any(),
+    }
+    for reason, is_broken in faults.items():
+        if is_broken:
+            raise NotChoices(reason)
+    coupling = ~one & (np.isfinite(model.lower) | np.isfinite(model.upper))
+    rows, entry = np.flatnonzero(coupling), coupling[model.index]
+    index = model.index[entry]
+    integer = integers(len(index))
+    row = (np.cumsum(coupling) - 1).astype(integer)[index]
+    indptr = np.append(0, np.cumsum(entry))[model.start].astype(integer)
+    matrix = SparseRows(model.coef[entry], row, indptr, (model.n, len(rows)))
+    below, above = model.tolerance()
+    low, high = (model.lower - below)[rows], (model.upper + above)[rows]
     start = starts(group, int(one.sum()))
-    coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
-    # a shared row counts as a coupling row, with both of its bounds
-    mandatory = (model.lower[one] == 1) & ~shared[one]
-    return Choices(model, start, group, mandatory, *_coupling(model, coupling, mine, shared))
+    return Choices(model, start, group, model.lower[one] == 1, rows, low, high, matrix)
 
 
 def integers(entries: int) -> Any:
@@ -275,66 +285,3 @@ def integers(entries: int) -> Any:
     bincount wants long integers, scipy short ones.
     """
     return np.int32 if entries >= MANY else np.int64
-
-
-def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
-    """Return the first at-most-one row of each column, (n,), and a mask of shared rows, (m,).
-
-    A shared row is an at-most-one row with a column that belongs to another one. mine (z,) marks
-    the entries in at-most-one rows.
-    """
-    if (model.coef[mine] != 1).any():
-        raise NotChoices("a coefficient of an at-most-one row is not 1")
-    first = model.start[:-1]
-    if (
-        int(np.count_nonzero(mine)) == model.n
-        and (np.diff(model.start) > 0).all()
-        and mine[first].all()
-    ):
-        # every column has one such row, as its first entry
-        return model.index[first], np.zeros(model.m, dtype=bool)
-    owner_entry = np.flatnonzero(mine)
-    column = model.entry_column[owner_entry]
-    count = np.bincount(column, minlength=model.n)
-    if (count == 0).any():
-        raise NotChoices(f"column {int(np.argmin(count))} belongs to no at-most-one row")
-    at = np.cumsum(count) - count
-    owner = (
-        np.minimum.reduceat(model.index[owner_entry], at)
-        if model.n
-        else np.zeros(0, dtype=np.int64)
-    )
-    shared = np.zeros(model.m, dtype=bool)
-    shared[model.index[owner_entry][model.index[owner_entry] != owner[column]]] = True
-    return owner, shared
-
-
-def _only_binaries(model: LinearModel) -> None:
-    if not model.integer.all():
-        raise NotChoices(f"column {int(np.argmin(model.integer))} is continuous")
-    binary = (model.col_lower == 0) & (model.col_upper == 1)
-    if not binary.all():
-        raise NotChoices(f"column {int(np.argmin(binary))} is not binary")
-
-
-def _coupling(
-    model: LinearModel, coupling: Bools, mine: Bools, shared: Bools
-) -> tuple[Ints, Floats, Floats, SparseRows]:
-    rows = np.flatnonzero(coupling)
-    below, above = model.tolerance()
-    entry = ~mine
-    index = model.index[entry]
-    # in this case all entries of a column but one are coupling entries
-    plain = not shared.any() and bool(coupling[index].all())
-    if not plain:
-        entry = coupling[model.index]
-        index = model.index[entry]
-    integer = integers(len(index))
-    row = (np.cumsum(coupling) - 1).astype(integer)[index]
-    indptr = (
-        model.start - np.arange(model.n + 1)
-        if plain
-        else np.concatenate([[0], np.cumsum(entry)])[model.start]
-    )
-    matrix = SparseRows(model.coef[entry], row, indptr.astype(integer), (model.n, len(rows)))
-    return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

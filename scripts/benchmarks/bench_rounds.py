@@ -1,7 +1,8 @@
 """Measure the time of decisions over families, sizes and seeds, with this code and another's.
 
     python scripts/benchmarks/bench_rounds.py [--jobs 100,500,2000,10000] [--families one,tight]
-        [--seeds 20] [--first 0] [--warm 0] [--base FOLDER] [--results FILE] > table.md
+        [--seeds 20] [--first 0] [--warm 0] [--base FOLDER] [--without nearby-prices]
+        [--results FILE] > table.md
 
 Every family has as many GPUs as jobs, in four pools:
 
@@ -23,8 +24,10 @@ warm by `allocator.Rounds`, and cold by `allocator.solve`. The value of neither 
 bound of the other.
 
 With `--base FOLDER`, a checkout of another commit, the code of FOLDER decides the same rounds, in
-turn. With `--results FILE` every decision is written to FILE at once, and rounds that are in FILE
-are not decided again, so that a run that was stopped goes on. FILE must be of one commit.
+turn. With `--without MECHANISMS` this code does so with one of MECHANISMS switched off at a time:
+what a mechanism is for is what changes without it. With `--results FILE` every decision is written
+to FILE at once, and rounds that are in FILE are not decided again, so that a run that was stopped
+goes on. FILE must be of one commit.
 
 CPU seconds are those of the process and its solver processes on one thread, from a snapshot in
 memory to the audited plan and its columns. The first decision of each process is not counted. The
@@ -35,6 +38,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import itertools
 import json
 import math
@@ -68,6 +72,19 @@ Random = np.random.Generator
 GAPS = {100: 1e-4, 500: 5e-4, 2_000: 2e-4, 10_000: 5e-4, 50_000: 1e-4}
 GAP = 1e-3  # of other sizes, of `rules` and of features
 SEEDS = {20: 200, 100: 200, 500: 200, 2_000: 50, 10_000: 20}
+# constant, and the value that switches the mechanism off
+MECHANISMS: dict[str, tuple[str, str, Any]] = {
+    "nearby-prices": ("formulations.bounds.nearby_prices", "MOST", -1.0),
+    "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
+    "sparse-equations": ("formulations.bounds.curvature", "DENSE", 10**9),
+    "near-ties": ("formulations.primal.restriction", "NEAR", 10**9),
+    "least-loss": ("formulations.primal.rounding", "LARGEST_LOSS", math.inf),
+    "idle-units": ("formulations.primal.rounding", "IDLE", math.inf),
+    "pairs-of-moves": ("formulations.primal.rounding", "TRIALS", 0),
+    "few-groups": ("formulations.primal.closing", "GROUPS", ()),
+    "whole-units": ("formulations.branching.branch_and_bound", "UNITS", ()),
+    "branch-and-bound": ("formulations.primal.closing", "LAST", 0.0),
+}
 CHUNK = 10  # rounds of one family that a process decides
 CHANGED = 0.01  # share of the jobs that end, and of the rates that are corrected
 DONE = 0.02  # largest share of the remaining work of a job that an interval does
@@ -367,6 +384,7 @@ class Results:
             return
         words = [__file__, "--child", "--families", family, "--jobs", str(jobs), "--warm"]
         words += [str(warm), "--first", str(first), "--seeds", str(seeds.stop - first)]
+        words += ["--without", code] if code in MECHANISMS else []
         paths = {"PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
         child = subprocess.Popen(
             [sys.executable, *words],
@@ -423,6 +441,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first seed (default 0)")
     parser.add_argument("--warm", type=int, default=0, help="rounds after each (default 0)")
     parser.add_argument("--base", type=Path, help="folder of a checkout of another commit")
+    parser.add_argument("--without", default="", help="mechanisms to switch off, one at a time")
     parser.add_argument("--results", type=Path, help="file of the decisions that were made")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -433,12 +452,19 @@ def main() -> None:
         jobs: range(args.first, args.first + (args.seeds or SEEDS.get(jobs, 1)))
         for jobs in map(int, args.jobs.split(","))
     }
+    without = args.without.split(",") if args.without else []
+    if unknown := set(without) - set(MECHANISMS):
+        parser.error(f"unknown mechanisms: {', '.join(sorted(unknown))}")
     if args.child:
+        for name in without:
+            module, constant, value = MECHANISMS[name]
+            setattr(importlib.import_module(module), constant, value)
         for jobs, seeds in sizes.items():
             for run in decide_rounds(families[0], jobs, seeds, args.warm):
                 print(json.dumps(run), flush=True)
         return
     folders = {"this": ROOT} | ({} if args.base is None else {"base": args.base.resolve()})
+    folders |= dict.fromkeys(without, ROOT)
     results = Results(args.results)
     # a run that is stopped has as many rounds of every size and family as its time allowed
     for part in range(max(math.ceil(len(seeds) / CHUNK) for seeds in sizes.values())):

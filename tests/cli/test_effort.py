@@ -112,7 +112,7 @@ def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.Monk
         ),
         (
             "medium --gap 1e-4",
-            ["prices: no plan", "few rows, counted: value", "proven from prices"],
+            ["prices: no plan", "all better plans: value", "proven from prices"],
         ),
         ("demo --solver cpsat --gap 0", ["cpsat 9", "CpSolverResponse"]),
     ],

@@ -19,32 +19,9 @@ from formulations.bounds.lagrangian import (
     minimise_dual,
 )
 from formulations.model.choices import NotChoices, choices
-from formulations.model.linear import AT_MOST_ONE, RowFamily
+from formulations.model.linear import RowFamily
 from formulations.model.single_round import build_model
 from formulations.primal.rounding import round_dual
-
-
-def test_a_column_of_two_jobs_couples_through_the_second():
-    """A shared column belongs to its first job; the second job's row is watched as a coupling
-    row.
-    """
-    base = model_of([[(3, {}), (5, {0: 1})], [(4, {})]], [(-np.inf, 1)], mandatory={1})
-    shared = dataclasses.replace(
-        base,
-        families=(RowFamily(AT_MOST_ONE, 0, ["a", "b", "c"]),),
-        lower=np.array([-np.inf, 1.0, -np.inf]),
-        index=base.index.copy(),
-    )
-    # column 1 now touches the rows of jobs 0 and 1
-    shared.index[shared.index == 2] = 1
-    c = choices(shared)
-    assert c.group.tolist() == [0, 0, 1]
-    assert c.rows.tolist() == [1]
-    assert not c.mandatory.any()
-    assert not c.feasible(np.array([1, 2, -1]))  # job 1 would be served twice
-    assert c.feasible(np.array([1, -1, -1]))
-    assert not c.feasible(np.array([0, -1, -1]))  # job 1 must be served
-    assert best_choice(c) == 7
 
 
 @pytest.mark.parametrize(

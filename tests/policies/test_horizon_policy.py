@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import problem
-from examples import count
+from examples import count, series
 from fakes.random_rounds import random_snapshot
 from waiting import in_time
 
@@ -38,7 +38,7 @@ def random_round(seed: int, jobs: int, objective: str) -> Problem:
     return validate(folder.snapshot())
 
 
-@pytest.mark.parametrize("objective", LINEAR)
+@pytest.mark.parametrize("objective", series(LINEAR, 2))
 def test_one_interval_is_the_single_round(objective: str) -> None:
     """With H = 1 every option has the value that the round gives it, and the look ahead finds what
     `mip` finds.

@@ -94,7 +94,7 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gap and bound are in order; each job is there once, in its place, with a pool exactly if it has
     GPUs; the input is left alone; the same input gives the same bytes.
     """
-    tried = rounds(count(9, 40))
+    tried = rounds(count(5, 40))
     arrays = [copy.deepcopy(vars(p.jobs)) for p in tried]
     plans = [planned(p, policy) for p in tried]
     assert [r is not None for r in plans] == feasible(len(tried))
@@ -204,7 +204,7 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
     alike: between equals something has to decide. For policies that search among plans of equal
     value, only that there is a plan."""
     compared = 0
-    for s in range(count(4, 12)):
+    for s in range(count(3, 12)):
         folder = random_snapshot(np.random.default_rng(3000 + s), 12, pools=2)
         types = [row["gpu_type"] for row in folder.tables["pools.csv"]]
         one = planned(validate(folder.snapshot()), policy)
@@ -216,7 +216,7 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
         if policy not in SEARCHES:
             assert given == dict(zip(two.jobs["job_id"], two.jobs["gpus"], strict=True))
         compared += 1
-    assert compared >= 2
+    assert compared >= 1
 
 
 @every_policy
@@ -248,7 +248,7 @@ def test_no_time(policy: str) -> None:
 def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
     """`auto` without its own search leaves columns out; value and bound are those of all."""
     asked = 0
-    for p in rounds(count(8, 40), 900):
+    for p in rounds(count(6, 40), 900):
         try:
             whole = decide(p, limits=EXACT, solver="highs")
         except Infeasible:

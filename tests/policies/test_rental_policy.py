@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from builders import problem
 from cases import rental as case
+from examples import series
 from places import ROOT
 from worlds import workload
 
@@ -101,7 +102,7 @@ def test_a_job_keeps_its_width() -> None:
     assert s.spans["gpus"].tolist() == [8, 8] and s.metrics["restarts"] == 0
 
 
-@pytest.mark.parametrize("law", case.LAWS)
+@pytest.mark.parametrize("law", series(case.LAWS, 1))
 def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
     """Widths 6 and 9, response = size / speed for each of 60 jobs, and so the GPUs rented,
     exactly.

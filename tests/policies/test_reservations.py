@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from examples import series
 from worlds import workload
 
 from allocator.audit import audit
@@ -173,7 +174,7 @@ def test_plan_and_reasons_speak_of_it() -> None:
     assert other.detail.endswith('4 GPUs of pool "p0" are kept for job "j0" after 900 s')
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", series(range(3), 1))
 def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
     """Jobs of one GPU and 30 min use 95 % of 8 GPUs, and after an hour a gang comes that needs all
     8. It waits at most as long as the longest job that runs then, and two rounds. Without
@@ -192,7 +193,7 @@ def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
     assert wait_s(NEVER) > 4 * 3600
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", series(range(30), 10))
 def test_no_plan_that_keeps_it_is_better(seed: int) -> None:
     """Every set of waiting jobs is tried. The best set that leaves the reserved GPUs free from the
     start of the reservation on has the value of the plan."""

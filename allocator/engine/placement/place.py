@@ -64,7 +64,7 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     work.repair(wide, same_columns(round_, proposal.choice, wide), failed)
     proposal = _search_better(task, proposal, work)
     choice = work.choice
-    unmet = np.array(work.capacity.owed)
+    unmet = work.capacity.owed
     moved = int(np.isin(choice, list(work.move_of.values())).sum())
     if moved or wide.nodes.any():
         wider = dataclasses.replace(task, round=wide)
@@ -76,7 +76,7 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     (before, *others), after = _shapes(round_, proposal.choice), _shapes(task.round, choice)
     differs = np.any([a != b for a, b in zip((before, *others), after, strict=True)], axis=0)
     reduced = int(((before > 0) & differs).sum())
-    placed = PlacedPlan(as_placements(work.at), value_before, moved, reduced, np.maximum(unmet, 0))
+    placed = PlacedPlan(as_placements(work.at), value_before, moved, reduced, unmet)
     return task, dataclasses.replace(proposal, choice=choice, placed=placed)
 
 
@@ -98,7 +98,7 @@ def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     choice[(primary >= 0) & (choice[np.append(i.job, -1)[primary]] < 0)] = -1
     for j in np.flatnonzero(choice < 0).tolist():
         work.at.end(j)
-    unmet = np.maximum(np.array(FreeCapacity(round_, choice.copy()).owed), 0)
+    unmet = FreeCapacity(round_, choice).owed
     placed = PlacedPlan(
         as_placements(work.at), _value(round_, proposal.choice), 0, len(failed), unmet
     )
@@ -112,7 +112,7 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
     were not met.
     """
     value = _value(work.round, work.choice)
-    is_owed = max(work.capacity.owed, default=0) > 0
+    is_owed = bool(work.capacity.owed.any())
     bound = min(task.bound, proposal.bound)
     is_proven = proposal.termination == "gap" and math.isfinite(proposal.bound)
     if not is_owed and (
@@ -265,7 +265,7 @@ class _Placing:
 
     def take(self, choice: Ints, at: PlacedJobs) -> None:
         """Take over another plan of the round with moves, and its places."""
-        self.capacity = FreeCapacity(self.round, choice.copy())
+        self.capacity = FreeCapacity(self.round, choice)
         self.choice = self.capacity.choice
         self.at = at
         self._finish()
@@ -456,7 +456,7 @@ class _Placing:
     def _meet_guarantees(self) -> None:
         """Serve tenants that lack GPUs of their guarantee, at whatever cost to other tenants."""
         i = self.round.instance
-        for q in np.flatnonzero(np.array(self.capacity.owed) > 0).tolist():
+        for q in np.flatnonzero(self.capacity.owed).tolist():
             mine = np.flatnonzero((i.account == q).any(axis=0) & (i.primary < 0))
             for o in mine[np.argsort(-i.value[mine], kind="stable")].tolist():
                 if self.capacity.owed[q] <= 0:

@@ -122,4 +122,4 @@ class _Search:
             spot = self.stays.get(c) or places.get(c)
             if spot is not None:
                 at.put(j, spot)
-        return FoundPlan(choice, at, bound, is_cut) if keeps_rules(i, choice) else None
+        return FoundPlan(choice, at, bound, is_cut) if keeps_rules(self.round, choice) else None

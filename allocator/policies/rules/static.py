@@ -67,4 +67,4 @@ def _start_waiting(
             return
         able = [(o, int(pool[o])) for o in preferred.of(j)]
         if not free_capacity.assign_first(j, (o for o, p in able if p in open_)):
-            open_ -= {p for o, p in able if free_capacity.can_afford(j, o)}
+            open_ -= {p for o, p in able if free_capacity.can_afford(o)}

@@ -61,7 +61,7 @@ class _Search:
             return
         i = self.round.instance
         if at == len(self.order):
-            if keeps_rules(i, self.choice):
+            if keeps_rules(self.round, self.choice):
                 self.best = value
             return
         j = self.order[at]
