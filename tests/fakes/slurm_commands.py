@@ -73,3 +73,8 @@ class FakeSlurm:
         """The calls that were made and are no reading ones."""
         calls = set((self.folder / "calls").read_text().splitlines())
         return {one for one in calls - READING.keys() if not one.startswith("sacctmgr -n -P show")}
+
+    def count_calls(self) -> int:
+        """How many calls were made."""
+        calls = self.folder / "calls"
+        return len(calls.read_text().splitlines()) if calls.exists() else 0

@@ -115,12 +115,9 @@ class Watch:
                 if self.stopping:
                     break
             try:
-                self.deciding = True
                 look, notes = self._look(looks == 0)
             except Stopped:
                 break
-            finally:
-                self.deciding = False
             self.tell(self.record.add(look), notes)
             looks, decided = looks + 1, decided + (look.kind == ROUND)
         return decided
@@ -137,6 +134,7 @@ class Watch:
         look = Look(self.cluster, self.clock.now(), self.every_s, GAP, "")
         notes: list[str] = []
         try:
+            self.deciding = True
             snapshot, said = self._observe()
             look = replace(look, kind=FAULT)
             config = {**snapshot.config, "interval_s": self.every_s}
@@ -151,4 +149,6 @@ class Watch:
             look = replace(look, said=str(error))
         except Exception as error:  # whatever a cluster answers, the next look may succeed
             look = replace(look, said=f"{type(error).__name__}: {error}")
+        finally:
+            self.deciding = False
         return replace(look, seconds=time.monotonic() - begin), notes

@@ -35,11 +35,6 @@ REPORT = """\
 Idle GPUs that waiting jobs could have used, jobs that waited while others of lower value ran,
 dollars, and the regret of each round. Each figure comes with what it assumes. It may be asked for
 while the watch goes on."""
-CSV = (
-    *("number", "at_s", "kind", "hours", "value", "bound", "cluster_value", "regret"),
-    *("regret_bound", "gpus", "used", "usable", "usable_per_hour", "cost_per_hour"),
-    *("cluster_cost_per_hour", "jobs", "waiting", "why"),
-)
 
 
 def add(commands: Any) -> None:
@@ -125,6 +120,7 @@ def _report(args: argparse.Namespace) -> int:
     from allocator.queue.jobs.csv_jobs import format_csv
 
     found = summarise(Record(Path(args.record)).looks())
+    columns = list(dict.fromkeys(name for look in found["looks"] for name in look))
     said, table = sentences(found), rows(found)
     if args.out:
         from allocator.report.shadow import write_shadow
@@ -135,6 +131,6 @@ def _report(args: argparse.Namespace) -> int:
         args.format,
         found,
         lambda: show([Table(f"beside {found['cluster']}", COLUMNS, table)], said),
-        lambda: format_csv(CSV, found["looks"]),
+        lambda: format_csv(columns, found["looks"]),
     )
     return 0
