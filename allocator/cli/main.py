@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from allocator.cli import completion, config, doctor, examples
-from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
+from allocator.cli.clusters import admit, observe, plan, rbac, shadow, submit_slurm
 from allocator.cli.configuration import apply_settings
 from allocator.cli.measure import assess, bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
@@ -48,7 +48,7 @@ allocator explain data/snapshots/demo JOB        why a job got what it got
 GROUPS = {
     "start here": (demo, examples, doctor, config, completion),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
-    "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
+    "advise a cluster that others run": (observe, shadow, plan, submit_slurm, admit, rbac),
     "run a cluster": (queue, run_command, serve, history),
     "plan what jobs run on": (configure, fit, spot, rent),
     "simulate and measure": (simulate, assess, generate, import_, bench, report),

@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.plans import PLAN_JSON, write_files
-from allocator.io.snapshots import FILES, read_snapshot, write_snapshot
+from allocator.io.snapshots import FILES, parse_snapshot, read_snapshot, write_snapshot
 
 CLUSTER_JSON = "cluster.json"
 SCHEMA_VERSION = 1
@@ -121,6 +122,19 @@ def _refuse_other_files(folder: Path) -> None:
     others = sorted(names - ours - plans)
     if others:
         raise UsageError(f'"{folder}" also holds {", ".join(others)}; choose another folder')
+
+
+def add_tables(observed: Snapshot, added: Sequence[Path]) -> Snapshot:
+    """Return what was observed with the tables of files that the cluster does not know.
+
+    Raises
+    ------
+    UsageError
+        If one of them cannot be added.
+    """
+    _check_added(added, observed)
+    more = parse_snapshot(observed.name, {path.name: path.read_bytes() for path in added})
+    return replace(more, config=observed.config, tables={**observed.tables, **more.tables})
 
 
 def _check_added(added: Sequence[Path], observed: Snapshot) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, print_json, warn
+
+if TYPE_CHECKING:
+    from allocator.clusters.adapter import ObserveRequest
 
 EXAMPLES = """
 allocator observe slurm --out look                        then: allocator solve look --out look/plan
@@ -22,12 +25,14 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "observe", examples=EXAMPLES, help="a cluster as it is, as a snapshot", description=ABOUT
     )
-    parser.add_argument(
-        "cluster",
-        metavar="CLUSTER",
-        help="kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all",
-    )
+    add_look(parser, "kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all")
     parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
+    parser.set_defaults(call=call)
+
+
+def add_look(parser: argparse.ArgumentParser, words: str) -> None:
+    """Add the cluster, with these words, and the options of how to look at it."""
+    parser.add_argument("cluster", metavar="CLUSTER", help=words)
     parser.add_argument(
         "--settings", metavar="FILE", help="TOML file of how jobs are taken; docs/slurm.md"
     )
@@ -44,20 +49,14 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--address", metavar="URL", help="address of the dashboard of a Ray, as in its settings"
     )
-    parser.set_defaults(call=call)
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator.clusters.adapter import ObserveRequest
     from allocator.clusters.folder import write_observation
     from allocator.clusters.registry import get_cluster
 
     adapter = get_cluster(args.cluster)
-    answers = None if args.answers is None else Path(args.answers)
-    settings = _settings(args.settings)
-    if args.address is not None:
-        settings["address"] = args.address
-    view = adapter.observe(ObserveRequest(settings, answers))
+    view = adapter.observe(read_request(args))
     added = [Path(name) for name in args.add]
     warnings = write_observation(view, args.cluster, Path(args.out), added)
     note(*(f"note: {remark}" for remark in view.notes))
@@ -76,15 +75,19 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(file: str | None) -> dict[str, Any]:
-    """Return the settings of a TOML file. Raises UsageError if it cannot be read."""
+def read_request(args: argparse.Namespace) -> ObserveRequest:
+    """Return what the options of `add_look` ask for. Raises UsageError."""
     import tomllib
 
+    from allocator.clusters.adapter import ObserveRequest
     from allocator.errors import UsageError
 
-    if file is None:
-        return {}
-    try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f'"{file}" cannot be read: {error}') from error
+    settings: dict[str, Any] = {}
+    if args.settings is not None:
+        try:
+            settings = tomllib.loads(Path(args.settings).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f'"{args.settings}" cannot be read: {error}') from error
+    if args.address is not None:
+        settings["address"] = args.address
+    return ObserveRequest(settings, None if args.answers is None else Path(args.answers))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
 from allocator.cli.parsing import add_effort, add_queue, add_settings, duration
@@ -20,7 +20,6 @@ from allocator.cli.termination import is_termination_requested
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
-    from allocator.controller.controller import Controller
     from allocator.controller.options import ControllerOptions
     from allocator.loop.executor import Executor
     from allocator.queue.database.connection import QueueDatabase
@@ -334,8 +333,15 @@ def choose_state_folder(name: str, store: QueueDatabase, state: str | None) -> P
     return folder
 
 
+class Stoppable(Protocol):
+    """What ends after its current step, and may be cut off while it decides."""
+
+    stopping: bool
+    deciding: bool
+
+
 @contextmanager
-def stop_on_signals(controller: Controller, wake: Callable[[], None]) -> Iterator[None]:
+def stop_on_signals(controller: Stoppable, wake: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM and SIGINT end the controller after its current step.
 
     A decision is cut off. A second signal ends every step at once.

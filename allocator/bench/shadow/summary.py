@@ -1,0 +1,86 @@
+"""What the looks of a record add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from allocator.bench.shadow.judging import SAME
+from allocator.bench.shadow.record import FAULT, GAP, ROUND, Look
+from allocator.errors import UsageError
+
+LONGEST = 2.0  # intervals that a look stands for at most
+NAMED = 5  # jobs that are named
+HOUR_S = 3600.0
+
+
+def summarise(looks: Iterable[Look]) -> dict[str, Any]:
+    """Return what the looks add up to, as JSON values. Raises UsageError if there are none.
+
+    Each look stands for the time until the next one, at most LONGEST intervals, the last one for
+    its interval. `rounds`, `gaps` and `faults` count looks; hours are those of rounds.
+    """
+    seen = list(looks)
+    if not seen:
+        raise UsageError("the record has no look yet")
+    after = [look.at_s for look in seen[1:]] + [seen[-1].at_s + seen[-1].every_s]
+    rows = [
+        _row(look, max(0.0, min(until - look.at_s, LONGEST * look.every_s)) / HOUR_S)
+        for look, until in zip(seen, after, strict=True)
+    ]
+    kinds = Counter(look.kind for look in seen)
+    rounds = [row for row in rows if row["kind"] == ROUND]
+    regretted = [r for r in rounds if r["regret"] > SAME * abs(r["value"])]
+    waited: Counter[str] = Counter()
+    for row in rounds:
+        for job in row["passed_over"]:
+            waited[job] += row["hours"]
+    hours = sum(row["hours"] for row in rounds)
+    prices = [row for row in rounds if row["usable_per_hour"] is not None]
+    values = {name: sum(row[name] for row in rounds) for name in ("value", "bound")}
+    worth = sum(row["cluster_value"] for row in rounds)
+    jobs = max(1, sum(row["jobs"] for row in rounds))
+    return {
+        "cluster": seen[0].cluster,
+        "from_s": seen[0].at_s,
+        "to_s": after[-1],
+        "every_s": seen[-1].every_s,
+        "rounds": kinds[ROUND],
+        "gaps": kinds[GAP],
+        "faults": kinds[FAULT],
+        "hours": hours,
+        "unseen_hours": max(0.0, (after[-1] - seen[0].at_s) / HOUR_S - hours),
+        **{
+            f"{name}_gpu_hours": sum(row["hours"] * row[name] for row in rounds)
+            for name in ("gpus", "used", "usable")
+        },
+        "usable_dollars": sum(row["hours"] * row["usable_per_hour"] for row in prices)
+        if prices
+        else None,
+        "passed_over": len(waited),
+        "passed_over_hours": sum(waited.values()),
+        "longest_passed_over": dict(waited.most_common(NAMED)),
+        "regretted": len(regretted),
+        "regret_percent": 100.0 * (values["value"] - worth) / worth if worth > 0 else None,
+        "bound_percent": 100.0 * (values["bound"] - worth) / worth if worth > 0 else None,
+        "broken": sum(bool(row["broken"]) for row in rounds),
+        "rigid_percent": 100.0 * sum(row["rigid"] for row in rounds) / jobs,
+        "assumed_percent": 100.0 * sum(row["assumed"] for row in rounds) / jobs,
+        "policies": sorted({f"{row['policy']}, objective {row['objective']}" for row in rounds}),
+        "looks": rows,
+    }
+
+
+def _row(look: Look, hours: float) -> dict[str, Any]:
+    """Return a look with the hours that it stands for; a round with its figures and its regret."""
+    row: dict[str, Any] = {
+        "number": look.number,
+        "at_s": look.at_s,
+        "kind": look.kind,
+        "hours": hours,
+    }
+    if look.kind != ROUND:
+        return row | {"why": look.said}
+    value, bound = (look.said[name] - look.said["cluster_value"] for name in ("value", "bound"))
+    return {**row, **look.said, "regret": value, "regret_bound": bound}

@@ -1,0 +1,136 @@
+"""`allocator shadow`: what would have been decided beside a live cluster, and its worth."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.clusters.observe import add_look, read_request
+from allocator.cli.output import note, show_result
+from allocator.cli.parsing import add_format, duration, parse_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.bench.shadow.record import Look
+
+WATCHING = """
+allocator shadow watch slurm shadow.db --every 60s               until it is stopped
+allocator shadow watch data/snapshots/demo shadow.db --rounds 1
+"""
+REPORTING = """
+allocator shadow report shadow.db --out shadow.html
+"""
+EXAMPLES = WATCHING + REPORTING.lstrip()
+ABOUT = """\
+Beside a live cluster: look at it again and again, decide as `allocator run` would, and record what
+the cluster did and what would have been decided. Nothing on the cluster is changed. RECORD is one
+file, which a look is added to as a whole, and which holds all that there is to delete."""
+WATCH = """\
+CLUSTER is a kind of cluster as of `allocator observe`, or a snapshot folder that somebody else
+writes again and again. A cluster that does not answer is a gap in the record, not an end. The watch
+may be killed at any time and started again with the same record; SIGTERM ends it in order."""
+REPORT = """\
+Idle GPUs that waiting jobs could have used, jobs that waited while others of lower value ran,
+dollars, and the regret of each round. Each figure comes with what it assumes. It may be asked for
+while the watch goes on."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "shadow",
+        examples=EXAMPLES,
+        help="beside a live cluster: what it did, and what would have been decided",
+        description=ABOUT,
+    )
+    verbs = parser.add_subparsers(
+        title="verbs", metavar="VERB", parser_class=type(parser), required=True
+    )
+    watch = verbs.add_parser(
+        "watch", examples=WATCHING, help="look, decide and record", description=WATCH
+    )
+    add_look(watch, "kind of the cluster, or a snapshot folder; an unknown name lists all kinds")
+    _add_record(watch)
+    watch.add_argument(
+        "--every",
+        type=duration(0.05),
+        default=300.0,
+        metavar="TIME",
+        help="seconds between looks, and length of each round (default: 300)",
+    )
+    watch.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
+    watch.add_argument(
+        "--rounds", type=parse_integer(1), metavar="N", help="stop after N looks (default: never)"
+    )
+    watch.set_defaults(call=_watch)
+    report = verbs.add_parser(
+        "report", examples=REPORTING, help="what a record adds up to", description=REPORT
+    )
+    _add_record(report)
+    report.add_argument("--out", metavar="FILE", help="write a page, too, such as shadow.html")
+    add_format(report, "text", "json", "csv", about="csv has a row for each look")
+    report.set_defaults(call=_report)
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("record", metavar="RECORD", help="file of the record, such as shadow.db")
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from allocator.bench.shadow.record import Record
+    from allocator.bench.shadow.watching import Watch, observer
+    from allocator.cli.queue.run import stop_on_signals
+    from allocator.controller.clock import WallClock
+
+    observe = observer(args.cluster, read_request(args), [Path(name) for name in args.add])
+    clock, said = WallClock(), set[str]()
+
+    def tell(look: Look, notes: Sequence[str]) -> None:
+        note(*(f"note: {line}" for line in notes if line not in said), _describe(look))
+        said.update(notes)
+
+    watch = Watch(
+        Record(Path(args.record)), args.cluster, observe, clock, args.every, args.policy, tell
+    )
+    with stop_on_signals(watch, clock.wake):
+        decided = watch.run(args.rounds)
+    return 0 if decided or watch.stopping else 1
+
+
+def _describe(look: Look) -> str:
+    from allocator.bench.shadow.record import ROUND
+    from allocator.controller.reporting.status import format_time
+
+    begin = f"{format_time(look.at_s)} {look.kind} {look.number}: "
+    if look.kind != ROUND:
+        return f"{begin}{look.said}"
+    figures = look.said
+    return (
+        f"{begin}value {figures['value']:.6g}, at most {figures['bound']:.6g}, the cluster"
+        f" {figures['cluster_value']:.6g}; {figures['usable']} idle GPUs could be used"
+    )
+
+
+def _report(args: argparse.Namespace) -> int:
+    from allocator.bench.shadow.record import Record
+    from allocator.bench.shadow.summary import summarise
+    from allocator.cli.clusters.shadow_words import COLUMNS, rows, sentences
+    from allocator.cli.tables import Table, show
+    from allocator.queue.jobs.csv_jobs import format_csv
+
+    found = summarise(Record(Path(args.record)).looks())
+    columns = list(dict.fromkeys(name for look in found["looks"] for name in look))
+    said, table = sentences(found), rows(found)
+    if args.out:
+        from allocator.report.shadow import write_shadow
+
+        page = write_shadow(found, said, COLUMNS, table, Path(args.out))
+        note(f"written to {page}")
+    show_result(
+        args.format,
+        found,
+        lambda: show([Table(f"beside {found['cluster']}", COLUMNS, table)], said),
+        lambda: format_csv(columns, found["looks"]),
+    )
+    return 0
