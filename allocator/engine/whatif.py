@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -261,12 +261,9 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
     """
     here = decision.round.problem
     plan = decision.allocation
-    number = {name: j for j, name in enumerate(here.jobs.job_id)}
-    place = {name: p for p, name in enumerate(to.pools.pool)}
-    own = np.array([number.get(name, -1) for name in to.jobs.job_id], dtype=np.int64)
-    pools = np.array([*(place.get(name, -1) for name in here.pools.pool), -1], dtype=np.int64)
-    back = {name: j for j, name in enumerate(to.jobs.job_id)}
-    jobs = np.array([*(back.get(name, -1) for name in here.jobs.job_id), -1], dtype=np.int64)
+    own = _find(to.jobs.job_id, here.jobs.job_id)[:-1]
+    pools = _find(here.pools.pool, to.pools.pool)
+    jobs = _find(here.jobs.job_id, to.jobs.job_id)
     pool = pools[np.append(plan.pool, -1)[own]]
 
     def values_by_name(values: Any, nothing: int) -> Any:
@@ -282,13 +279,18 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
     )
 
 
+def _find(names: Sequence[str], among: Sequence[str]) -> Ints:
+    """Return the number of each name among others, -1 = not there; the last entry stands for -1."""
+    number = {name: n for n, name in enumerate(among)}
+    return np.array([*(number.get(name, -1) for name in names), -1], dtype=np.int64)
+
+
 def _carry_places(here: Problem, places: Placements, to: Problem, jobs: Ints) -> Placements:
     """Return places in the nodes of another round, matched by name.
 
     `jobs` has the number of each job there, -1 = none.
     """
-    number = {name: n for n, name in enumerate(to.nodes.node)}
-    nodes = np.array([number.get(name, -1) for name in here.nodes.node], dtype=np.int64)
+    nodes = _find(here.nodes.node, to.nodes.node)
     job = jobs[places.job]
     node = nodes[places.node]
     known = (job >= 0) & (node >= 0)
@@ -316,9 +318,8 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
     nothing = JobOutcome(0, "", None, 0.0, 0.0)
     here = before.round.problem.jobs
     there = after.round.problem.jobs
-    number = {name: j for j, name in enumerate(here.job_id)}
-    for j, name in enumerate(there.job_id):
-        own = number.get(name, -1)
+    known = _find(there.job_id, here.job_id)[:-1].tolist()
+    for j, (name, own) in enumerate(zip(there.job_id, known, strict=True)):
         old = JobOutcome.of(before, own) if own >= 0 else nothing
         new = JobOutcome.of(after, j)
         if old.place == new.place and not (own >= 0 and _stays(before, own) and _leaves(after, j)):

@@ -90,15 +90,6 @@ class QuotaTable:
         among[k] = False
         return np.flatnonzero(among & np.isfinite(self.max_gpus))
 
-    def usage(self, tenant: Ints, pool: Ints, amount: Ints | Floats) -> Floats:
-        """Return how much of each quota options of tenants in pools use, (K,)."""
-        used = np.zeros(len(self))
-        for layer in self.accounts:
-            row = layer[tenant, pool]
-            on = row >= 0
-            used += np.bincount(row[on], amount[on], len(self))
-        return used
-
 
 def quota_table(problem: Problem) -> QuotaTable:
     """Return the quotas of a problem, made once for each problem."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from examples import series
 from hypothesis import given, settings, strategies as st
 from worlds import workload
 
@@ -84,7 +85,7 @@ def random_jobs(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("sizes", ["known", "predicted", "unknown"])
+@pytest.mark.parametrize("sizes", series(["unknown", "predicted", "known"], 1))
 def test_every_estimate_has_its_range(sizes: str) -> None:
     """Low <= middle <= high; nobody is done before the start, or starts before the next round."""
     jobs = [job | {"total_work": 2 * job["remaining_work"]} for job in random_jobs(0)]

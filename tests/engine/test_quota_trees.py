@@ -62,9 +62,8 @@ def test_in_a_simulation_the_owner_waits_for_one_round() -> None:
     jobs = [job(f"v{n}", "vision", gpu_types=["A100"], **long) for n in range(3)]
     jobs.append(job("s", "speech", gpu_types=["A100"], max_gpus=4, min_gpus=4, submitted_s=3100.0))
     workload = cluster(jobs, RIGHTS).to_workload()
-    for policy in ("mip", "las"):
-        frame = allocator.simulate(workload, policy=policy).to_frame().set_index("job_id")
-        assert frame.loc["s", "queue_s"] <= 300.0, policy
+    frame = allocator.simulate(workload).to_frame().set_index("job_id")
+    assert frame.loc["s", "queue_s"] <= 300.0
 
 
 def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cases.submissions import CASES, JOB, RAY, SBATCH
 from commands import Output, call
+from examples import series
 from places import ROOT
 
 import allocator
@@ -170,7 +171,7 @@ FAULTY = {  # text of a file -> line, beginning of the message
 }
 
 
-@pytest.mark.parametrize("text", FAULTY)
+@pytest.mark.parametrize("text", series(sorted(FAULTY, key=len), 10))
 def test_a_bad_file_is_a_fault_of_that_file(text: str, tmp_path: Path, capsys: Output) -> None:
     """Exit code 3, and one line: file, line, value, rule; no traceback, no line of the snapshot."""
     file = tmp_path / "job"

@@ -43,6 +43,7 @@ def test_an_old_job_overtakes_a_short_one() -> None:
         assert result.objective_value == pytest.approx(0.1 if ageing is None else 3 * 0.05)
 
 
+@pytest.mark.nightly
 def test_ageing_bounds_the_wait_of_a_long_job_among_short_ones() -> None:
     """A job of 4 hours and a short one in every round: without ageing the long one starts when the
     others are over, with ageing_s 100 within two hours: its fraction is a 48th of theirs, which

@@ -32,7 +32,7 @@ from allocator.options.option_table import (
 from allocator.options.quotas import QuotaTable, quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Floats
 
 KINDS = (
     "release",
@@ -106,12 +106,6 @@ class JobContext:
     def gpus(self) -> int:
         """The GPUs that the job got."""
         return int(self.decision.allocation.held[self.j])
-
-    def usage(self, amount: Ints | Floats) -> Floats:
-        """Return what the plan uses of each quota, (K,), from what each job uses, (J,)."""
-        tenant, pool = self.problem.jobs.tenant, self.decision.allocation.pool
-        on = pool >= 0
-        return self.quotas.usage(tenant[on], pool[on], amount[on])
 
     @property
     def options(self) -> slice:
@@ -322,8 +316,10 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
     total = int(s.problem.pools.gpus.sum())
     extra = s.option_table.gpus[s.options] - s.gpus
     least = int(extra[extra > 0].min(initial=total))
-    used, spent = s.usage(s.decision.allocation.held), s.usage(s.decision.witness.cost)
-    for k in s.decision.round.instance.quotas_of(q).tolist():
+    i = s.decision.round.instance
+    taken = s.decision.proposal.choice[s.decision.proposal.choice >= 0]
+    used, spent = i.usage(taken, i.held[taken]), i.usage(taken, i.cost[taken])
+    for k in i.quotas_of(q).tolist():
         if s.quotas.is_common[k]:
             yield from _search_lending(s, k)
             continue
