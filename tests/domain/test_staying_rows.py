@@ -27,11 +27,3 @@ def test_rows_that_stay(before: list[str], now: list[str]) -> None:
     assert [before[i] for i in found.rows.tolist()] == kept
     assert found.are_all == (kept == before)
     assert found.pick(np.array(before, dtype=object)).tolist() == kept
-
-
-def test_an_inserted_row_is_no_new_one() -> None:
-    """Job x stands before b, which stays: rows that stay do not come first."""
-    assert find_rows_that_stay(["a", "b"], ["a", "x", "b"]) is None
-    found = find_rows_that_stay(["a", "b", "c"], ["a", "c", "x"])
-    assert found is not None
-    assert found.stays.tolist() == [True, False, True]

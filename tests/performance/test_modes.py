@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import second_modes
 from builders import problem, snapshot
+from examples import series
 from text_tables import columns
 from worlds import workload
 
@@ -117,7 +118,9 @@ def test_jobs_with_modes_do_not_share() -> None:
     assert shared() and not shared(0.5) and not shared(modes="bulk")
 
 
-@pytest.mark.parametrize("text", ["bulk", "backup:2", "replicated:2", "asynchronous:0.9"])
+@pytest.mark.parametrize(
+    "text", series(["bulk", "backup:2", "replicated:2", "asynchronous:0.9"], 2)
+)
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
     """30 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
     checkpoints of 5 s every 300 s: the mean time is the formula's within 3 %."""

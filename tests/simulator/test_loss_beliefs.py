@@ -11,7 +11,7 @@ from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.loss_beliefs import true_loss
 from allocator.simulator.run import SimulationState
 
-WORKLOAD = generate("reproduction", seed=1, load=0.3, jobs=14).workload()
+WORKLOAD = generate("reproduction", seed=1, load=0.3, jobs=25).workload()
 
 
 def options(noise: float | None) -> SimulationOptions:
@@ -36,9 +36,10 @@ def test_losses_without_noise_say_the_true_work() -> None:
 
 def test_losses_change_what_is_believed_and_not_what_is_true() -> None:
     """`greedy` does not look at sizes and does the same; `mip` plans otherwise."""
+    few = generate("reproduction", seed=1, load=0.3, jobs=14).workload()
 
     def mean(policy: str, noise: float | None) -> float:
-        found = simulate(WORKLOAD, policy=policy, options=options(noise)).metrics
+        found = simulate(few, policy=policy, options=options(noise)).metrics
         assert found["finished"] == 14
         return float(found["jct_s_mean"])
 

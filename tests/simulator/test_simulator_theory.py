@@ -41,9 +41,9 @@ def queue(jobs: int, rho: float, gpus: int = 1, seed: int = 0, elastic: bool = F
 
 def test_single_queue_is_the_lindley_recursion() -> None:
     """FIFO on one GPU: start = max(submission, completion of the job before), for every one of
-    500 jobs.
+    200 jobs.
     """
-    w = queue(500, 0.8)
+    w = queue(200, 0.8)
     s = simulate(w, policy="static", options=AT_ONCE)
     free, expected = 0.0, []
     for t, x in zip(w.problem.jobs.submitted_s, w.problem.jobs.total_work, strict=True):
