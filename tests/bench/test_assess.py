@@ -14,15 +14,18 @@ from commands import Output, call
 from worlds import workload
 
 import allocator
-from allocator.bench.assess import outcomes
+from allocator.bench.assess import assessing, outcomes
 from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question, assess
+from allocator.bench.assess.settled import UnsettledCluster
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.cli.measure.assess_words import sentences
 from allocator.cli.output import SCHEMA_VERSION
 from allocator.domain.workload import NOT_RECORDED, RecordedTimes, Workload
 from allocator.errors import UsageError
+from allocator.io.plans import dumps
 from allocator.io.workloads import write_workload
 from allocator.performance.table import RateTable
+from allocator.simulator.cluster import TraceDrivenCluster
 
 HOUR, DAY = 3600.0, 86_400.0
 ASSUMED = "the log does not say what jobs could use"
@@ -66,6 +69,25 @@ def test_a_record_of_easy_itself_is_met_exactly(found: dict[str, Any]) -> None:
     assert found["cases"][0]["name"] == RECORDED and recorded["waiting_s_mean"][0] > 0
     assert all(recorded[key] == pytest.approx(simulated[key]) for key in simulated)
     assert sentences(found)[1].startswith("Forecasts are to be believed: mean waiting is ")
+
+
+def test_rounds_that_could_change_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document is the same to the last digit as with all rounds, of which fewer are decided."""
+    rounds: list[dict[str, int]] = []
+    documents = []
+    outcome_of = outcomes.outcome_of
+
+    def count(made: Workload, run: allocator.Simulation) -> outcomes.Outcome:
+        rounds[-1][run.policy] = run.metrics["rounds"]
+        return outcome_of(made, run)
+
+    monkeypatch.setattr(outcomes, "outcome_of", count)
+    for every in (UnsettledCluster, TraceDrivenCluster):
+        monkeypatch.setattr(assessing, "UnsettledCluster", every)
+        rounds.append({})
+        documents.append(dumps(assess(site(12), Question())))
+    assert documents[0] == documents[1]
+    assert all(rounds[0][policy] < rounds[1][policy] for policy in ("easy", "mip"))
 
 
 def test_another_scheduler_is_not_believed() -> None:

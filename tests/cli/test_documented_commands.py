@@ -35,7 +35,7 @@ OWN = ("allocator demo", "allocator doctor")  # of what the program comes with
 WAITING = "allocator run cluster.db --once --grace 0 --executor local"  # for the stops of a round
 # reads shipped data and writes nothing, so that it says the same on every page
 READING = re.compile(
-    r"allocator (?!queue|run)(?!.*(--out|--write|--keep-|cluster\.db|[>|&])).*\bdata/"
+    r"allocator (?!queue|run)(?!.*(--out|--write|--keep-|(cluster|shadow)\.db|[>|&])).*\bdata/"
 )
 # reads shipped data alone, and writes one folder
 WRITING = re.compile(

@@ -19,11 +19,13 @@ import numpy as np
 
 from allocator.bench.assess import outcomes
 from allocator.bench.assess.outcomes import Outcome
+from allocator.bench.assess.settled import UnsettledCluster
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.domain.problem import Bools
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
-from allocator.simulator import Simulation, SimulationOptions, simulate
+from allocator.simulator import Simulation, SimulationOptions
+from allocator.simulator.run import continue_simulation, initial_state
 
 OWN, OURS = "easy", "mip"
 OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens
@@ -160,11 +162,10 @@ class _Assessment:
 
     def _run(self, workload: Workload, policy: str, react_s: float, watch: Any) -> Simulation:
         options = SimulationOptions(seed=self.question.seed, react_s=react_s, prove_every=0)
-        return simulate(
-            workload,
-            policy=policy,
-            options=options,
-            on_round=lambda state, turn: watch(state.share, state.cluster.world),
+        state = initial_state(workload, policy, options)
+        state.cluster = UnsettledCluster(state.cluster.world.workload, options)
+        return continue_simulation(
+            state, lambda state, turn: watch(state.share, state.cluster.world)
         )
 
     def _try(self, name: str, workload: Workload) -> Outcome:
