@@ -36,7 +36,7 @@ def test_the_commands_and_calls_have_one_gap_and_one_time_limit(capsys: Output) 
         assert args.gap == GAP
         said = " ".join(call(capsys, f"{line.split()[0]} --help")[1].split())
         if line in once:
-            assert args.time_limit == TIME_LIMIT_S
+            assert args.time_limit_s == TIME_LIMIT_S
             assert f"(default: {GAP:g};" in said and f"(default: {TIME_LIMIT_S:g}; inf: n" in said
         other = {"run": "half of the interval", "simulate": "(default: none)"}
         assert other.get(line.split()[0], "") in said

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.cli.output import note, print_json, warn
+from allocator.cli.parsing import command, option, repeated
 
 EXAMPLES = """
 allocator observe slurm --out look                        then: allocator solve look --out look/plan
@@ -18,35 +19,26 @@ Look at a cluster and write a snapshot of it. Nothing on the cluster is changed.
 could not represent goes to standard error."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "observe", examples=EXAMPLES, help="a cluster as it is, as a snapshot", description=ABOUT
-    )
-    parser.add_argument(
+@command(
+    "observe",
+    "a cluster as it is, as a snapshot",
+    ABOUT,
+    EXAMPLES,
+    option(
         "cluster",
-        metavar="CLUSTER",
-        help="kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all",
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
-    parser.add_argument(
-        "--settings", metavar="FILE", help="TOML file of how jobs are taken; docs/slurm.md"
-    )
-    parser.add_argument(
+        "CLUSTER",
+        "kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all",
+    ),
+    option("--out", "DIR", "snapshot folder to write", required=True),
+    option("--settings", "FILE", "TOML file of how jobs are taken; docs/slurm.md"),
+    repeated(
         "--add",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="copy rates.csv, models.csv or another table into the snapshot; may be repeated",
-    )
-    parser.add_argument(
-        "--answers", metavar="DIR", help="read recorded answers in place of the cluster"
-    )
-    parser.add_argument(
-        "--address", metavar="URL", help="address of the dashboard of a Ray, as in its settings"
-    )
-    parser.set_defaults(call=call)
-
-
+        "FILE",
+        "copy rates.csv, models.csv or another table into the snapshot; may be repeated",
+    ),
+    option("--answers", "DIR", "read recorded answers in place of the cluster"),
+    option("--address", "URL", "address of the dashboard of a Ray, as in its settings"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.clusters.adapter import ObserveRequest
     from allocator.clusters.folder import write_observation

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.output import note, progress_console, show_result, warn
-from allocator.cli.parsing import duration, number, parse_integer, words
+from allocator.cli.output import note, progress_bar, show_result, warn
+from allocator.cli.parsing import command, duration, number, option, parse_integer, take, words
+from allocator.cli.tables import Table, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,116 +23,6 @@ recorded_end_s), as `allocator import` writes it. The site's own scheduler (poli
 simulated and compared with the record; then this allocator gets the same jobs, rigid, or elastic
 as far as you say. Every figure comes with what it assumes. With --out, DIR/report.html has the
 table and a picture, DIR/assessment.json all numbers."""
-
-
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "assess",
-        examples=EXAMPLES,
-        help="your cluster's past, replayed: what would change",
-        description=ABOUT,
-    )
-    parser.add_argument(
-        "history", metavar="HISTORY", help="folder with workload.csv, pools.csv ..."
-    )
-    parser.add_argument(
-        "--elastic-share",
-        type=_shares,
-        default=(),
-        metavar="A,B",
-        help="shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
-    )
-    parser.add_argument(
-        "--elastic-range",
-        type=_range,
-        default=(0.5, 2.0),
-        metavar="LOW..HIGH",
-        help="their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
-    )
-    parser.add_argument(
-        "--elastic-curves",
-        type=_numbers,
-        metavar="A,B",
-        help=(
-            "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
-            " a range (default: 0.005,0.15, the best and the worst published)"
-        ),
-    )
-    parser.add_argument(
-        "--react",
-        type=duration(1e-3),
-        default=60.0,
-        metavar="TIME",
-        help="this allocator decides TIME after an arrival or a completion (default: 60)",
-    )
-    parser.add_argument(
-        "--seed", type=parse_integer(0), default=0, metavar="N", help="which jobs are elastic"
-    )
-    parser.add_argument("--out", metavar="DIR", help="folder of the page")
-    parser.set_defaults(call=call)
-
-
-def call(args: argparse.Namespace) -> int:
-    from allocator import read_workload
-    from allocator.bench.assess.assessing import CURVES, Question, assess
-    from allocator.cli.measure.assess_words import COLUMNS, intervals, rows, sentences
-    from allocator.io.plans import dumps, write_files
-
-    workload = read_workload(args.history)
-    warn(workload.problem.warnings)
-    question = Question(
-        args.elastic_share,
-        args.elastic_range,
-        args.elastic_curves or CURVES,
-        args.react,
-        args.seed,
-    )
-    found = _with_bar(lambda watch: assess(workload, question, watch))
-    said = [*sentences(found), intervals(found)]
-    if args.out:
-        from allocator.report.assessment import write_assessment
-
-        assuming = ("; ".join(case["assuming"]) for case in found["cases"])
-        table = [(*row, words_) for row, words_ in zip(rows(found), assuming, strict=True)]
-        write_files(Path(args.out), {"assessment.json": dumps(found)})
-        page = write_assessment(found, said, (*COLUMNS, "assuming"), table, Path(args.out))
-        note(f"written to {args.out}: {page.name}, assessment.json")
-    show_result(args.format, found, lambda: _show(found, said))
-    return 0
-
-
-def _show(found: Mapping[str, Any], said: list[str]) -> None:
-    from allocator.cli.measure.assess_words import COLUMNS, rows
-    from allocator.cli.tables import Table, show
-
-    names, *lines = zip(*rows(found), strict=True)
-    table = Table(
-        f"{found['history']}: {found['jobs']:,} jobs, {found['gpus']:,} GPUs",
-        ("", *names),
-        [(column, *line) for column, line in zip(COLUMNS[1:], lines, strict=True)],
-        frozenset(names),
-    )
-    show([table], said)
-    print()
-    for case in found["cases"]:
-        print(f"{case['name']} assumes: {'; '.join(case['assuming'])}")
-
-
-def _with_bar(run: Any) -> Any:
-    """Return run(watch), with a bar on standard error for the simulation that goes on."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    console = progress_console()
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        row = bar.add_task("", total=1.0)
-        return run(lambda what, share: bar.update(row, description=what, completed=share))
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -153,3 +44,87 @@ def _range(text: str) -> tuple[float, float]:
     if not low <= 1 <= high:
         raise argparse.ArgumentTypeError(f"{text} does not hold 1, the size asked for")
     return low, high
+
+
+@command(
+    "assess",
+    "your cluster's past, replayed: what would change",
+    ABOUT,
+    EXAMPLES,
+    option("history", "HISTORY", "folder with workload.csv, pools.csv ..."),
+    option(
+        "--elastic-share",
+        "A,B",
+        "shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
+        _shares,
+        (),
+        dest="shares",
+    ),
+    option(
+        "--elastic-range",
+        "LOW..HIGH",
+        "their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
+        _range,
+        (0.5, 2.0),
+        dest="span",
+    ),
+    option(
+        "--elastic-curves",
+        "A,B",
+        "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
+        " a range (default: 0.005,0.15, the best and the worst published)",
+        _numbers,
+        dest="curves",
+    ),
+    option(
+        "--react",
+        "TIME",
+        "this allocator decides TIME after an arrival or a completion (default: 60)",
+        duration(1e-3),
+        60.0,
+        dest="react_s",
+    ),
+    option("--seed", "N", "which jobs are elastic", parse_integer(0), 0),
+    option("--out", "DIR", "folder of the page"),
+)
+def call(args: argparse.Namespace) -> int:
+    from allocator import read_workload
+    from allocator.bench.assess.assessing import Question, assess
+    from allocator.cli.measure.assess_words import COLUMNS, intervals, rows, sentences
+    from allocator.io.plans import dumps, write_files
+
+    workload = read_workload(args.history)
+    warn(workload.problem.warnings)
+    with progress_bar(is_counted=False) as bar:
+        row = bar.add_task("", total=1.0)
+        found = assess(
+            workload,
+            take(Question, args),
+            lambda what, share: bar.update(row, description=what, completed=share),
+        )
+    said = [*sentences(found), intervals(found)]
+    if args.out:
+        from allocator.report.assessment import write_assessment
+
+        assuming = ("; ".join(case["assuming"]) for case in found["cases"])
+        table = [(*row, words_) for row, words_ in zip(rows(found), assuming, strict=True)]
+        write_files(Path(args.out), {"assessment.json": dumps(found)})
+        page = write_assessment(found, said, (*COLUMNS, "assuming"), table, Path(args.out))
+        note(f"written to {args.out}: {page.name}, assessment.json")
+    show_result(args.format, found, lambda: _show(found, said))
+    return 0
+
+
+def _show(found: Mapping[str, Any], said: list[str]) -> None:
+    from allocator.cli.measure.assess_words import COLUMNS, rows
+
+    names, *lines = zip(*rows(found), strict=True)
+    table = Table(
+        f"{found['history']}: {found['jobs']:,} jobs, {found['gpus']:,} GPUs",
+        ("", *(f">{name}" for name in names)),
+        [(column, *line) for column, line in zip(COLUMNS[1:], lines, strict=True)],
+    )
+    show([table], said)
+    print()
+    for case in found["cases"]:
+        print(f"{case['name']} assumes: {'; '.join(case['assuming'])}")
