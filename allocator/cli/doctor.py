@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.cli.output import print_json
+from allocator.cli.output import show_result
 from allocator.cli.parsing import command
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def call(args: argparse.Namespace) -> int:
         if args.format != "json":
             print(f"{finding.verdict:<8} {finding.text}", flush=True)
     is_sound = all(finding.verdict != "not ok" for finding in found)
-    if args.format == "json":
-        print_json({"ok": is_sound, "checks": [finding._asdict() for finding in found]})
+    show_result(args.format, {"ok": is_sound, "checks": [finding._asdict() for finding in found]})
     return 0 if is_sound else 1
 
 

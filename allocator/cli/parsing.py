@@ -417,6 +417,29 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
+def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a converter for a list with commas of what another one converts."""
+
+    def convert_all(text: str) -> tuple[Any, ...]:
+        return tuple(map(convert, words(text)))
+
+    convert_all.__name__ = f"list of {convert.__name__}s"
+    return convert_all
+
+
+def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tuple[str, Any]]:
+    """Return a converter for a name and a value, which `form` shows: POOL=GPUS."""
+
+    def split(text: str) -> tuple[str, Any]:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise argparse.ArgumentTypeError(f"{text}: write {form}")
+        return name.strip(), convert(value)
+
+    split.__name__ = form
+    return split
+
+
 def settings(whose: str, *names: str) -> Iterator[Argument]:
     """Yield options that take the place of settings of config.toml.
 

@@ -159,7 +159,7 @@ def test_wrong_calls(capsys: Output, case: str) -> None:
 
 
 AGAIN = (
-    f"{SPOT} --until 2400 --seed 3 --failures 0.1 --misjudged 0.2 --objective throughput",
+    f"{SPOT} --until 4000 --seed 3 --failures 0.1 --misjudged 0.2 --objective throughput",
     f"{DEMO} --until 3000 --ageing 1800 --sizes unknown",
 )
 

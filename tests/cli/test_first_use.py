@@ -54,6 +54,7 @@ def test_a_report_without_pictures_says_why(
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
 
 
+@pytest.mark.nightly
 def test_own_log_from_slurm(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from allocator.cli.output import note, print_json
+from allocator.cli.output import note, show_result
 from allocator.cli.parsing import command, duration, flag, option
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def call(args: argparse.Namespace) -> int:
                 raise
             lines = [f"nothing decided: {error}"]
         note(*lines)
-        if args.format == "json":
-            print_json({"answers": list(lines)})
+        show_result(args.format, {"answers": list(lines)})
         if args.once:
             return 0
         time.sleep(args.every)

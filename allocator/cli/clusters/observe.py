@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.output import note, print_json, warn
+from allocator.cli.output import note, show_result, warn
 from allocator.cli.parsing import command, option, repeated
 
 EXAMPLES = """
@@ -56,15 +56,15 @@ def call(args: argparse.Namespace) -> int:
     warn(warnings)
     rows = {file.removesuffix(".csv"): len(table) for file, table in view.tables.items()}
     note(f"written to {args.out}: {', '.join(f'{n} {name}' for name, n in rows.items())}")
-    if args.format == "json":
-        print_json(
-            {
-                "folder": args.out,
-                "rows": rows,
-                "notes": list(view.notes),
-                "warnings": list(warnings),
-            }
-        )
+    show_result(
+        args.format,
+        {
+            "folder": args.out,
+            "rows": rows,
+            "notes": list(view.notes),
+            "warnings": list(warnings),
+        },
+    )
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from allocator.cli.output import note, print_json, show_result
+from allocator.cli.output import note, show_result
 from allocator.cli.parsing import command, option
 
 EXAMPLES = """
@@ -48,6 +48,5 @@ def call(args: argparse.Namespace) -> int:
         return 0
     written = [str(path) for path in write_files(Path(args.out), files).values()]
     note(*(f"written to {path}" for path in written))
-    if args.format == "json":
-        print_json({"written": written})
+    show_result(args.format, {"written": written})
     return 0

@@ -13,6 +13,7 @@ from allocator.cli.parsing import (
     duration,
     flag,
     group,
+    many,
     number,
     option,
     parse_future,
@@ -32,14 +33,10 @@ everything after -- goes to sbatch unchanged. Ask for GPUs by --gres or --gpus-p
 number can be changed later."""
 
 
-def _integers(text: str) -> list[int]:
-    return [parse_integer(1)(part) for part in text.split(",")]
-
-
 FIELDS = (
     option("--min-gpus", "N", "smallest size (default: 1)", parse_integer(1)),
     option("--max-gpus", "N", "largest size (default: the size asked for)", parse_integer(1)),
-    option("--sizes", "N,N", "allowed sizes", _integers),
+    option("--sizes", "N,N", "allowed sizes", many(parse_integer(1))),
     option("--model", "NAME", "key into rates.csv (default: the name of the job)"),
     option(
         "--total-work", "W", "its whole work (default: seconds of its time limit)", number(1e-9)

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, progress_bar, show_result, warn
-from allocator.cli.parsing import command, duration, number, option, parse_integer, take, words
+from allocator.cli.parsing import (
+    command,
+    duration,
+    many,
+    number,
+    option,
+    parse_integer,
+    take,
+)
 from allocator.cli.tables import Table, show
 
 if TYPE_CHECKING:
@@ -26,19 +34,15 @@ table and a picture, DIR/assessment.json all numbers."""
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    found = _numbers(text)
+    found = many(number())(text)
     if any(share > 1 for share in found):
         raise argparse.ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
     return tuple(share for share in found if share > 0)
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(number()(word) for word in words(text))
-
-
 def _range(text: str) -> tuple[float, float]:
     try:
-        low, high = (number()(word) for word in text.split(".."))
+        low, high = map(number(), text.split(".."))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text} is not LOW..HIGH") from None
     if not low <= 1 <= high:
@@ -73,7 +77,7 @@ def _range(text: str) -> tuple[float, float]:
         "A,B",
         "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
         " a range (default: 0.005,0.15, the best and the worst published)",
-        _numbers,
+        many(number()),
         dest="curves",
     ),
     option(

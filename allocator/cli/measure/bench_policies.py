@@ -14,6 +14,7 @@ from allocator.cli.parsing import (
     command,
     duration,
     group,
+    many,
     number,
     option,
     parse_integer,
@@ -60,14 +61,6 @@ RUN_OR_REPORT = option(
 )
 
 
-def _loads(text: str) -> tuple[float, ...]:
-    """Parse numbers above 0, separated by commas."""
-    found = tuple(float(word) for word in words(text))
-    if not all(0 < load < math.inf for load in found):
-        raise argparse.ArgumentTypeError(f"{text}: loads are numbers above 0")
-    return found
-
-
 @command(
     "policies",
     "simulate policies, compare with intervals",
@@ -87,7 +80,7 @@ def _loads(text: str) -> tuple[float, ...]:
             "--loads",
             "X,Y",
             "loads of the generators (default: each one's own); a folder is simulated as it is",
-            _loads,
+            many(number(1e-9)),
         ),
         option("--policies", "A,B", "default: greedy,mip", words, words("greedy,mip")),
         option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from allocator.cli.output import note, print_json, show_result
+from allocator.cli.output import note, show_result
 from allocator.cli.parsing import command, number, option, parse_integer
 from allocator.errors import UsageError
 
@@ -70,8 +70,8 @@ def call(args: argparse.Namespace) -> int:
     count = len(made.tables["workload.csv"]["job_id"])
     gpus = sum(made.tables["pools.csv"]["gpus"])
     note(f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs")
-    if args.format == "json":
-        print_json(
-            {"folder": str(args.out), "jobs": count, "gpus": gpus, "window_s": made.window_s}
-        )
+    show_result(
+        args.format,
+        {"folder": str(args.out), "jobs": count, "gpus": gpus, "window_s": made.window_s},
+    )
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from allocator.cli.models.import_market import MARKET_COMMANDS, OUT
-from allocator.cli.output import note, print_json
+from allocator.cli.output import note, show_result
 from allocator.cli.parsing import (
     HOUR_S,
     Command,
@@ -13,6 +13,7 @@ from allocator.cli.parsing import (
     duration,
     flag,
     group,
+    many,
     number,
     option,
     parse_integer,
@@ -41,10 +42,6 @@ def _gpus(text: str) -> int | dict[str, int]:
     return {name.strip(): whole(n) for name, _, n in pairs}
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(number()(part) for part in text.split(","))
-
-
 def import_jobs(args: argparse.Namespace) -> int:
     from allocator.io.traces.base import TraceOptions
     from allocator.io.traces.run import import_trace, write_tables
@@ -58,8 +55,7 @@ def import_jobs(args: argparse.Namespace) -> int:
     tables, summary = import_trace(args.format_name, args.source, options)
     folder = write_tables(tables, args.out)
     note(*summary.lines(), f"written to {folder}")
-    if args.format == "json":
-        print_json({"folder": str(folder), **vars(summary)})
+    show_result(args.format, {"folder": str(folder), **vars(summary)})
     return 0
 
 
@@ -133,7 +129,7 @@ JOBS = (
             "C,C",
             "overheads per further GPU to draw from, for traces without speeds and --max-factor"
             " (default: 0.005,0.01,0.02,0.04,0.08,0.15)",
-            _numbers,
+            many(number()),
         ),
     ),
 )

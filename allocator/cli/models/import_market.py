@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 
-from allocator.cli.output import note, print_json, warn
+from allocator.cli.output import note, show_result, warn
 from allocator.cli.parsing import (
     HOUR_S,
     Command,
     duration,
     number,
     option,
+    pair,
     parse_integer,
     repeated,
 )
-from allocator.errors import UsageError
 from allocator.io.markets.registry import MARKETS
 
 
@@ -26,7 +26,7 @@ def import_market(args: argparse.Namespace) -> int:
     from allocator.io.markets.base import MarketOptions
     from allocator.io.markets.run import TimeWindow, import_markets, onto, write_market
 
-    names = dict(_pair(text) for text in args.pool)
+    names = dict(args.pool)
     if bool(args.onto) != bool(names):
         raise UsageError("--onto WORKLOAD and --pool ZONE=POOL go together")
     market = import_markets(
@@ -47,16 +47,8 @@ def import_market(args: argparse.Namespace) -> int:
         " ..." if len(market.series) > 8 else ""
     )
     note(f"pools: {pools}; written to {folder}")
-    if args.format == "json":
-        print_json({"folder": str(folder), "pools": [s.pool for s in market.series]})
+    show_result(args.format, {"folder": str(folder), "pools": [s.pool for s in market.series]})
     return 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    zone, equals, pool = text.partition("=")
-    if not (equals and zone and pool):
-        raise UsageError(f"--pool {text}: write ZONE=POOL")
-    return zone, pool
 
 
 OUT = option("--out", "DIR", "folder to write", required=True)
@@ -80,6 +72,7 @@ MARKET_COMMANDS = [
                 "--pool",
                 "ZONE=POOL",
                 "the market's pool ZONE becomes the workload's POOL; may be given more than once",
+                type=pair("ZONE=POOL"),
             ),
             option(
                 "--from",

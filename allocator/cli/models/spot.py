@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from allocator.cli.models.spot_features import features
 from allocator.cli.models.spot_rates import hazards, servers
 from allocator.cli.output import SCHEMA_VERSION, format_csv, show_result, warn
-from allocator.cli.parsing import CommandGroup, command, duration, formats, number, option
+from allocator.cli.parsing import CommandGroup, command, duration, formats, many, number, option
 from allocator.cli.tables import Table, show, text
 from allocator.errors import UsageError
 
@@ -39,15 +39,6 @@ and which cluster is cheapest, fastest, fastest for at most --cost dollars, chea
 --deadline seconds (docs/spot-and-rental.md)."""
 
 BOTTLENECK = "bottleneck: more workers do not help"
-
-
-def _ages(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not hours with commas, such as 0,1,6"
-        ) from None
 
 
 @command(
@@ -173,7 +164,7 @@ def _show(rows: list[dict[str, Any]], work: float) -> None:
         "--ages",
         "H,H",
         "hours at which pieces of the hazard begin (default: 0, one piece)",
-        _ages,
+        many(number()),
         (0.0,),
     ),
     formats("table", "json", "csv"),

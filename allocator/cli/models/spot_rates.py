@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from allocator.cli.output import show_result
-from allocator.cli.parsing import command, formats, option
+from allocator.cli.parsing import command, formats, many, option, parse_integer
 from allocator.cli.tables import Table, show
 from allocator.errors import UsageError
 
@@ -17,13 +17,6 @@ HAZARDS_EXAMPLES = """
 allocator spot hazards data/examples/regions/hazards.csv --pools data/examples/regions/pools.csv
 """
 COLUMNS = ("model", "gpu_type", "gpus", "work_per_s", "variant")
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split(","))
-    if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not numbers of GPUs, such as 2,4,8")
-    return sizes
 
 
 @command(
@@ -38,7 +31,7 @@ def _sizes(text: str) -> tuple[int, ...]:
         "--sizes",
         "K,K",
         "numbers of GPUs, servers included (default: powers of two, as far as measured)",
-        _sizes,
+        many(parse_integer(1)),
         (),
     ),
     formats("table", "json", "csv", about="csv is rates.csv"),

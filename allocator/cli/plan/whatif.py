@@ -16,11 +16,12 @@ from allocator.cli.parsing import (
     objective,
     one_of,
     option,
+    pair,
     repeated,
 )
 from allocator.cli.plan.plan_show import differences, jobs_table, plans
 from allocator.cli.tables import Table, show, text
-from allocator.errors import Infeasible, InvalidInput, UsageError
+from allocator.errors import Infeasible, InvalidInput
 
 if TYPE_CHECKING:
     from allocator.domain.plan import Plan
@@ -55,6 +56,7 @@ not there yet, whom it would push away, and what would make it start sooner."""
             "--set",
             "WHERE=VALUE",
             "what is changed; may be given several times",
+            type=pair("WHERE=VALUE, such as pools.a100.gpus=12", str.strip),
             dest="values",
             default=None,
         ),
@@ -89,12 +91,7 @@ def call(args: argparse.Namespace) -> int:
     )
     if args.submit is not None:
         return _submit(args, snapshot, command)
-    values: dict[str, str] = {}
-    for word in args.values:
-        place, sign, value = word.partition("=")
-        if not sign or not place.strip():
-            raise UsageError(f'--set "{word}": write WHERE=VALUE, such as pools.a100.gpus=12')
-        values[place.strip()] = value.strip()
+    values = dict(args.values)
     other = changed(snapshot, values)
     problem = command.problem(other, {})
     after = command.decide(problem)

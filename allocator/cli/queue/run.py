@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.output import note, print_json, print_lines, show_result, warn
+from allocator.cli.output import note, print_lines, show_result, warn
 from allocator.cli.parsing import (
     POLICY,
     QUEUE,
@@ -273,8 +273,7 @@ def _serve(
     )
     with stop_on_signals(controller, clock.wake):
         controller.run(once=args.once)
-    if args.format == "json":
-        print_json({"queue": store.name, "has_plan": controller.has_plan})
+    show_result(args.format, {"queue": store.name, "has_plan": controller.has_plan})
     return 0 if not args.once or controller.has_plan else 1
 
 

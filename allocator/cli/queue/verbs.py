@@ -62,7 +62,7 @@ def init(args: argparse.Namespace) -> None:
 
 
 def submit(args: argparse.Namespace, queue: Queue) -> None:
-    environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
+    environment = dict(args.env)
     for name, variable in FIELDS.items():
         if getattr(args, name) is not None:
             environment[variable] = getattr(args, name)
@@ -85,8 +85,7 @@ def submit(args: argparse.Namespace, queue: Queue) -> None:
         print(done.job_id, flush=True)
     if args.deadline_s:
         told["promise"] = _promise(queue, done.job_id)
-    if args.format == "json":
-        print_json(told)
+    show_result(args.format, told)
 
 
 def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
@@ -355,9 +354,8 @@ def _describe_next_state(job: Job) -> str:
 
 
 def pools(args: argparse.Namespace, queue: Queue) -> None:
-    changes = {name: _integer(value) for name, value in _pairs(args.changes, "--set", "POOL=GPUS")}
-    if changes:
-        queue.set_gpus(changes)
+    if args.changes:
+        queue.set_gpus(dict(args.changes))
     with queue.store.read() as connection:
         gpus = cluster_tables.gpus(connection)
         used = cluster_tables.used(connection)
@@ -479,7 +477,7 @@ def _node_values(args: argparse.Namespace) -> dict[str, Any]:
         "gpus": args.gpus,
         "cpus": args.cpus,
         "host_memory_gb": args.memory_gb,
-        "labels": dict(_pairs(args.labels, "--label", "LEVEL=LABEL")),
+        "labels": dict(args.labels),
     }
 
 
@@ -493,15 +491,8 @@ def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: st
         note("nothing was changed")
 
 
-def _integer(value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(f'"{value}" is not a whole number of GPUs') from None
-
-
 def config(args: argparse.Namespace, queue: Queue) -> None:
-    changes = {key: _setting(value) for key, value in _pairs(args.changes, "--set", "KEY=VALUE")}
+    changes = {key: _setting(value) for key, value in args.changes}
     if changes:
         queue.configure(**changes)
     with queue.store.read() as connection:
@@ -615,10 +606,3 @@ def export(args: argparse.Namespace, queue: Queue) -> None:
 
     folder = write_snapshot(queue.snapshot(), args.folder)
     show_result(args.format, {"folder": str(folder)}, lambda: print(folder))
-
-
-def _pairs(given: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
-    pairs = [pair.partition("=") for pair in given]
-    if any(not sign or not name for name, sign, _ in pairs):
-        raise UsageError(f"{option} wants {form}")
-    return [(name, value) for name, _, value in pairs]
