@@ -19,7 +19,6 @@ from machine import find_chromium
 from places import ROOT
 from report_folders import benchmark, simulation, tables
 
-from allocator.cli.main import run
 from allocator.errors import InvalidInput, UsageError
 from allocator.report.charts import style
 from allocator.report.charts.gpu_rows import assign_rows, join_blocks
@@ -278,28 +277,6 @@ def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
     (folder / "results.csv").write_text("")
     with pytest.raises(InvalidInput, match=r"results\.csv:1: has no header"):
         write_report(folder)
-
-
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints the path; --out puts page and pictures elsewhere; a folder without
-    results is exit code 2.
-    """
-    folder = simulation(tmp_path / "r", {"mip": tables("mip", 2)})
-    assert run(["report", str(folder), "--out", str(tmp_path / "o" / "week.html")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'o' / 'week.html'}\n"
-    assert (tmp_path / "o" / "pictures" / "queue.png").is_file() and not (
-        folder / "report.html"
-    ).exists()
-    assert run(["report", str(tmp_path / "o")]) == 2
-
-
-def test_without_matplotlib_tables_and_words_remain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the extra the page says so and has the numbers."""
-    monkeypatch.setattr("allocator.report.page.available", lambda: False)
-    page = Page(write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")})))
-    assert not page.figures and "plots" in page.text and len(page.cells) == 2
 
 
 def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
