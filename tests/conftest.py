@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
-from functools import cache
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from machine import NOT_TESTED
 from places import ROOT
 
 if TYPE_CHECKING:
-    from allocator.cli.parsing import Parser
+    pass
 
 SOAK_LIMIT_S = 4 * 3600
 # folders of tests that watch real daemons, signals and clocks, on a machine that may be busy
@@ -58,26 +57,6 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "SYNCHRONOUS", "OFF")
         patch.setattr(os, "fsync", lambda file: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_parser() -> Iterator[None]:
-    """Build the parser of all commands once, and anew where settings change its defaults."""
-    from allocator.cli import configuration, main
-    from allocator.errors import AllocatorError
-
-    new = main.parser
-    built = cache(new)
-
-    def parser() -> Parser:
-        try:
-            return new() if configuration.read_settings(built()) else built()
-        except AllocatorError:
-            return new()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main, "parser", parser)
         yield
 
 

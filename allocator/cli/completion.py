@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from collections.abc import Callable
 
 from allocator.cli.output import show_result
+from allocator.cli.parsing import command, option
 
 EXAMPLES = """
 allocator completion bash > completion.bash      then: source completion.bash
@@ -18,17 +19,13 @@ eval "$(allocator completion bash)", or zsh. For fish: ~/.config/fish/completion
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "completion",
-        examples=EXAMPLES,
-        help="completion of commands and options in a shell",
-        description=ABOUT,
-    )
-    parser.add_argument("shell", choices=SHELLS, help="the shell that reads the script")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "completion",
+    "completion of commands and options in a shell",
+    ABOUT,
+    EXAMPLES,
+    option("shell", None, "the shell that reads the script", choices=SHELLS),
+)
 def call(args: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
@@ -38,9 +35,9 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def complete(parser: argparse.ArgumentParser) -> None:
+def complete(build: Callable[[], argparse.ArgumentParser]) -> None:
     """Answer a shell that asks for completions, and end; do nothing for any other caller."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
-        argcomplete.autocomplete(parser, always_complete_options=False)
+        argcomplete.autocomplete(build(), always_complete_options=False)

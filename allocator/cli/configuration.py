@@ -11,16 +11,26 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import Parser, find_commands
+from allocator.cli.output import show_result
+from allocator.cli.parsing import Parser, command, find_commands
+from allocator.cli.tables import Table, show, text
 from allocator.errors import Fault, InvalidInput
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"
+EXAMPLES = """
+allocator config                         what counts here, and where it comes from
+allocator config --json
+"""
+ABOUT = f"""\
+Show the values that options have if the command line does not give them: those of {FILE} in the
+working folder, else of $XDG_CONFIG_HOME/allocator/config.toml (~/.config/allocator), and of
+ALLOCATOR_QUEUE. The command line counts before the environment, and that before the file."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ def find_file() -> Path | None:
     return None
 
 
-def read_settings(top: Parser) -> list[Setting]:
+def read_settings(build: Callable[[], Parser]) -> list[Setting]:
     """Return the settings of the file and of the environment; a later one overrules an earlier one.
 
     Raises
@@ -63,7 +73,7 @@ def read_settings(top: Parser) -> list[Setting]:
     settings = []
     if path is not None:
         settings = list(_read_file(path))
-        _require_known(settings, top)
+        _require_known(settings, build())
     if queue := os.environ.get(QUEUE_VARIABLE):
         settings.append(Setting("", "queue", queue, QUEUE_VARIABLE))
     return settings
@@ -83,12 +93,12 @@ def _read_file(path: Path) -> Iterator[Setting]:
     for name, value in document.items():
         if not isinstance(value, dict):
             yield Setting("", name, value, str(path), _find_line(text, "", name))
-    for command, table in document.items():
+    for section, table in document.items():
         if isinstance(table, dict):
             for name, value in table.items():
-                yield Setting(command, name, value, str(path), _find_line(text, command, name))
+                yield Setting(section, name, value, str(path), _find_line(text, section, name))
             if not table:
-                yield Setting(command, "", None, str(path), None)
+                yield Setting(section, "", None, str(path), None)
 
 
 def _find_line(text: str, table: str, key: str) -> int | None:
@@ -145,7 +155,7 @@ def find_options(leaf: Parser) -> Mapping[str, argparse.Action]:
     return found
 
 
-def apply_settings(top: Parser, words: tuple[str, ...], leaf: Parser) -> None:
+def apply_settings(build: Callable[[], Parser], words: tuple[str, ...], leaf: Parser) -> None:
     """Give a command the defaults of the file and of the environment.
 
     Raises
@@ -154,7 +164,7 @@ def apply_settings(top: Parser, words: tuple[str, ...], leaf: Parser) -> None:
         If a value is none that the option can have.
     """
     options = find_options(leaf)
-    for setting in read_settings(top):
+    for setting in read_settings(build):
         action = options.get(setting.name)
         if action is None or setting.command not in ("", " ".join(words)):
             continue
@@ -178,3 +188,46 @@ def _convert(leaf: Parser, action: argparse.Action, setting: Setting) -> Any:
     except argparse.ArgumentError as error:
         raise setting.fault(f"{setting.name}: {error.message}") from None
     return converted
+
+
+@command("config", "defaults of options: what counts here", ABOUT, EXAMPLES)
+def call(args: argparse.Namespace) -> int:
+    path = find_file()
+    settings = [s for s in read_settings(args.command_line) if s.name]
+    document = {
+        "file": None if path is None else str(path),
+        "settings": [
+            {
+                "command": s.command or None,
+                "option": s.name,
+                "value": s.value,
+                "source": s.source,
+                "line": s.line,
+                "counts": not _is_overruled(s, settings[n + 1 :]),
+            }
+            for n, s in enumerate(settings)
+        ],
+    }
+    show_result(args.format, document, lambda: _show(document))
+    return 0
+
+
+def _is_overruled(setting: Setting, later: Sequence[Setting]) -> bool:
+    """Return whether a later setting counts wherever this one would."""
+    return any(s.name == setting.name and s.command in ("", setting.command) for s in later)
+
+
+def _show(document: dict[str, Any]) -> None:
+    head = [f"configuration file: {text(document['file'] or 'none')}"]
+    rows = [
+        (
+            s["command"] or "every",
+            s["option"],
+            text(s["value"]),
+            s["source"] if s["line"] is None else f"{s['source']}:{s['line']}",
+            "" if s["counts"] else "no",
+        )
+        for s in document["settings"]
+    ]
+    columns = ("command", "option", "value", "from", "counts")
+    show([Table("defaults", columns, rows)] if rows else [], head)

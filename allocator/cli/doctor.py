@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.cli.output import print_json
+from allocator.cli.output import show_result
+from allocator.cli.parsing import command
 
 if TYPE_CHECKING:
     from formulations.model.linear import LinearModel
@@ -32,16 +33,12 @@ class Finding(NamedTuple):
     text: str
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        examples=EXAMPLES,
-        help="check this installation",
-        description=("One line per check: ok or not ok. Exit code 0 if everything is ok, else 1."),
-    )
-    parser.set_defaults(call=call)
-
-
+@command(
+    "doctor",
+    "check this installation",
+    "One line per check: ok or not ok. Exit code 0 if everything is ok, else 1.",
+    EXAMPLES,
+)
 def call(args: argparse.Namespace) -> int:
     found = []
     for finding in findings():
@@ -49,8 +46,7 @@ def call(args: argparse.Namespace) -> int:
         if args.format != "json":
             print(f"{finding.verdict:<8} {finding.text}", flush=True)
     is_sound = all(finding.verdict != "not ok" for finding in found)
-    if args.format == "json":
-        print_json({"ok": is_sound, "checks": [finding._asdict() for finding in found]})
+    show_result(args.format, {"ok": is_sound, "checks": [finding._asdict() for finding in found]})
     return 0 if is_sound else 1
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allocator.cli.output import show_result
-from allocator.cli.parsing import add_format
+from allocator.cli.parsing import command, formats, option
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,19 +25,15 @@ Lists the examples that come with the allocator; their commands use a copy. Noth
 overwritten."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "examples",
-        examples=EXAMPLES,
-        help="shipped inputs for every command",
-        description=ABOUT,
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--out", metavar="DIR", help="copy them into this folder")
-    add_format(parser, "table", "json")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "examples",
+    "shipped inputs for every command",
+    ABOUT,
+    EXAMPLES,
+    option("names", "NAME", "default: all", nargs="*"),
+    option("--out", "DIR", "copy them into this folder"),
+    formats("table", "json"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.io.shipped import copy_examples, list_examples
 

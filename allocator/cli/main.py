@@ -28,9 +28,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from allocator.cli import completion, config, doctor, examples
+from allocator.cli import completion, configuration, doctor, examples
 from allocator.cli.clusters import admit, observe, plan, rbac, shadow, submit_slurm
-from allocator.cli.configuration import apply_settings
 from allocator.cli.measure import assess, bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
@@ -46,17 +45,49 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 GROUPS = {
-    "start here": (demo, examples, doctor, config, completion),
-    "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
-    "advise a cluster that others run": (observe, shadow, plan, submit_slurm, admit, rbac),
-    "run a cluster": (queue, run_command, serve, history),
-    "plan what jobs run on": (configure, fit, spot, rent),
-    "simulate and measure": (simulate, assess, generate, import_, bench, report),
+    "start here": (demo.call, examples.call, doctor.call, configuration.call, completion.call),
+    "decide one round": (
+        solve.call,
+        explain.call,
+        whatif.call,
+        validate.call,
+        promise.call,
+        frontier.call,
+        schema.call,
+    ),
+    "advise a cluster that others run": (
+        observe.call,
+        shadow.call,
+        plan.call,
+        submit_slurm.call,
+        admit.call,
+        rbac.call,
+    ),
+    "run a cluster": (
+        queue.call,
+        run_command.call,
+        serve.call,
+        history.history,
+        history.replay,
+        history.status,
+    ),
+    "plan what jobs run on": (configure.call, fit.call, spot.call, rent.call),
+    "simulate and measure": (
+        simulate.call,
+        assess.call,
+        generate.call,
+        import_.call,
+        bench.bench,
+        report.call,
+    ),
 }
 
 
-def parser() -> Parser:
-    """The parser of the whole command line; each command's function is in `args.call`."""
+def parser(given: Sequence[str] | None = None) -> Parser:
+    """The parser of the whole command line; each command's function is in `args.call`.
+
+    For the words of a command line, of commands that these do not name it has the names alone.
+    """
     top = Parser(
         "allocator",
         examples=EXAMPLES,
@@ -69,13 +100,13 @@ def parser() -> Parser:
     top.add_argument("--version", action="store_true", help="print the version and stop")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for title, group in GROUPS.items():
-        known = set(commands.choices)
         for command in group:
-            command.add(commands)
-        top.headings[next(name for name in commands.choices if name not in known)] = title
+            command.add(commands, is_whole=given is None or command.name in given)
+        top.headings[group[0].name] = title
     for words, leaf in find_commands(top):
-        add_common_options(leaf)
-        leaf.prepare = partial(apply_settings, top, words, leaf)
+        if leaf.get_default("call"):
+            add_common_options(leaf)
+            leaf.prepare = partial(configuration.apply_settings, parser, words, leaf)
     return top
 
 
@@ -142,14 +173,14 @@ def _call(argv: Sequence[str]) -> int:
         # names of jobs may have characters that the terminal cannot show
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    top = parser()
-    completion.complete(top)
+    completion.complete(parser)
+    top = parser(argv)
     try:
         args = top.parse_args(argv)
     # argparse has printed the help
     except SystemExit as stop:
         return int(stop.code or 0)
-    args.command_line = top
+    args.command_line = parser
     if hasattr(args, "json"):
         set_mode(args.json, args.quiet, args.verbose)
         args.format = "json" if args.json else args.format

@@ -7,8 +7,9 @@ is kept here for the whole process, because a command line is one process.
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 SCHEMA_VERSION = 1
 CODES: tuple[tuple[type[BaseException], str], ...] = (
@@ -67,7 +69,7 @@ def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = F
 def show_result(
     form: str,
     document: Mapping[str, Any],
-    show: Callable[[], object],
+    show: Callable[[], object] = lambda: None,
     build_csv: Callable[[], str] = str,
 ) -> None:
     """Print a result as JSON, as CSV, or as the tables or text that `show` prints."""
@@ -119,6 +121,52 @@ def progress_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, quiet=MODE.is_quiet)
+
+
+def progress_bar(is_counted: bool) -> Progress:
+    """Return a bar on standard error: of things that are counted, or of a share of 1."""
+    from rich import progress
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn() if is_counted else progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        console=progress_console(),
+        transient=True,
+        redirect_stdout=False,
+        disable=not has_progress(),
+    )
+
+
+def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> str:
+    """Return rows with equal keys as CSV.
+
+    A mapping becomes a column per key, KEY:NAME; `digits` are those of fractions, by default all.
+    """
+    from allocator.io.tables.csv_table import csv_text
+
+    def cell(value: Any) -> Any:
+        match value:
+            case bool():
+                return str(value).lower()
+            case list():
+                return "|".join(value)
+            case float() if not math.isfinite(value):
+                return ""
+            case float() if digits is not None:
+                return f"{value:.{digits}g}"
+        return value
+
+    flat = [
+        {
+            f"{key}:{name}" if name else key: cell(value)
+            for key, given in row.items()
+            for name, value in (given.items() if isinstance(given, dict) else (("", given),))
+        }
+        for row in rows
+    ]
+    return csv_text(flat[0], (row.values() for row in flat))
 
 
 def write_results(

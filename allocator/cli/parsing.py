@@ -6,12 +6,16 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from allocator.errors import UsageError
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
+
+Options = TypeVar("Options")
 
 
 class WrongCommandLine(UsageError):
@@ -69,8 +73,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self,
         args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
-    ) -> tuple[argparse.Namespace, list[str]]:
+        namespace: Namespace | None = None,
+    ) -> tuple[Namespace, list[str]]:
         """Parse, and refuse unknown words where the options that they may mean are known."""
         given = list(sys.argv[1:] if args is None else args)
         cut = given.index("--") if "--" in given else len(given)
@@ -88,8 +92,8 @@ class Parser(argparse.ArgumentParser):
         return found, []
 
     def _parse_with_queue(
-        self, given: list[str], namespace: argparse.Namespace | None, queue: str
-    ) -> argparse.Namespace:
+        self, given: list[str], namespace: Namespace | None, queue: str
+    ) -> Namespace:
         """Parse with the queue or folder that is given, else with the default queue."""
         try:
             found = self._parse(given, copy(namespace))
@@ -101,7 +105,7 @@ class Parser(argparse.ArgumentParser):
                 return found
         return self._parse([queue, *given], namespace)
 
-    def _parse(self, given: list[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
+    def _parse(self, given: list[str], namespace: Namespace | None) -> Namespace:
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             from allocator.domain.findings import did_you_mean
@@ -135,16 +139,6 @@ def is_queue(word: str) -> bool:
         return False
 
 
-def show_help_alone(parser: argparse.ArgumentParser) -> None:
-    """Let a command that needs a subcommand print its help and fail if it is called without one."""
-
-    def call(_args: argparse.Namespace) -> int:
-        parser.print_help(sys.stderr)
-        return 2
-
-    parser.set_defaults(call=call)
-
-
 def find_commands(
     parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Parser]]:
@@ -158,82 +152,192 @@ def find_commands(
             yield from find_commands(below, (*words, name))
 
 
+class Argument(NamedTuple):
+    """An option or a positional argument: its name, and the keywords of `add_argument`."""
+
+    name: str
+    how: Mapping[str, Any]
+
+
+class ArgumentGroup(NamedTuple):
+    """Arguments below a title of their own; without a title they exclude each other."""
+
+    title: str
+    arguments: Sequence[Argument | ArgumentGroup]
+    is_required: bool = False
+
+
+def option(
+    name: str,
+    metavar: str | None,
+    words: str | None,
+    kind: Any = None,
+    default: Any = None,
+    **how: Any,
+) -> Argument:
+    """Return an argument with a value, which `kind` converts; `words` are its help."""
+    said = {"metavar": metavar, "help": words, "type": kind, "default": default}
+    return Argument(name, said | how)
+
+
+def repeated(name: str, metavar: str, words: str, **how: Any) -> Argument:
+    """Return an option that may be given several times, whose values are a list."""
+    return Argument(
+        name, {"action": "append", "default": [], "metavar": metavar, "help": words} | how
+    )
+
+
+def flag(name: str, words: str, **how: Any) -> Argument:
+    """Return an option without a value."""
+    return Argument(name, {"action": "store_true", "help": words} | how)
+
+
+def one_of(*arguments: Argument, is_required: bool = False) -> ArgumentGroup:
+    """Return arguments of which a command line may give one."""
+    return ArgumentGroup("", arguments, is_required)
+
+
+def group(title: str, *arguments: Argument | ArgumentGroup) -> ArgumentGroup:
+    """Return arguments below a title of their own."""
+    return ArgumentGroup(title, arguments)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what its help says, its arguments in their order, and the function to call."""
+
+    name: str
+    words: str
+    about: str
+    examples: str
+    arguments: Sequence[Argument | ArgumentGroup]
+    call: Callable[[Namespace], int]
+    takes_command: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    epilog: str | None = None
+
+    def add(self, commands: Any, is_whole: bool = True) -> None:
+        """Add the command to the subcommands of a parser, or only its name and what it is for."""
+        if not is_whole:
+            commands.add_parser(self.name, help=self.words)
+            return
+        parser = commands.add_parser(
+            self.name,
+            examples=self.examples,
+            help=self.words,
+            description=self.about,
+            epilog=self.epilog,
+        )
+        add_arguments(parser, self.arguments)
+        parser.takes_command = self.takes_command
+        parser.set_defaults(call=self.call, **self.defaults)
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """A command that does nothing but name others."""
+
+    name: str
+    words: str
+    about: str
+    examples: str
+    commands: Sequence[Command | CommandGroup]
+    title: str = "verbs"
+    metavar: str = "VERB"
+
+    def add(self, commands: Any, is_whole: bool = True) -> None:
+        """Add the command and those below it, or only its name and what it is for."""
+        if not is_whole:
+            commands.add_parser(self.name, help=self.words)
+            return
+        parser = commands.add_parser(
+            self.name, examples=self.examples, help=self.words, description=self.about
+        )
+
+        def call(_args: Namespace) -> int:
+            parser.print_help(sys.stderr)
+            return 2
+
+        parser.set_defaults(call=call)
+        below = parser.add_subparsers(
+            title=self.title, metavar=self.metavar, parser_class=type(parser)
+        )
+        for command in self.commands:
+            command.add(below)
+
+
+def command(
+    name: str,
+    words: str,
+    about: str,
+    examples: str,
+    *arguments: Argument | ArgumentGroup,
+    **more: Any,
+) -> Callable[[Callable[[Namespace], int]], Command]:
+    """Make the command of a function."""
+    return lambda call: Command(name, words, about, examples, arguments, call, **more)
+
+
+def add_arguments(
+    parser: argparse._ActionsContainer, arguments: Sequence[Argument | ArgumentGroup]
+) -> None:
+    """Add arguments and groups of them to a parser, in their order."""
+    for one in arguments:
+        if isinstance(one, Argument):
+            parser.add_argument(one.name, **one.how)
+        elif one.title:
+            add_arguments(parser.add_argument_group(one.title), one.arguments)
+        else:
+            exclusive = parser.add_mutually_exclusive_group(required=one.is_required)
+            add_arguments(exclusive, one.arguments)
+
+
+def take(options: type[Options], args: Namespace, **more: Any) -> Options:
+    """Return an options class with the arguments that were given and are named like its fields."""
+    given = {f.name: getattr(args, f.name, None) for f in fields(options)}  # type: ignore[arg-type]
+    return options(**{name: value for name, value in given.items() if value is not None}, **more)
+
+
 def add_common_options(parser: Parser) -> None:
     """Add the options that every command has."""
-    group = parser.add_argument_group("of every command")
-    group.add_argument(
-        "--json", action="store_true", help="the result as JSON, and an error as JSON too"
-    )
-    group.add_argument(
-        "-q", "--quiet", action="store_true", help="results and warnings: no notes, no progress"
-    )
-    group.add_argument(
-        "-v", "--verbose", action="store_true", help="what is read, and how long it takes, too"
-    )
+    common = parser.add_argument_group("of every command")
+    for names, words in (
+        (["--json"], "the result as JSON, and an error as JSON too"),
+        (["-q", "--quiet"], "results and warnings: no notes, no progress"),
+        (["-v", "--verbose"], "what is read, and how long it takes, too"),
+    ):
+        common.add_argument(*names, action="store_true", help=words)
     if not any(action.dest == "format" for action in parser._actions):
         parser.set_defaults(format="text")
 
 
-def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
-    """Add --objective, in the form that domain/objectives.py reads."""
+def objective(default: str = "as config.toml says") -> Argument:
+    """Return --objective, in the form that domain/objectives.py reads."""
     from formulations.objectives import BUILT_IN
 
-    parser.add_argument(
-        "--objective",
-        metavar="NAME",
-        help=(
-            f"{', '.join(BUILT_IN)}; or a sum, "
-            f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
-        ),
+    words = (
+        f"{', '.join(BUILT_IN)}; or a sum, "
+        f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
     )
+    return option("--objective", "NAME", words)
 
 
-def add_queue(parser: argparse.ArgumentParser) -> None:
-    """Add the argument QUEUE."""
-    parser.add_argument(
-        "queue", metavar="QUEUE", help="path or database URL (default: ALLOCATOR_QUEUE)"
-    )
+QUEUE = option("queue", "QUEUE", "path or database URL (default: ALLOCATOR_QUEUE)")
+SNAPSHOT = option("snapshot", "SNAPSHOT", "snapshot folder")
+POLICY = option("--policy", "NAME", "who decides (default: mip)", default="mip")
 
 
-def add_folder_or_queue(parser: argparse.ArgumentParser, metavar: str, folder: str) -> None:
-    """Add an argument that is a folder or a queue; `folder` says in the help what it holds."""
+def folder_or_queue(metavar: str, folder: str) -> Argument:
+    """Return an argument that is a folder or a queue; `folder` says in the help what it holds."""
     what = f"{folder}, or a queue: a path or database URL (default: ALLOCATOR_QUEUE)"
-    parser.add_argument("folder_or_queue", metavar=metavar, help=what)
+    return option("folder_or_queue", metavar, what)
 
 
-def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) -> None:
-    """Add options that take the place of settings of config.toml.
-
-    `whose` says in the help whose settings they are, such as "the workload's".
-    """
-    known = {
-        "budget": (number(), "USD", f"US dollars per hour for all GPUs, instead of {whose}"),
-        "interval": (
-            duration(1e-3),
-            "TIME",
-            f"seconds between rounds, instead of {whose} interval_s",
-        ),
-        "ageing": (
-            duration(1e-3),
-            "TIME",
-            f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
-        ),
-        "horizon": (
-            parse_integer(1),
-            "H",
-            f"intervals that the policy horizon plans, instead of {whose} [horizon]",
-        ),
-    }
-    for name in names:
-        convert, metavar, words = known[name]
-        parser.add_argument(f"--{name}", type=convert, metavar=metavar, help=words)
-
-
-def add_format(parser: argparse._ActionsContainer, *formats: str, about: str = "") -> None:
-    """Add --format, of which the first format is the default; `about` explains the others."""
+def formats(*names: str, about: str = "") -> Argument:
+    """Return --format, of which the first format is the default; `about` explains the others."""
     words = "of standard output" + (f"; {about}" if about else "")
-    parser.add_argument(
-        "--format", choices=formats, default=formats[0], help=f"{words} (default: {formats[0]})"
+    return option(
+        "--format", None, f"{words} (default: {names[0]})", default=names[0], choices=names
     )
 
 
@@ -241,13 +345,16 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
     """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 
     def convert(text: str) -> float:
-        value = float(text)
-        if not value >= at_least or (math.isinf(value) and not infinite):
-            raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
-        return value
+        return _in_range(float(text), text, at_least, infinite)
 
     convert.__name__ = "number"
     return convert
+
+
+def _in_range(value: float, text: str, at_least: float, infinite: bool) -> float:
+    if not value >= at_least or (math.isinf(value) and not infinite):
+        raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
+    return value
 
 
 HOUR_S = 3600.0
@@ -269,9 +376,7 @@ def duration(
             value = parse_duration(text, unit_s) / unit_s
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-        if not value >= at_least or (math.isinf(value) and not infinite):
-            raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
-        return value
+        return _in_range(value, text, at_least, infinite)
 
     return convert
 
@@ -312,62 +417,103 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
-def _default(time_limit: float | None) -> str:
-    if time_limit is None:
-        return ""
-    return (
-        " (default: none)" if math.isinf(time_limit) else f" (default: {time_limit:g}; inf: none)"
-    )
+def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a converter for a list with commas of what another one converts."""
+
+    def convert_all(text: str) -> tuple[Any, ...]:
+        return tuple(map(convert, words(text)))
+
+    convert_all.__name__ = f"list of {convert.__name__}s"
+    return convert_all
 
 
-def add_effort(
-    parser: argparse.ArgumentParser,
-    time_limit: float | None = TIME_LIMIT_S,
-    of: str = "the decision after reading",
-) -> None:
-    """Add the options that limit a search, which all deciding commands share.
+def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tuple[str, Any]]:
+    """Return a converter for a name and a value, which `form` shows: POOL=GPUS."""
+
+    def split(text: str) -> tuple[str, Any]:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise argparse.ArgumentTypeError(f"{text}: write {form}")
+        return name.strip(), convert(value)
+
+    split.__name__ = form
+    return split
+
+
+def settings(whose: str, *names: str) -> Iterator[Argument]:
+    """Yield options that take the place of settings of config.toml.
+
+    `whose` says in the help whose settings they are, such as "the workload's".
+    """
+    for name, metavar, words, kind, how in (
+        ("budget", "USD", f"US dollars per hour for all GPUs, instead of {whose}", number(), {}),
+        (
+            "interval",
+            "TIME",
+            f"seconds between rounds, instead of {whose} interval_s",
+            duration(1e-3),
+            {"dest": "interval_s"},
+        ),
+        (
+            "ageing",
+            "TIME",
+            f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
+            duration(1e-3),
+            {"dest": "ageing_s"},
+        ),
+        (
+            "horizon",
+            "H",
+            f"intervals that the policy horizon plans, instead of {whose} [horizon]",
+            parse_integer(1),
+            {},
+        ),
+    ):
+        if name in names:
+            yield option(f"--{name}", metavar, words, kind, **how)
+
+
+def effort(
+    time_limit: float | None = TIME_LIMIT_S, of: str = "the decision after reading"
+) -> ArgumentGroup:
+    """Return the options that limit a search, which all deciding commands share.
 
     Parameters
     ----------
-    parser : of the command.
     time_limit : default in seconds; inf: no limit; None: the description of the command says it.
     of : what is limited.
     """
-    group = parser.add_argument_group("effort")
-    group.add_argument(
-        "--solver",
-        default="auto",
-        metavar="NAME",
-        help=("auto (default), highs, cpsat, pulp: who solves the model of policy mip"),
+    default = (
+        ""
+        if time_limit is None
+        else " (default: none)"
+        if math.isinf(time_limit)
+        else f" (default: {time_limit:g}; inf: none)"
     )
-    group.add_argument(
-        "--time-limit",
-        type=duration(infinite=True),
-        default=time_limit,
-        metavar="TIME",
-        help=f"seconds for {of}; a plan is there by TIME plus one second{_default(time_limit)}",
-    )
-    group.add_argument(
-        "--gap",
-        type=number(),
-        default=GAP,
-        metavar="G",
-        help=(
-            f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
-            "0: search for a proof that the plan is the best)"
+    return group(
+        "effort",
+        option(
+            "--solver",
+            "NAME",
+            "auto (default), highs, cpsat, pulp: who solves the model of policy mip",
+            default="auto",
         ),
-    )
-    group.add_argument(
-        "--seed",
-        type=parse_integer(0),
-        default=0,
-        metavar="N",
-        help="random seed of the solver (default: 0)",
-    )
-    group.add_argument(
-        "--threads",
-        type=parse_integer(1, 1024),
-        default=1,
-        metavar="N",
-        help="threads of the solver (default: 1)",
+        option(
+            "--time-limit",
+            "TIME",
+            f"seconds for {of}; a plan is there by TIME plus one second{default}",
+            duration(infinite=True),
+            time_limit,
+            dest="time_limit_s",
+        ),
+        option(
+            "--gap",
+            "G",
+            f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
+            "0: search for a proof that the plan is the best)",
+            number(),
+            GAP,
+        ),
+        option("--seed", "N", "random seed of the solver (default: 0)", parse_integer(0), 0),
+        option("--threads", "N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
     )

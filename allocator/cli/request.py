@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allocator.errors import AllocatorError
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
@@ -30,20 +29,6 @@ class Request:
     horizon: int | None = None
     seed: int = 0
     threads: int = 1
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> Request:
-        return cls(
-            args.policy,
-            args.objective,
-            args.solver,
-            args.time_limit,
-            args.gap,
-            args.budget,
-            args.horizon,
-            args.seed,
-            args.threads,
-        )
 
     def check(self) -> None:
         """Raise UsageError for an unknown policy or solver, before anything is read."""
@@ -72,9 +57,6 @@ class DecisionSummary:
     plan: str | None = None
     error: str | None = None
     warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def decide_folder(

@@ -9,66 +9,66 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
-
-from allocator.domain.plan import EXPECTED_FIELDS, Plan
-from allocator.engine.expected_words import describe_next
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
-
-
-class Rows(Sequence[tuple[str, ...]]):
-    """The rows of a table that is kept by its columns, because there may be thousands."""
-
-    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[str, ...]: ...
-    @overload
-    def __getitem__(self, at: slice) -> Rows: ...
-    def __getitem__(self, at: int | slice) -> tuple[str, ...] | Rows:
-        if isinstance(at, slice):
-            return Rows([column[at] for column in self.columns])
-        return tuple(column[at] for column in self.columns)
+RIGHT = ">"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column names and rows of texts; columns of numbers are aligned to the right.
+    """A title, column names and rows of values, which `text` makes cells of.
 
-    `droppable` are the columns that a narrow terminal does not show, the first of them dropped
-    first.
+    A column whose name begins with ">" is aligned to the right. `droppable` are the columns that a
+    narrow terminal does not show, the first of them dropped first.
     """
 
     title: str
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    numbers: frozenset[str] = frozenset()
-    droppable: tuple[str, ...] = ()
+    columns: Sequence[str]
+    rows: Sequence[Iterable[Any]]
+    droppable: Sequence[str] = ()
+
+
+class _Column(NamedTuple):
+    name: str
+    is_right: bool
+    cells: list[str]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, [self.name, *self.cells]))
+
+    @property
+    def longest_word(self) -> int:
+        return max((len(w) for c in [self.name, *self.cells] for w in c.split()), default=0)
 
 
 def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
     """Print lines and tables on standard output."""
     for line in head:
-        print(_wrap_line(line) if sys.stdout.isatty() else line)
+        print(wrap(line) if sys.stdout.isatty() else line)
     for table in tables:
         print()
+        values = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
+        columns = [
+            _Column(name.removeprefix(RIGHT), name.startswith(RIGHT), texts(cells))
+            for name, cells in zip(table.columns, values, strict=True)
+        ]
         if not sys.stdout.isatty() or len(table.rows) > LONG:
-            _plain(table)
+            _plain(table.title, columns)
             continue
         width = shutil.get_terminal_size().columns
-        fitted = fit_to_width(table, width)
-        widths = choose_widths(fitted, width)
+        for name in table.droppable:
+            if _drawn_width(c.width for c in columns) <= width:
+                break
+            columns = [column for column in columns if column.name != name]
+        widths = _choose_widths(columns, width)
         if widths is None:
-            _show_records(table)
+            _show_records(table.title, columns)
         else:
-            _rich(fitted, widths)
+            _rich(table.title, columns, widths)
 
 
 def text(value: Any, digits: int = 4) -> str:
@@ -94,22 +94,10 @@ def texts(values: Iterable[Any]) -> list[str]:
     return [text(cell) for cell in cells]
 
 
-def fit_to_width(table: Table, width: int) -> Table:
-    """Drop droppable columns until the table is at most `width` characters wide."""
-    left = list(table.columns)
-    widths = dict(zip(table.columns, (max(map(len, c)) for c in _cells(table)), strict=True))
-    for name in table.droppable:
-        if _drawn_width(widths[kept] for kept in left) <= width:
-            break
-        left.remove(name)
-    at = [table.columns.index(name) for name in left]
-    return replace(table, columns=tuple(left), rows=[[row[i] for i in at] for row in table.rows])
-
-
-def choose_widths(table: Table, width: int) -> list[int] | None:
+def _choose_widths(columns: Sequence[_Column], width: int) -> list[int] | None:
     """Return the widths of columns that break no word, None if there are none within `width`."""
-    widths = [max(map(len, cells)) for cells in _cells(table)]
-    least = [max((len(w) for c in cells for w in c.split()), default=0) for cells in _cells(table)]
+    widths = [column.width for column in columns]
+    least = [column.longest_word for column in columns]
     while _drawn_width(widths) > width:
         spare = [i for i in range(len(widths)) if widths[i] > least[i]]
         if not spare:
@@ -118,207 +106,60 @@ def choose_widths(table: Table, width: int) -> list[int] | None:
     return widths
 
 
-def _cells(table: Table) -> Iterable[Sequence[str]]:
-    """Return the cells of each column, its name first."""
-    if isinstance(table.rows, Rows):
-        named = zip(table.columns, table.rows.columns, strict=True)
-        return ([name, *cells] for name, cells in named)
-    return zip(table.columns, *table.rows, strict=True)
-
-
 def _drawn_width(widths: Iterable[int]) -> int:
     return sum(width + 3 for width in widths) - 1  # as _rich draws a table
 
 
-def _show_records(table: Table) -> None:
+def _show_records(title: str, columns: Sequence[_Column]) -> None:
     """Print a table that is too wide for the terminal as a block of lines for each row."""
-    width = max(map(len, table.columns))
-    print(_wrap_line(table.title if table.rows else f"{table.title}: none"))
-    for row in table.rows:
+    width = max(len(column.name) for column in columns)
+    print(wrap(title if columns[0].cells else f"{title}: none"))
+    for row in zip(*(column.cells for column in columns), strict=True):
         print()
-        for name, cell in zip(table.columns, row, strict=True):
+        for column, cell in zip(columns, row, strict=True):
             if cell.strip(" -"):
-                print(_wrap_line(f"{name:<{width}}  {cell}"))
+                print(wrap(f"{column.name:<{width}}  {cell}"))
 
 
-def _wrap_line(line: str) -> str:
+def wrap(line: str, indent: str = "") -> str:
+    """Return a line broken between words, as wide as the terminal."""
     return textwrap.fill(
         line,
         max(40, shutil.get_terminal_size().columns),
-        subsequent_indent="  ",
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
 
 
-def _rich(table: Table, widths: Sequence[int]) -> None:
+def _rich(title: str, columns: Sequence[_Column], widths: Sequence[int]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, width in zip(table.columns, widths, strict=True):
-        justify: Literal["left", "right"] = "right" if name in table.numbers else "left"
-        grid.add_column(name, justify=justify, width=width, overflow="fold")
-    for row in table.rows:
-        grid.add_row(*(Text(cell) for cell in row))
+    for column, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if column.is_right else "left"
+        grid.add_column(column.name, justify=justify, width=width, overflow="fold")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        grid.add_row(*map(Text, row))
     console = Console(markup=False, highlight=False, emoji=False)
     with console.capture() as drawn:
         console.print(grid)
-    print(
-        _wrap_line(table.title),
-        *(line for line in drawn.get().splitlines() if line.strip()),
-        sep="\n",
-    )
+    print(wrap(title), *(line for line in drawn.get().splitlines() if line.strip()), sep="\n")
 
 
-def _plain(table: Table) -> None:
-    columns: list[Sequence[str]] = []
-    for name, cells in zip(table.columns, _cells(table), strict=True):
-        is_number = name in table.numbers
-        if len(columns) == len(table.columns) - 1 and not is_number:
-            columns.append(cells)  # what would be added is stripped again
-            continue
-        form = f"%{'' if is_number else '-'}{max(map(len, cells))}s"
-        columns.append([form % cell for cell in cells])
-    rows = map("  ".join, zip(*columns, strict=True))
-    print("\n".join([table.title, *map(str.rstrip, rows)]))
+def _plain(title: str, columns: Sequence[_Column]) -> None:
+    padded = []
+    for column in columns:
+        form = f"%{'' if column.is_right else '-'}{column.width}s"
+        padded.append([form % cell for cell in (column.name, *column.cells)])
+    rows = map("  ".join, zip(*padded, strict=True))
+    print("\n".join([title, *map(str.rstrip, rows)]))
 
 
 def percent(gap: float) -> str:
     """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
-
-
-def headline(result: Plan) -> list[str]:
-    """Return what was decided, how good it is, and which solver proved it."""
-    limit = result.budget.per_hour
-    spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
-        "" if limit is None else f" of {text(limit)} $/h for all GPUs"
-    )
-    if result.placement is not None:
-        p = result.placement
-        spent += (
-            f"; nodes cost {text(p.lost)} of the value (gap {percent(p.gap)}): {p.moved} jobs move,"
-            f" {p.reduced} get another option"
-        )
-    by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
-    return [
-        f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective},"
-        f" {by}" + (f", fallback {result.fallback}" if result.fallback else ""),
-        (
-            f"value {text(result.objective_value, 7)}, best possible at most"
-            f" {text(result.bound, 7)} (gap {percent(result.gap)}, proven by {result.bound_by}):"
-            f" {result.status}, ended by {result.termination}"
-        ),
-        f"{spent}; decided in {result.seconds['total']:.3f} s",
-    ]
-
-
-def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
-    """Return the lines that --log writes: the headline, the notes of the search, and its end."""
-    head, proof, spent = headline(result)
-    asked = (
-        f"solver: {result.solver_choice or result.solver}"
-        if result.solver or result.solver_choice
-        else f"solver: none was asked, the policy {result.policy} decides by rules"
-    )
-    times = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.seconds.items())
-    return [
-        head,
-        *notes,
-        asked,
-        proof,
-        spent,
-        f"seconds: {times}",
-        *(f"warning: {w}" for w in result.warnings),
-    ]
-
-
-def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
-    """Return the jobs of a plan, given by their columns."""
-    places = ("pool", "gpus", "shared_with", "variant", "mode")
-    expected = zip(*(jobs[name] for name in EXPECTED_FIELDS), strict=True)
-    columns: tuple[Iterable[Any], ...] = (
-        jobs["job_id"],
-        jobs["tenant"],
-        jobs["action"],
-        _places(*(jobs[name] for name in places)),
-        _places(jobs["previous_pool"], jobs["previous_gpus"]),
-        jobs["value"],
-        jobs["cost_per_hour"],
-        (describe_next(dict(zip(EXPECTED_FIELDS, row, strict=True)), now_s) for row in expected),
-        map(_why, jobs["reason"], jobs["detail"]),
-    )
-    return Table(
-        "jobs",
-        ("job", "tenant", "action", "gets", "held", "value", "$/h", "expected", "reason"),
-        Rows(list(map(texts, columns))),
-        frozenset({"value", "$/h"}),
-    )
-
-
-def pools_table(result: Plan) -> Table:
-    """Return the pools of a plan."""
-    rows = [[text(v) for v in (p.pool, p.gpus, p.used, p.marginal_value)] for p in result.pools]
-    return Table(
-        "pools (price: value of one GPU more)",
-        ("pool", "GPUs", "used", "price"),
-        rows,
-        frozenset({"GPUs", "used", "price"}),
-    )
-
-
-def describe_allocation(job: dict[str, Any]) -> str:
-    """Return what one entry of a plan does: "start 2 x a100", "wait"."""
-    return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
-
-
-def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
-    """Return the totals of some plans, a row each."""
-    rows = [
-        [
-            name,
-            text(r.objective_value, 5),
-            text(r.bound, 5),
-            percent(r.gap),
-            r.status,
-            text(r.budget.spent_per_hour),
-            str(sum(p.used for p in r.pools)),
-            str(sum(1 for a in r.jobs["pool"] if a is not None)),
-            f"{r.seconds['total']:.3f}",
-        ]
-        for name, r in named.items()
-    ]
-    return Table(
-        "plans",
-        (title, "value", "best at most", "gap", "status", "$/h", "GPUs", "jobs", "seconds"),
-        rows,
-        frozenset({"value", "best at most", "gap", "$/h", "GPUs", "jobs", "seconds"}),
-    )
-
-
-def _places(*columns: Sequence[Any]) -> list[str]:
-    """Return what jobs hold, "-" for nothing."""
-    return [_place(*held) for held in zip(*columns, strict=True)]
-
-
-def _place(
-    pool: str | None,
-    gpus: int,
-    colocated_job: str | None = None,
-    variant: str | None = None,
-    mode: str | None = None,
-) -> str:
-    if pool is None:
-        return "-"
-    return (
-        f"{gpus} x {pool}"
-        + "".join(f", {how}" for how in (variant, mode) if how)
-        + (f" next to {colocated_job}" if colocated_job else "")
-    )
-
-
-def _why(code: str | None, detail: str | None) -> str:
-    return f"{code}: {detail}" if code and detail else code or detail or ""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from allocator.report.charts.style import COLOURS, figure, legend, time_axis
+from allocator.report.charts.style import LOOKS, figure, legend, time_axis
 from allocator.report.page import draw, write_page
 from allocator.report.policies import REPORT
 
-LINES = tuple(COLOURS.values())
+LINES = tuple(look.colour for look in LOOKS.values())
 
 
 def write_assessment(
@@ -56,7 +56,7 @@ def _use(found: Mapping[str, Any]) -> Any:
     panel = drawn.subplots()
     for i, (name, used) in enumerate(found["use"]["gpus"].items()):
         look = {"color": LINES[i % len(LINES)], "linestyle": "--" if i % 2 else "-"}
-        panel.step(x, [*used, used[-1]], where="post", label=name, **look)
+        panel.stairs(used, x, baseline=None, label=name, **look)
     panel.axhline(found["gpus"], color="black", linewidth=1.1, label="all there is at the start")
     panel.set(xlabel=unit, ylabel="GPUs in use")
     panel.set_xlim(0, x[-1])

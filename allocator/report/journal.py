@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,6 @@ from allocator.report.runs import MEMORY_PRICE, SimulationRun, Study
 SHORTEST_S = 1.0  # least time shown, because pictures need a length
 SIZES = 240  # kept snapshots from which the sizes of pools are read
 MOST_DAYS = 366  # days of costs
-_HELD = (
-    "job_id",
-    "generation",
-    "pool",
-    "gpus",
-    "phase",
-    "ordered_s",
-    "running_s",
-    "stop_ordered_s",
-    "ended_s",
-    "host",
-    "held_gpus",
-    "memory_gb",
-    "since_s",
-)
 
 
 @dataclass(frozen=True)
@@ -158,7 +143,7 @@ def read_journal(queue: Queue, last: int) -> Journal:
         held = [
             Holding(*row)
             for row in connection.execute(
-                sa.select(*(t[name] for name in _HELD))
+                sa.select(*(t[f.name] for f in fields(Holding)))
                 .where(sa.or_(t.ended_s.is_(None), t.ended_s > begin))
                 .order_by(t.ordered_s, t.job_id)
             )
@@ -307,61 +292,56 @@ def study_of(journal: Journal) -> Study:
     def clipped(at: float | None) -> float:
         return math.nan if at is None else max(at, begin)
 
-    jobs = pd.DataFrame(
-        [
-            {
-                "job_id": j.job_id,
-                "submitted_s": clipped(j.submitted_s),
-                "finished_s": clipped(_none(over_s(j, math.nan))),
-                "started_s": clipped(
+    def frame(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
+        return pd.DataFrame(list(rows), columns=list(columns))
+
+    jobs = frame(
+        ("job_id", "submitted_s", "finished_s", "started_s", "requested_gpus"),
+        (
+            (
+                j.job_id,
+                clipped(j.submitted_s),
+                clipped(_none(over_s(j, math.nan))),
+                clipped(
                     first.get(j.job_id, j.first_started_s)
                     if j.first_started_s is None
                     else min(j.first_started_s, first.get(j.job_id, math.inf))
                 ),
-                "requested_gpus": float(j.values["requested_gpus"] or j.values["max_gpus"]),
-            }
+                float(j.values["requested_gpus"] or j.values["max_gpus"]),
+            )
             for j in journal.jobs
-        ],
-        columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"],
+        ),
     )
     # a job that never started waited until it was over
     jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])
     per_gb = {size.pool: size.price_per_gb_hour for size in journal.sizes}  # the latest one
-    spans = pd.DataFrame(
-        [
-            {
-                "job_id": h.job_id,
-                "pool": h.pool,
-                "gpus": float(h.gpus),
-                "from_s": clipped(since),
-                "to_s": clipped(to if to is not None else end),
-                "held": float(own),
-                MEMORY_PRICE: h.memory_gb * per_gb.get(h.pool, 0.0),
-            }
+    spans = frame(
+        ("job_id", "pool", "gpus", "from_s", "to_s", "held", MEMORY_PRICE),
+        (
+            (
+                h.job_id,
+                h.pool,
+                float(h.gpus),
+                clipped(since),
+                clipped(to if to is not None else end),
+                float(own),
+                h.memory_gb * per_gb.get(h.pool, 0.0),
+            )
             for h in journal.held
             for since, to, own in split_by_holder(
                 h.gpus, h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
             )
-        ],
-        columns=["job_id", "pool", "gpus", "from_s", "to_s", "held", MEMORY_PRICE],
+        ),
     )
     spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
-    timeline = pd.DataFrame(
-        [
-            {
-                "at_s": clipped(s.at_s),
-                "pool": s.pool,
-                "gpus": s.gpus,
-                "price_per_gpu_hour": s.price_per_gpu_hour,
-            }
-            for s in journal.sizes
-        ],
-        columns=["at_s", "pool", "gpus", "price_per_gpu_hour"],
+    timeline = frame(
+        ("at_s", "pool", "gpus", "price_per_gpu_hour"),
+        ((clipped(s.at_s), s.pool, s.gpus, s.price_per_gpu_hour) for s in journal.sizes),
     )
     run = SimulationRun("journal", "", 0, policy, {}, Path(journal.name))
     frames = {
-        (run.folder, name, policy): frame.assign(policy=policy)
-        for name, frame in (("jobs", jobs), ("spans", spans), ("timeline", timeline))
+        (run.folder, name, policy): table.assign(policy=policy)
+        for name, table in (("jobs", jobs), ("spans", spans), ("timeline", timeline))
     }
     return Study(journal.name, True, policy, [run], [], origin=journal.origin, _frames=frames)
 

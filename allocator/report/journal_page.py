@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,46 +152,29 @@ def headline(journal: Journal) -> str:
 def rounds_table(journal: Journal) -> Markup:
     """Return the table of the latest rounds, newest first, with an explanation."""
     known = sorted({part for r in journal.rounds for part in r.seconds} - {"decide"})
-    head = [
-        "round",
-        "at (UTC)",
-        "policy",
-        "status",
-        "outcome",
-        "value",
-        "bound",
-        "gap",
-        "changes",
-        "decide, s",
-        *(f"{part}, s" for part in known),
-        "stops, s",
-        "starts, s",
-        "why",
-    ]
-    rows: list[list[str]] = []
-    for r, c in list(zip(journal.rounds, measure_carried_out(journal), strict=True))[
-        : -ROWS - 1 : -1
-    ]:
+    rows = []
+    latest = list(zip(journal.rounds, measure_carried_out(journal), strict=True))[: -ROWS - 1 : -1]
+    for r, c in latest:
         words = " ".join(r.detail.split())
         cut = words if len(words) <= WORDS else f"{words[:WORDS]} ..."
         rows.append(
-            [
-                str(r.number),
-                format_time(r.at_s),
-                r.policy,
-                r.status,
-                FAILED if r.outcome == "failed" else r.outcome,
-                _text(r.value),
-                _text(r.bound),
-                "–" if r.gap is None else f"{number(100 * r.gap)} %",
-                str(c.changes),
-                *(_text(r.seconds.get(part)) for part in ("decide", *known)),
-                _text(c.stop_s),
-                _text(c.start_s),
-                TOOLTIP.format(words, cut) if words else "",
-            ]
+            {
+                "round": str(r.number),
+                "at (UTC)": format_time(r.at_s),
+                "policy": r.policy,
+                "status": r.status,
+                "outcome": FAILED if r.outcome == "failed" else r.outcome,
+                "value": _text(r.value),
+                "bound": _text(r.bound),
+                "gap": "–" if r.gap is None else f"{number(100 * r.gap)} %",
+                "changes": str(c.changes),
+                **{f"{part}, s": _text(r.seconds.get(part)) for part in ("decide", *known)},
+                "stops, s": _text(c.stop_s),
+                "starts, s": _text(c.start_s),
+                "why": TOOLTIP.format(words, cut) if words else "",
+            }
         )
-    return render("queue_rounds.html", head=head, rows=rows, rounds=len(journal.rounds))
+    return _render_rows("queue_rounds.html", rows, rounds=len(journal.rounds))
 
 
 def tenants_table(journal: Journal) -> Markup:
@@ -222,26 +205,6 @@ def jobs_table(journal: Journal) -> Markup:
     Jobs that need attention come first, then those under way, then those that are over, the latest
     first.
     """
-    head = [
-        "job",
-        "model",
-        "tenant",
-        "state",
-        "done",
-        "GPUs",
-        "submitted (UTC)",
-        "waited",
-        "paused",
-        "ran",
-        "GPU-hours",
-        "dollars",
-        "starts",
-        "resized",
-        "failed",
-        "lost",
-        "expected",
-        "why",
-    ]
     now = journal.end_s
     held = open_by_job(journal)
     ends = Counter((h.job_id, h.phase) for h in journal.held)
@@ -254,7 +217,6 @@ def jobs_table(journal: Journal) -> Markup:
             j.seq,
         ),
     )
-    told = {j.job_id: _expect(j, journal) for j in order[:JOBS]}
     rows = [
         _job(
             j,
@@ -262,19 +224,24 @@ def jobs_table(journal: Journal) -> Markup:
             now,
             ends,
             journal.is_adopted(j),
-            told[j.job_id],
+            _expect(j, journal),
             journal.costs.get(j.job_id, Cost()),
         )
         for j in order[:JOBS]
     ]
-    return render(
+    return _render_rows(
         "queue_jobs.html",
-        head=head,
-        rows=rows,
+        rows,
         now=format_time(now),
         left_out=len(order) - len(rows),
         has_adopted=any(map(journal.is_adopted, order[:JOBS])),
     )
+
+
+def _render_rows(template: str, rows: Sequence[Mapping[str, str]], **values: Any) -> Markup:
+    """Fill a template with rows that have their columns in the same order."""
+    head = list(rows[0]) if rows else []
+    return render(template, head=head, rows=[list(row.values()) for row in rows], **values)
 
 
 def _expect(job: Job, journal: Journal) -> tuple[str, str]:
@@ -294,7 +261,7 @@ def _job(
     is_adopted: bool,
     expected: tuple[str, str],
     cost: Cost,
-) -> list[str]:
+) -> dict[str, str]:
     end = over_s(job, now)
     began = None if held is None else held.running_s if held.since_s is None else held.since_s
     since = 0.0 if began is None else max(0.0, now - began)
@@ -312,30 +279,28 @@ def _job(
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
         again = f"tried again at {format_time(job.retry_at_s)}"
         why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
-    return [
-        job.job_id,
-        job.values["model"],
-        job.values["tenant"],
-        job.state + (f" ({job.request})" if job.request else ""),
-        f"{100 * job.progress:.0f} %",
-        (
-            ""
-            if held is None
-            else f"{held.gpus} {held.pool}" + (f" of {held.host}" if held.host else "")
-        ),
-        format_time(job.submitted_s),
-        _duration(waited),
-        _duration(paused),
-        duration(ran),
-        number(gpu_s / 3600),
-        f"{cost.dollars:,.2f}",
-        str(job.generation),
-        str(job.resizes),
-        str(ends[job.job_id, "failed"] or ""),
-        str(ends[job.job_id, "lost"] or ""),
-        expected[0],
-        " ".join(why.split()),
-    ]
+    return {
+        "job": job.job_id,
+        "model": job.values["model"],
+        "tenant": job.values["tenant"],
+        "state": job.state + (f" ({job.request})" if job.request else ""),
+        "done": f"{100 * job.progress:.0f} %",
+        "GPUs": ""
+        if held is None
+        else f"{held.gpus} {held.pool}" + (f" of {held.host}" if held.host else ""),
+        "submitted (UTC)": format_time(job.submitted_s),
+        "waited": _duration(waited),
+        "paused": _duration(paused),
+        "ran": duration(ran),
+        "GPU-hours": number(gpu_s / 3600),
+        "dollars": f"{cost.dollars:,.2f}",
+        "starts": str(job.generation),
+        "resized": str(job.resizes),
+        "failed": str(ends[job.job_id, "failed"] or ""),
+        "lost": str(ends[job.job_id, "lost"] or ""),
+        "expected": expected[0],
+        "why": " ".join(why.split()),
+    }
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allocator.report.charts import changes, cluster, decisions, holders, times
+from allocator.report.charts import changes, cluster, holders, rounds, times
 from allocator.report.charts.series import window
 from allocator.report.nodes.simulated import node_figures
 from allocator.report.page import Picture, draw, write_page
@@ -211,6 +211,6 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
         "Each point is a round. The gap says by how much the best plan could be better at most. For"
         " a policy that does not maximise the value, it shows how much value the policy gives up."
         + which,
-        decisions.decisions(study, runs, length),
+        rounds.decisions(study, runs, length),
     )
     yield from node_figures(study, runs, length, tail)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from allocator.report.measures import MEASURES, NOTES, Measure, interval, number, percent, unit_of
+from allocator.report.measures import MEASURES, Measure, interval, number, percent, unit_of
 from allocator.report.runs import POOLED, MetricChange, Study
-from allocator.report.words import best, complete, mean
+from allocator.report.words import best, complete
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def policy_table(study: Study, workload: str) -> PolicyTable:
         m.key: unit_of(
             m,
             [
-                mean(study, workload, load, p, m.key)
+                study.mean(workload, load, p, m.key)
                 for load in loads
                 for p in study.policies(workload)
             ],
@@ -90,7 +90,7 @@ def policy_table(study: Study, workload: str) -> PolicyTable:
     ]
     return PolicyTable(
         loads != [""],
-        [Column(m.title, NOTES.get(m.key, ""), _axis(m, units[m.key][0])) for m in shown],
+        [Column(m.title, m.note, _axis(m, units[m.key][0])) for m in shown],
         [*rows, *_pooled_lines(study, workload, shown)],
     )
 
@@ -105,7 +105,7 @@ def _cell(
 ) -> Cell:
     if measure.key == "finished":
         return _finished(study, workload, load, policy)
-    value = mean(study, workload, load, policy, measure.key)
+    value = study.mean(workload, load, policy, measure.key)
     star = "*" if best(study, workload, load, measure.key) == policy else ""
     change = study.change(workload, load, policy, measure.key) if measure.better else None
     small = _small_print(change)

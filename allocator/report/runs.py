@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,11 @@ SHARED_WITH = "shared_with"
 """Column of spans: the primary job that held the GPUs; empty for the job itself."""
 MEMORY_PRICE = "memory_price"
 """Column of spans: dollars per hour for the memory of each GPU, if any pool has a price of it."""
-TEXT = ("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH)
+TEXT = (
+    *("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH),
+    *("workload", "load", "task", "baseline", "metric", "verdict"),
+)
+"""The columns that hold text; all others hold numbers."""
 RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
 COMPARISON = "comparison.csv"
@@ -64,8 +69,6 @@ COMPARISON_COLUMNS = (
     "high_percent",
 )
 """The columns of comparison.csv that reports need."""
-BENCHMARK_TEXT = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
-"""The columns of results.csv and comparison.csv that hold text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +153,12 @@ class Study:
     def of(self, workload: str, load: str, policy: str) -> list[SimulationRun]:
         return [r for r in self.runs if (r.workload, r.load, r.policy) == (workload, load, policy)]
 
+    def mean(self, workload: str, load: str, policy: str, key: str) -> float:
+        """Return the mean over the seeds that have a value; nan if none has."""
+        found = (r.metrics.get(key, math.nan) for r in self.of(workload, load, policy))
+        values = list(filter(math.isfinite, found))
+        return sum(values) / len(values) if values else math.nan
+
     def change(self, workload: str, load: str, policy: str, metric: str) -> MetricChange | None:
         return next(
             (
@@ -208,47 +217,56 @@ def load_order(load: str) -> tuple[float, str]:
         return math.inf, load
 
 
-def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
+def read_frame(
+    path: Path, columns: Sequence[str], more: Sequence[str] | None = None
+) -> pd.DataFrame:
     """Read the named columns of a CSV file as texts or floats, and the columns `more`.
 
-    A column of `more` that the file does not have is empty. Raises UsageError if there is no such
-    file.
+    A column of `more` that the file does not have is empty; None: all others. Raises UsageError if
+    there is no such file, and InvalidInput for columns that are missing or not numeric.
     """
     import pandas as pd
 
     if not path.is_file():
         raise UsageError(f'"{path}" is missing')
+
+    def read(kinds: Mapping[str, str]) -> pd.DataFrame:
+        return pd.read_csv(
+            path,
+            usecols=lambda name: more is None or name in (*columns, *more),
+            dtype=kinds,
+            # a job may be named "NA"; only an empty cell is a missing value
+            keep_default_na=False,
+            na_values=[""],
+        )
+
     try:
-        head = pd.read_csv(path, nrows=0)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError):
-        raise InvalidInput(
-            [Fault(str(path), 1, f"has no header; the columns {', '.join(columns)} are needed")]
-        ) from None
-    missing = [c for c in columns if c not in head.columns]
+        frame = read(defaultdict(lambda: "float64", dict.fromkeys(TEXT, "str")))
+    except ValueError:  # also of a file that is no CSV, or no text
+        raise InvalidInput(_find_faults(path, columns, read)) from None
+    missing = [c for c in columns if c not in frame]
     if missing:
         raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    columns = [*columns, *(c for c in more if c in head.columns)]
-    kinds = {c: "str" if c in TEXT else "float64" for c in columns}
-    try:
-        # a job may be named "NA"; only an empty cell is a missing value
-        return pd.read_csv(
-            path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""]
-        ).assign(**{c: None for c in more if c not in columns})
-    except (ValueError, pd.errors.ParserError):
-        raise InvalidInput(_odd_cells(path, columns)) from None
+    # without rows pandas does not know that they are numbers
+    frame = frame.astype({c: "float64" for c in frame if c not in TEXT})
+    return frame.assign(**{c: None for c in more or () if c not in frame})
 
 
-def _odd_cells(path: Path, columns: Sequence[str]) -> list[Fault]:
+def _find_faults(
+    path: Path, columns: Sequence[str], read: Callable[[Mapping[str, str]], pd.DataFrame]
+) -> list[Fault]:
+    """Return why the columns of a file cannot be read."""
     import pandas as pd
 
     try:
-        text = pd.read_csv(
-            path, usecols=list(columns), dtype="str", keep_default_na=False, na_values=[""]
-        )
-    except (ValueError, pd.errors.ParserError) as error:
+        text = read(defaultdict(lambda: "str"))
+    except (pd.errors.EmptyDataError, UnicodeDecodeError):
+        needed = f"has no header; the columns {', '.join(columns)} are needed"
+        return [Fault(str(path), 1, needed)]
+    except ValueError as error:
         return [Fault(str(path), None, f"cannot be read: {str(error).strip().splitlines()[-1]}")]
     faults = []
-    for name in (c for c in columns if c not in TEXT):
+    for name in (c for c in text if c not in TEXT):
         odd = text[name].notna() & pd.to_numeric(text[name], errors="coerce").isna()
         faults += [
             Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
@@ -305,7 +323,7 @@ def read_benchmark(folder: Path) -> Study:
 
     Raises the errors of read_simulation.
     """
-    results = _table(folder / RESULTS, IDENTITY)
+    results = read_frame(folder / RESULTS, IDENTITY)
     keys = [c for c in results.columns if c not in IDENTITY]
     runs = [
         SimulationRun(
@@ -349,7 +367,7 @@ def _comparison(path: Path) -> tuple[list[MetricChange], str]:
     """Return the rows of comparison.csv and their baseline; nothing if the file does not exist."""
     if not path.is_file():
         return [], ""
-    rows = _table(path, COMPARISON_COLUMNS).to_dict("records")
+    rows = read_frame(path, COMPARISON_COLUMNS).to_dict("records")
     return [
         MetricChange(
             str(r["workload"]),
@@ -364,39 +382,6 @@ def _comparison(path: Path) -> tuple[list[MetricChange], str]:
         )
         for r in rows
     ], (str(rows[0]["baseline"]) if rows else "")
-
-
-def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """Read a table with these columns and others.
-
-    The columns BENCHMARK_TEXT are text; all others must be numbers.
-    """
-    import pandas as pd
-
-    try:
-        frame = pd.read_csv(
-            path, dtype=dict.fromkeys(BENCHMARK_TEXT, "str"), keep_default_na=False, na_values=[""]
-        )
-    except (ValueError, pd.errors.ParserError) as error:
-        raise InvalidInput([Fault(str(path), None, f"cannot be read: {error}")]) from None
-    missing = [c for c in columns if c not in frame.columns]
-    if missing:
-        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    odd = [
-        (c, i)
-        for c in frame.columns
-        if c not in BENCHMARK_TEXT and frame[c].dtype.kind not in "iufb"
-        for i in frame.index
-        if isinstance(frame[c][i], str)
-    ]
-    if odd:
-        raise InvalidInput(
-            [
-                Fault(str(path), int(i) + 2, f'{c} "{frame[c][i]}" is not a number')
-                for c, i in odd[:20]
-            ]
-        )
-    return frame
 
 
 def _json(path: Path) -> dict[str, Any]:

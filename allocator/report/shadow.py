@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.report.charts.style import COLOURS, figure, legend, time_axis
+from allocator.report.charts.style import LOOKS, figure, legend, time_axis
 from allocator.report.page import draw, write_page
 
 CAPTION = (
@@ -59,10 +59,14 @@ def _rounds(found: Mapping[str, Any]) -> Any:
     bound, regret, gpus, used, usable = np.repeat(seen[2:], 2, axis=1)
     drawn = figure(11.5, 5.2)
     above, below = panels = drawn.subplots(2, sharex=True)
-    above.fill_between(x, regret, bound, color=COLOURS["marginal"], alpha=0.5, label="up to bound")
-    above.plot(x, regret, color=COLOURS["mip"], label="regret")
-    below.fill_between(x, used, color=COLOURS["greedy-naive"], alpha=0.5, label="in use")
-    below.fill_between(x, used, used + usable, color=COLOURS["las"], label="idle, could be used")
+    above.fill_between(
+        x, regret, bound, color=LOOKS["marginal"].colour, alpha=0.5, label="up to bound"
+    )
+    above.plot(x, regret, color=LOOKS["mip"].colour, label="regret")
+    below.fill_between(x, used, color=LOOKS["greedy-naive"].colour, alpha=0.5, label="in use")
+    below.fill_between(
+        x, used, used + usable, color=LOOKS["las"].colour, label="idle, could be used"
+    )
     below.plot(x, gpus, color="black", linewidth=1.1, label="all there is")
     above.set(ylabel="value above the cluster's")
     below.set(xlabel=f"{unit} since the first look", ylabel="GPUs", ylim=(0, None))

@@ -58,17 +58,6 @@ def compare_policies(study: Study, workload: str) -> list[Markup]:
     ]
 
 
-def mean(study: Study, workload: str, load: str, policy: str, key: str) -> float:
-    """Return the mean over the seeds that have a value; nan if none has."""
-    values = [
-        v
-        for r in study.of(workload, load, policy)
-        for v in (r.metrics.get(key, math.nan),)
-        if math.isfinite(v)
-    ]
-    return sum(values) / len(values) if values else math.nan
-
-
 def complete(study: Study, workload: str, load: str, policy: str) -> bool:
     """Return whether the policy finished as many jobs as the best policy at that load."""
     done = {
@@ -88,7 +77,7 @@ def best(study: Study, workload: str, load: str, key: str) -> str | None:
     values = {
         p: v
         for p in study.policies(workload)
-        for v in (mean(study, workload, load, p, key),)
+        for v in (study.mean(workload, load, p, key),)
         if math.isfinite(v) and (key not in OF_FINISHED or complete(study, workload, load, p))
     }
     if not side or len(values) < 2 or max(values.values()) == min(values.values()):
@@ -180,10 +169,10 @@ def _compare_single(study: Study, workload: str, policy: str) -> str:
         at = f" at load {load}" if load else ""
         words = [f"{number(done, 12)} of {number(jobs, 12)} jobs done{at}"]
         for key, text in ((MAIN, "mean completion time"), ("queue_s_mean", "mean queueing")):
-            value = mean(study, workload, load, policy, key)
+            value = study.mean(workload, load, policy, key)
             if math.isfinite(value):
                 words.append(f"{text} {duration(value)}")
-        share = mean(study, workload, load, policy, "utilisation")
+        share = study.mean(workload, load, policy, "utilisation")
         if math.isfinite(share):
             words.append(f"utilisation {100 * share:.0f} %")
         parts.append(", ".join(words))

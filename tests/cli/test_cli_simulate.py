@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from examples import series
 from places import ROOT
 from test_cli_process import (
     environment,
@@ -157,20 +158,17 @@ def test_wrong_calls(capsys: Output, case: str) -> None:
     assert (got, said) == (int(code), "") and says in err and not Path("o").exists()
 
 
-@pytest.mark.parametrize(
-    ("folder", "words"),
-    [
-        (DEMO, "--until 3000 --ageing 1800 --sizes unknown"),
-        (
-            SPOT,
-            "--until 4000 --seed 3 --failures 0.1 --misjudged 0.2 --objective throughput",
-        ),
-    ],
+AGAIN = (
+    f"{SPOT} --until 4000 --seed 3 --failures 0.1 --misjudged 0.2 --objective throughput",
+    f"{DEMO} --until 3000 --ageing 1800 --sizes unknown",
 )
-def test_kept_rounds_are_decided_again_exactly(capsys: Output, folder: Path, words: str) -> None:
+
+
+@pytest.mark.parametrize("words", series(AGAIN, 1))
+def test_kept_rounds_are_decided_again_exactly(capsys: Output, words: str) -> None:
     """Every round kept as a snapshot, decided again by `allocator solve` with the printed options:
     the same bytes of plan.csv, round by round; the same value and bound."""
-    argv = f"{folder} --policy mip,greedy --out out --keep-snapshots --gap 0.0005 {words}"
+    argv = f"{words} --policy mip,greedy --out out --keep-snapshots --gap 0.0005"
     code, _, err = call(capsys, f"simulate {argv}")
     begin = "the same decisions again: allocator "
     told = [line for line in err.splitlines() if line.startswith(begin)]
@@ -255,7 +253,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (out / ".state" / "greedy.state").read_bytes()
 
 
-@pytest.mark.parametrize("how", ["whole", "capacity", "options", "program", "half", "bit", "empty"])
+HOW = ["whole", "options", "bit", "capacity", "program", "half", "empty"]
+
+
+@pytest.mark.parametrize("how", series(HOW, 3))
 def test_checkpoints_that_do_not_fit_are_ignored(
     capsys: Output,
     tmp_path: Path,

@@ -14,6 +14,8 @@ from commands import Output, call
 from machine import find_program, lack
 from places import ROOT
 
+from allocator.cli import main
+
 DEMO = ROOT / "data" / "snapshots" / "demo"
 
 
@@ -25,10 +27,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A queue with the jobs of the demo."""
+    path = tmp_path_factory.mktemp("template") / "q.db"
+    assert main.run(["queue", "init", str(path), "--from", str(DEMO), "-q"]) == 0
+    return path
+
+
 @pytest.fixture
-def queue(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Path:
+def queue(folder: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The queue of ALLOCATOR_QUEUE, with the jobs of the demo."""
-    assert call(capsys, f"queue init {folder / 'q.db'} --from {DEMO} -q")[0] == 0
+    shutil.copy(template, folder / "q.db")
     monkeypatch.setenv("ALLOCATOR_QUEUE", str(folder / "q.db"))
     return folder / "q.db"
 

@@ -52,8 +52,11 @@ def test_a_report_without_pictures_says_why(
     )
     code, out, err = call(capsys, f"report {folder}")
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
+    page = (folder / "report.html").read_text()
+    assert "plots" in page and "<figure" not in page and "data-metric" in page
 
 
+@pytest.mark.nightly
 def test_own_log_from_slurm(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from examples import series
 from places import ROOT
 
 from allocator.performance import batched
@@ -27,7 +28,7 @@ def rows(truth: dict[str, float], at: list[tuple[int, int]]) -> Observations:
     return Observations.of(["m"] * len(at), ["A"] * len(at), k.astype(int), rate, batch=b)
 
 
-@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize("truth", series(TRUTHS, 2))
 def test_three_corners_settle_noise_and_epochs(truth: dict[str, float]) -> None:
     """The corners that --profile asks for: the form is that of the truth, with its batch, and every
     other size and batch is predicted to a thousandth. Nothing is left to test it, which it says."""
@@ -52,6 +53,7 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
     assert found.form == "power"
 
 
+@pytest.mark.nightly
 def test_from_profile_to_choice() -> None:
     """Five drawn jobs of each truth through configure --profile, fit and configure, 2 % noise: for
     noise and epochs the form is right and the batch named for all, believed times are within 4 % in

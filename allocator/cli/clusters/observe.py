@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.output import note, print_json, warn
+from allocator.cli.output import note, show_result, warn
+from allocator.cli.parsing import command, option, repeated
 
 if TYPE_CHECKING:
     from allocator.clusters.adapter import ObserveRequest
@@ -21,36 +22,32 @@ Look at a cluster and write a snapshot of it. Nothing on the cluster is changed.
 could not represent goes to standard error."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "observe", examples=EXAMPLES, help="a cluster as it is, as a snapshot", description=ABOUT
-    )
-    add_look(parser, "kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all")
-    parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
-    parser.set_defaults(call=call)
-
-
-def add_look(parser: argparse.ArgumentParser, words: str) -> None:
-    """Add the cluster, with these words, and the options of how to look at it."""
-    parser.add_argument("cluster", metavar="CLUSTER", help=words)
-    parser.add_argument(
-        "--settings", metavar="FILE", help="TOML file of how jobs are taken; docs/slurm.md"
-    )
-    parser.add_argument(
+LOOK = (
+    option("--settings", "FILE", "TOML file of how jobs are taken; docs/slurm.md"),
+    repeated(
         "--add",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="copy rates.csv, models.csv or another table into the snapshot; may be repeated",
-    )
-    parser.add_argument(
-        "--answers", metavar="DIR", help="read recorded answers in place of the cluster"
-    )
-    parser.add_argument(
-        "--address", metavar="URL", help="address of the dashboard of a Ray, as in its settings"
-    )
+        "FILE",
+        "copy rates.csv, models.csv or another table into the snapshot; may be repeated",
+    ),
+    option("--answers", "DIR", "read recorded answers in place of the cluster"),
+    option("--address", "URL", "address of the dashboard of a Ray, as in its settings"),
+)
+"""How to look at a cluster."""
 
 
+@command(
+    "observe",
+    "a cluster as it is, as a snapshot",
+    ABOUT,
+    EXAMPLES,
+    option(
+        "cluster",
+        "CLUSTER",
+        "kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all",
+    ),
+    option("--out", "DIR", "snapshot folder to write", required=True),
+    *LOOK,
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.clusters.folder import write_observation
     from allocator.clusters.registry import get_cluster
@@ -63,15 +60,15 @@ def call(args: argparse.Namespace) -> int:
     warn(warnings)
     rows = {file.removesuffix(".csv"): len(table) for file, table in view.tables.items()}
     note(f"written to {args.out}: {', '.join(f'{n} {name}' for name, n in rows.items())}")
-    if args.format == "json":
-        print_json(
-            {
-                "folder": args.out,
-                "rows": rows,
-                "notes": list(view.notes),
-                "warnings": list(warnings),
-            }
-        )
+    show_result(
+        args.format,
+        {
+            "folder": args.out,
+            "rows": rows,
+            "notes": list(view.notes),
+            "warnings": list(warnings),
+        },
+    )
     return 0
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from allocator.cli.output import note, print_json, show_result
+from allocator.cli.output import note, show_result
+from allocator.cli.parsing import command, option
 
 EXAMPLES = """
 allocator plan look --as slurm                            the plan in look/plan, as a script to read
@@ -17,27 +17,22 @@ Write the plan of an observed snapshot as commands or patches for its cluster, i
 they may be run. Nothing is run."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "plan", examples=EXAMPLES, help="a plan as commands for a cluster", description=ABOUT
-    )
-    parser.add_argument("snapshot", metavar="DIR", help="folder of `allocator observe`")
-    parser.add_argument(
+@command(
+    "plan",
+    "a plan as commands for a cluster",
+    ABOUT,
+    EXAMPLES,
+    option("snapshot", "DIR", "folder of `allocator observe`"),
+    option(
         "--as",
+        "CLUSTER",
+        "kind of the cluster: slurm ...; an unknown name lists all",
         required=True,
         dest="cluster",
-        metavar="CLUSTER",
-        help="kind of the cluster: slurm ...; an unknown name lists all",
-    )
-    parser.add_argument(
-        "--plan", metavar="DIR", help="folder of `allocator solve --out` (default: DIR/plan)"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="write the files there (default: all on standard output)"
-    )
-    parser.set_defaults(call=call)
-
-
+    ),
+    option("--plan", "DIR", "folder of `allocator solve --out` (default: DIR/plan)"),
+    option("--out", "DIR", "write the files there (default: all on standard output)"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.clusters.folder import read_details, read_planned_jobs
     from allocator.clusters.registry import get_cluster
@@ -53,6 +48,5 @@ def call(args: argparse.Namespace) -> int:
         return 0
     written = [str(path) for path in write_files(Path(args.out), files).values()]
     note(*(f"written to {path}" for path in written))
-    if args.format == "json":
-        print_json({"written": written})
+    show_result(args.format, {"written": written})
     return 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from allocator.cli.output import show_result
+from allocator.cli.parsing import command, option
 
 EXAMPLES = """
 allocator rbac run > allocator-run.yaml
@@ -21,15 +21,18 @@ USES = {
 }
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "rbac", examples=EXAMPLES, help="roles of Kubernetes for the allocator", description=ABOUT
-    )
-    listed = ", ".join(f"{name} ({what})" for name, what in USES.items())
-    parser.add_argument("use", choices=tuple(USES), help=f"what they are for: {listed}")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "rbac",
+    "roles of Kubernetes for the allocator",
+    ABOUT,
+    EXAMPLES,
+    option(
+        "use",
+        None,
+        "what they are for: " + ", ".join(f"{name} ({what})" for name, what in USES.items()),
+        choices=tuple(USES),
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     from importlib.resources import files
 

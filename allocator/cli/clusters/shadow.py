@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allocator.cli.clusters.observe import add_look, read_request
+from allocator.cli.clusters.observe import LOOK, read_request
 from allocator.cli.output import note, show_result
-from allocator.cli.parsing import add_format, duration, parse_integer
+from allocator.cli.parsing import (
+    POLICY,
+    CommandGroup,
+    command,
+    duration,
+    formats,
+    option,
+    parse_integer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,47 +45,32 @@ dollars, and the regret of each round. Each figure comes with what it assumes. I
 while the watch goes on."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "shadow",
-        examples=EXAMPLES,
-        help="beside a live cluster: what it did, and what would have been decided",
-        description=ABOUT,
-    )
-    verbs = parser.add_subparsers(
-        title="verbs", metavar="VERB", parser_class=type(parser), required=True
-    )
-    watch = verbs.add_parser(
-        "watch", examples=WATCHING, help="look, decide and record", description=WATCH
-    )
-    add_look(watch, "kind of the cluster, or a snapshot folder; an unknown name lists all kinds")
-    _add_record(watch)
-    watch.add_argument(
+RECORD = option("record", "RECORD", "file of the record, such as shadow.db")
+
+
+@command(
+    "watch",
+    "look, decide and record",
+    WATCH,
+    WATCHING,
+    option(
+        "cluster",
+        "CLUSTER",
+        "kind of the cluster, or a snapshot folder; an unknown name lists all kinds",
+    ),
+    *LOOK,
+    RECORD,
+    option(
         "--every",
-        type=duration(0.05),
-        default=300.0,
-        metavar="TIME",
-        help="seconds between looks, and length of each round (default: 300)",
-    )
-    watch.add_argument("--policy", default="mip", metavar="NAME", help="who decides (default: mip)")
-    watch.add_argument(
-        "--rounds", type=parse_integer(1), metavar="N", help="stop after N looks (default: never)"
-    )
-    watch.set_defaults(call=_watch)
-    report = verbs.add_parser(
-        "report", examples=REPORTING, help="what a record adds up to", description=REPORT
-    )
-    _add_record(report)
-    report.add_argument("--out", metavar="FILE", help="write a page, too, such as shadow.html")
-    add_format(report, "text", "json", "csv", about="csv has a row for each look")
-    report.set_defaults(call=_report)
-
-
-def _add_record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", metavar="RECORD", help="file of the record, such as shadow.db")
-
-
-def _watch(args: argparse.Namespace) -> int:
+        "TIME",
+        "seconds between looks, and length of each round (default: 300)",
+        duration(0.05),
+        300.0,
+    ),
+    POLICY,
+    option("--rounds", "N", "stop after N looks (default: never)", parse_integer(1)),
+)
+def watch(args: argparse.Namespace) -> int:
     from allocator.bench.shadow.record import Record
     from allocator.bench.shadow.watching import Watch, observer
     from allocator.cli.queue.run import stop_on_signals
@@ -112,7 +105,16 @@ def _describe(look: Look) -> str:
     )
 
 
-def _report(args: argparse.Namespace) -> int:
+@command(
+    "report",
+    "what a record adds up to",
+    REPORT,
+    REPORTING,
+    RECORD,
+    option("--out", "FILE", "write a page, too, such as shadow.html"),
+    formats("text", "json", "csv", about="csv has a row for each look"),
+)
+def report(args: argparse.Namespace) -> int:
     from allocator.bench.shadow.record import Record
     from allocator.bench.shadow.summary import summarise
     from allocator.cli.clusters.shadow_words import COLUMNS, rows, sentences
@@ -134,3 +136,12 @@ def _report(args: argparse.Namespace) -> int:
         lambda: format_csv(columns, found["looks"]),
     )
     return 0
+
+
+call = CommandGroup(
+    "shadow",
+    "beside a live cluster: what it did, and what would have been decided",
+    ABOUT,
+    EXAMPLES,
+    (watch, report),
+)

@@ -6,11 +6,21 @@ import argparse
 import os
 import shlex
 import sys
-from typing import Any
 
 from allocator.cli.output import show_result
-from allocator.cli.parsing import duration, number, parse_future, parse_integer
+from allocator.cli.parsing import (
+    command,
+    duration,
+    flag,
+    group,
+    many,
+    number,
+    option,
+    parse_future,
+    parse_integer,
+)
 from allocator.cli.queue.job_options import PROGRESS_OPTIONS
+from allocator.errors import AllocatorError
 
 EXAMPLES = """
 allocator submit-slurm --max-gpus 8 --model bert --total-work 9000 -- --gres=gpu:2 train.sh
@@ -23,61 +33,48 @@ everything after -- goes to sbatch unchanged. Ask for GPUs by --gres or --gpus-p
 number can be changed later."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "submit-slurm",
-        examples=EXAMPLES,
-        help="sbatch for a job that may be resized",
-        description=ABOUT,
-    )
-    group = parser.add_argument_group(
-        "what the job says of itself (columns of jobs.csv, and its progress)"
-    )
-    for name, kind, metavar, words in (
-        ("min-gpus", parse_integer(1), "N", "smallest size (default: 1)"),
-        ("max-gpus", parse_integer(1), "N", "largest size (default: the size asked for)"),
-        ("sizes", _integers, "N,N", "allowed sizes"),
-        ("model", str, "NAME", "key into rates.csv (default: the name of the job)"),
-        (
-            "total-work",
-            number(1e-9),
-            "W",
-            "its whole work (default: seconds of its time limit)",
-        ),
-        (
-            "deadline-s",
-            parse_future,
-            "TIME",
-            "by which it should be done: 2h, a date, unix seconds",
-        ),
-        ("weight", number(1e-9), "X", "scales its value (default: 1)"),
-        ("restart-s", duration(), "TIME", "pause when its GPUs change"),
-        ("checkpoint-s", duration(), "TIME", "cost of a checkpoint"),
-        ("checkpoint-every-s", duration(1e-9), "TIME", "interval of checkpoints"),
-    ):
-        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=words)
-    for name, _, metavar, words in PROGRESS_OPTIONS:
-        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=words)
-    parser.add_argument("--show", action="store_true", help="print the call of sbatch, and stop")
-    parser.add_argument("--plugin", action="store_true", help="print job_submit.lua, and stop")
-    parser.add_argument("sbatch", nargs="*", metavar="SBATCH", help="after --: options and script")
-    parser.set_defaults(call=call, fields=[action.dest for action in group._group_actions])
+FIELDS = (
+    option("--min-gpus", "N", "smallest size (default: 1)", parse_integer(1)),
+    option("--max-gpus", "N", "largest size (default: the size asked for)", parse_integer(1)),
+    option("--sizes", "N,N", "allowed sizes", many(parse_integer(1))),
+    option("--model", "NAME", "key into rates.csv (default: the name of the job)"),
+    option(
+        "--total-work", "W", "its whole work (default: seconds of its time limit)", number(1e-9)
+    ),
+    option(
+        "--deadline-s",
+        "TIME",
+        "by which it should be done: 2h, a date, unix seconds",
+        parse_future,
+    ),
+    option("--weight", "X", "scales its value (default: 1)", number(1e-9)),
+    option("--restart-s", "TIME", "pause when its GPUs change", duration()),
+    option("--checkpoint-s", "TIME", "cost of a checkpoint", duration()),
+    option("--checkpoint-every-s", "TIME", "interval of checkpoints", duration(1e-9)),
+    *PROGRESS_OPTIONS,
+)
+NAMES = [field.name.removeprefix("--").replace("-", "_") for field in FIELDS]
 
 
-def _integers(text: str) -> list[int]:
-    return [parse_integer(1)(part) for part in text.split(",")]
-
-
+@command(
+    "submit-slurm",
+    "sbatch for a job that may be resized",
+    ABOUT,
+    EXAMPLES,
+    group("what the job says of itself (columns of jobs.csv, and its progress)", *FIELDS),
+    flag("--show", "print the call of sbatch, and stop"),
+    flag("--plugin", "print job_submit.lua, and stop"),
+    option("sbatch", "SBATCH", "after --: options and script", nargs="*"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.clusters.slurm.submit import read_plugin, write_sbatch
-    from allocator.errors import AllocatorError
 
     if args.plugin:
         plugin = read_plugin()
         show_result(args.format, {"lua": plugin}, lambda: print(plugin, end=""))
         return 0
-    given = {name: getattr(args, name) for name in args.fields}
-    words = write_sbatch({k: v for k, v in given.items() if v is not None}, args.sbatch)
+    given = {name: value for name in NAMES if (value := getattr(args, name)) is not None}
+    words = write_sbatch(given, args.sbatch)
     if args.show:
         show_result(args.format, {"command": words}, lambda: print(shlex.join(words)))
         return 0

@@ -6,8 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.output import note, progress_console, show_result, warn
-from allocator.cli.parsing import duration, number, parse_integer, words
+from allocator.cli.output import note, progress_bar, show_result, warn
+from allocator.cli.parsing import (
+    command,
+    duration,
+    many,
+    number,
+    option,
+    parse_integer,
+    take,
+)
+from allocator.cli.tables import Table, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,69 +33,79 @@ as far as you say. Every figure comes with what it assumes. With --out, DIR/repo
 table and a picture, DIR/assessment.json all numbers."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "assess",
-        examples=EXAMPLES,
-        help="your cluster's past, replayed: what would change",
-        description=ABOUT,
-    )
-    parser.add_argument(
-        "history", metavar="HISTORY", help="folder with workload.csv, pools.csv ..."
-    )
-    parser.add_argument(
+def _shares(text: str) -> tuple[float, ...]:
+    found = many(number())(text)
+    if any(share > 1 for share in found):
+        raise argparse.ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
+    return tuple(share for share in found if share > 0)
+
+
+def _range(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(number(), text.split(".."))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not LOW..HIGH") from None
+    if not low <= 1 <= high:
+        raise argparse.ArgumentTypeError(f"{text} does not hold 1, the size asked for")
+    return low, high
+
+
+@command(
+    "assess",
+    "your cluster's past, replayed: what would change",
+    ABOUT,
+    EXAMPLES,
+    option("history", "HISTORY", "folder with workload.csv, pools.csv ..."),
+    option(
         "--elastic-share",
-        type=_shares,
-        default=(),
-        metavar="A,B",
-        help="shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
-    )
-    parser.add_argument(
+        "A,B",
+        "shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
+        _shares,
+        (),
+        dest="shares",
+    ),
+    option(
         "--elastic-range",
-        type=_range,
-        default=(0.5, 2.0),
-        metavar="LOW..HIGH",
-        help="their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
-    )
-    parser.add_argument(
+        "LOW..HIGH",
+        "their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
+        _range,
+        (0.5, 2.0),
+        dest="span",
+    ),
+    option(
         "--elastic-curves",
-        type=_numbers,
-        metavar="A,B",
-        help=(
-            "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
-            " a range (default: 0.005,0.15, the best and the worst published)"
-        ),
-    )
-    parser.add_argument(
+        "A,B",
+        "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
+        " a range (default: 0.005,0.15, the best and the worst published)",
+        many(number()),
+        dest="curves",
+    ),
+    option(
         "--react",
-        type=duration(1e-3),
-        default=60.0,
-        metavar="TIME",
-        help="this allocator decides TIME after an arrival or a completion (default: 60)",
-    )
-    parser.add_argument(
-        "--seed", type=parse_integer(0), default=0, metavar="N", help="which jobs are elastic"
-    )
-    parser.add_argument("--out", metavar="DIR", help="folder of the page")
-    parser.set_defaults(call=call)
-
-
+        "TIME",
+        "this allocator decides TIME after an arrival or a completion (default: 60)",
+        duration(1e-3),
+        60.0,
+        dest="react_s",
+    ),
+    option("--seed", "N", "which jobs are elastic", parse_integer(0), 0),
+    option("--out", "DIR", "folder of the page"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator import read_workload
-    from allocator.bench.assess.assessing import CURVES, Question, assess
+    from allocator.bench.assess.assessing import Question, assess
     from allocator.cli.measure.assess_words import COLUMNS, intervals, rows, sentences
     from allocator.io.plans import dumps, write_files
 
     workload = read_workload(args.history)
     warn(workload.problem.warnings)
-    question = Question(
-        args.elastic_share,
-        args.elastic_range,
-        args.elastic_curves or CURVES,
-        args.react,
-        args.seed,
-    )
-    found = _with_bar(lambda watch: assess(workload, question, watch))
+    with progress_bar(is_counted=False) as bar:
+        row = bar.add_task("", total=1.0)
+        found = assess(
+            workload,
+            take(Question, args),
+            lambda what, share: bar.update(row, description=what, completed=share),
+        )
     said = [*sentences(found), intervals(found)]
     if args.out:
         from allocator.report.assessment import write_assessment
@@ -102,54 +121,14 @@ def call(args: argparse.Namespace) -> int:
 
 def _show(found: Mapping[str, Any], said: list[str]) -> None:
     from allocator.cli.measure.assess_words import COLUMNS, rows
-    from allocator.cli.tables import Table, show
 
     names, *lines = zip(*rows(found), strict=True)
     table = Table(
         f"{found['history']}: {found['jobs']:,} jobs, {found['gpus']:,} GPUs",
-        ("", *names),
+        ("", *(f">{name}" for name in names)),
         [(column, *line) for column, line in zip(COLUMNS[1:], lines, strict=True)],
-        frozenset(names),
     )
     show([table], said)
     print()
     for case in found["cases"]:
         print(f"{case['name']} assumes: {'; '.join(case['assuming'])}")
-
-
-def _with_bar(run: Any) -> Any:
-    """Return run(watch), with a bar on standard error for the simulation that goes on."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    console = progress_console()
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        row = bar.add_task("", total=1.0)
-        return run(lambda what, share: bar.update(row, description=what, completed=share))
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    found = _numbers(text)
-    if any(share > 1 for share in found):
-        raise argparse.ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
-    return tuple(share for share in found if share > 0)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(number()(word) for word in words(text))
-
-
-def _range(text: str) -> tuple[float, float]:
-    try:
-        low, high = (number()(word) for word in text.split(".."))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not LOW..HIGH") from None
-    if not low <= 1 <= high:
-        raise argparse.ArgumentTypeError(f"{text} does not hold 1, the size asked for")
-    return low, high

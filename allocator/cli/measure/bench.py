@@ -6,9 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.measure import bench_policies
-from allocator.cli.output import note, progress_console, show_result
-from allocator.cli.parsing import duration, number, parse_integer, show_help_alone, words
+from allocator.cli.measure.bench_policies import RUN_OR_REPORT, policies
+from allocator.cli.output import note, progress_bar, show_result
+from allocator.cli.parsing import (
+    CommandGroup,
+    command,
+    duration,
+    number,
+    option,
+    parse_integer,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,94 +40,58 @@ not run again. Then, or with `report` alone, the tables go to standard output an
 `report` draws the pictures too (extra `plots`)."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "bench",
-        examples=EXAMPLES,
-        help="measure policies and solvers",
-        description="Measure policies and solvers.",
-    )
-    show_help_alone(parser)
-    kinds = parser.add_subparsers(title="what", metavar="WHAT", parser_class=type(parser))
-    bench_policies.add(kinds)
-    solvers = kinds.add_parser(
-        "solvers", examples=SOLVER_EXAMPLES, help="time to proven gaps, memory", description=ABOUT
-    )
-    solvers.add_argument(
-        "what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report"
-    )
-    solvers.add_argument(
+@command(
+    "solvers",
+    "time to proven gaps, memory",
+    ABOUT,
+    SOLVER_EXAMPLES,
+    RUN_OR_REPORT,
+    option(
         "--engines",
-        type=words,
-        default=words("auto,highs,cpsat,pulp,marginal,greedy"),
-        metavar="A,B",
-        help="auto, highs, cpsat, pulp, marginal, greedy (default: these), a module",
-    )
-    solvers.add_argument(
+        "A,B",
+        "auto, highs, cpsat, pulp, marginal, greedy (default: these), a module",
+        words,
+        words("auto,highs,cpsat,pulp,marginal,greedy"),
+    ),
+    option(
         "--sizes",
-        type=words,
-        metavar="A,B",
-        help="S, M, L, XL, XXL or JOBSxGPUSxTYPES (default: S,M,L; none with --files)",
-    )
-    solvers.add_argument(
-        "--seeds",
-        type=parse_integer(1, 10_000),
-        default=3,
-        metavar="N",
-        help="seeds 0 .. N-1 (default: 3)",
-    )
-    solvers.add_argument(
+        "A,B",
+        "S, M, L, XL, XXL or JOBSxGPUSxTYPES (default: S,M,L; none with --files)",
+        words,
+    ),
+    option("--seeds", "N", "seeds 0 .. N-1 (default: 3)", parse_integer(1, 10_000), 3),
+    option(
         "--rules",
-        type=words,
-        default=("standard",),
-        metavar="A,B",
-        help="standard (20 tenants; default), tenants (100), all (every rule)",
-    )
-    solvers.add_argument(
+        "A,B",
+        "standard (20 tenants; default), tenants (100), all (every rule)",
+        words,
+        ("standard",),
+    ),
+    option(
         "--rounds",
-        type=words,
-        default=("cold",),
-        metavar="A,B",
-        help="cold (default), warm: the next round, given what the engine found for this one",
-    )
-    solvers.add_argument(
+        "A,B",
+        "cold (default), warm: the next round, given what the engine found for this one",
+        words,
+        ("cold",),
+    ),
+    option(
         "--files",
-        nargs="+",
+        "FILE",
+        "models too: neutral .npz files or saved rounds of Sia",
         default=(),
-        metavar="FILE",
-        help="models too: neutral .npz files or saved rounds of Sia",
-    )
-    solvers.add_argument(
-        "--limit",
-        type=duration(0.01),
-        default=60.0,
-        metavar="TIME",
-        help="wall seconds per run (default: 60)",
-    )
-    solvers.add_argument(
-        "--gap",
-        type=number(),
-        default=1e-4,
-        metavar="G",
-        help="relative gap asked for (default: 1e-4)",
-    )
-    solvers.add_argument(
-        "--threads",
-        type=parse_integer(1, 1024),
-        default=1,
-        metavar="N",
-        help="threads of a solver (default: 1)",
-    )
-    solvers.add_argument(
+        nargs="+",
+    ),
+    option("--limit", "TIME", "wall seconds per run (default: 60)", duration(0.01), 60.0),
+    option("--gap", "G", "relative gap asked for (default: 1e-4)", number(), 1e-4),
+    option("--threads", "N", "threads of a solver (default: 1)", parse_integer(1, 1024), 1),
+    option(
         "--out",
+        "DIR",
+        "folder of the results (default: bench-solvers)",
         default="bench-solvers",
-        metavar="DIR",
-        help="folder of the results (default: bench-solvers)",
-    )
-    solvers.set_defaults(call=call)
-
-
-def call(args: argparse.Namespace) -> int:
+    ),
+)
+def solvers(args: argparse.Namespace) -> int:
     if args.what == "run":
         from allocator.bench.solvers.records import MeasurementStore
         from allocator.bench.solvers.runs import grid
@@ -148,23 +120,13 @@ def call(args: argparse.Namespace) -> int:
 
 def measure_all(runs: Sequence[SolverRun], store: Any) -> None:
     """Measure what is missing, with a bar and a line per measurement on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from allocator.bench.solvers.records import summary
     from allocator.bench.solvers.run import run_all
 
-    console = progress_console()
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
     finished = store.finished()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(
-            "", total=len(runs), completed=sum(run.key in finished for run in runs)
-        )
+    there = sum(run.key in finished for run in runs)
+    with progress_bar(is_counted=True) as progress:
+        task = progress.add_task("", total=len(runs), completed=there)
 
         def tell(run: SolverRun, row: dict[str, object] | None) -> None:
             progress.update(
@@ -173,7 +135,7 @@ def measure_all(runs: Sequence[SolverRun], store: Any) -> None:
             )
             if row is not None:
                 progress.advance(task)
-                console.print(summary(row), markup=False, soft_wrap=True)
+                note(summary(row))
 
         run_all(runs, store, tell)
 
@@ -192,3 +154,14 @@ def report(folder: str, pictures: bool) -> str:
 
         note(*map(str, draw(results, folder)))
     return text
+
+
+bench = CommandGroup(
+    "bench",
+    "measure policies and solvers",
+    "Measure policies and solvers.",
+    EXAMPLES,
+    (policies, solvers),
+    title="what",
+    metavar="WHAT",
+)

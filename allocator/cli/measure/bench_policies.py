@@ -6,18 +6,23 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allocator.cli.output import note, progress_console, show_result, warn
+from allocator.cli.measure.simulate import OPTIONS, WORLD
+from allocator.cli.output import note, progress_bar, show_result, warn
 from allocator.cli.parsing import (
-    add_objective,
-    add_settings,
+    command,
     duration,
+    group,
+    many,
     number,
+    option,
     parse_integer,
+    take,
     words,
 )
-from allocator.domain.schema.columns import SIZES, SPEEDS
+from allocator.errors import UsageError
+from allocator.report.measures import duration as in_words
 from allocator.solvers.effort import GAP
 
 if TYPE_CHECKING:
@@ -45,151 +50,101 @@ again by the next call. Then results and paired differences from the baseline go
 OUT/report.html and, as a table, to standard output."""
 
 
-def add(kinds: Any) -> None:
-    """Add `policies` below `bench`."""
-    parser = kinds.add_parser(
-        "policies",
-        examples=EXAMPLES,
-        help="simulate policies, compare with intervals",
-        description=ABOUT,
-    )
-    parser.add_argument(
-        "what", nargs="?", choices=("run", "report"), default="run", help="run (default) or report"
-    )
-    grid = parser.add_argument_group("grid")
-    grid.add_argument(
-        "--workloads",
-        type=words,
-        default=("reproduction",),
-        metavar="A,B",
-        help="generators or folders (default: reproduction)",
-    )
-    grid.add_argument(
-        "--loads",
-        type=_loads,
-        metavar="X,Y",
-        help="loads of the generators (default: each one's own); a folder is simulated as it is",
-    )
-    grid.add_argument(
-        "--policies",
-        type=words,
-        default=words("greedy,mip"),
-        metavar="A,B",
-        help="default: greedy,mip",
-    )
-    grid.add_argument(
-        "--seeds",
-        type=parse_integer(1, 100_000),
-        default=3,
-        metavar="N",
-        help=(
+RUN_OR_REPORT = option(
+    "what",
+    None,
+    "run (default) or report",
+    default="run",
+    nargs="?",
+    choices=("run", "report"),
+)
+
+
+@command(
+    "policies",
+    "simulate policies, compare with intervals",
+    ABOUT,
+    EXAMPLES,
+    RUN_OR_REPORT,
+    group(
+        "grid",
+        option(
+            "--workloads",
+            "A,B",
+            "generators or folders (default: reproduction)",
+            words,
+            ("reproduction",),
+        ),
+        option(
+            "--loads",
+            "X,Y",
+            "loads of the generators (default: each one's own); a folder is simulated as it is",
+            many(number(1e-9)),
+        ),
+        option("--policies", "A,B", "default: greedy,mip", words, words("greedy,mip")),
+        option(
+            "--seeds",
+            "N",
             "seeds 0 .. N-1 of generator and simulation; a folder in a world without chance has "
-            "one (default: 3; significance needs 6 or more)"
+            "one (default: 3; significance needs 6 or more)",
+            parse_integer(1, 100_000),
+            3,
         ),
-    )
-    grid.add_argument(
-        "--jobs-per-workload",
-        type=parse_integer(1),
-        metavar="N",
-        help="default: the generator's own",
-    )
-    grid.add_argument(
-        "--baseline",
-        default="greedy",
-        metavar="P",
-        help="what the others are compared with; run too (default: greedy)",
-    )
-    asked = parser.add_argument_group("decisions and rounds")
-    add_objective(asked, "the workload's own")
-    asked.add_argument("--gap", type=number(), default=GAP, metavar="G", help=f"default: {GAP:g}")
-    asked.add_argument(
-        "--time-limit",
-        type=duration(infinite=True),
-        default=math.inf,
-        metavar="TIME",
-        help="seconds per decision (default: none); with one, results depend on the machine",
-    )
-    asked.add_argument(
-        "--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)"
-    )
-    add_settings(asked, "the workload's", "budget", "ageing", "horizon", "interval")
-    asked.add_argument(
-        "--react",
-        type=duration(1e-3),
-        default=math.inf,
-        metavar="TIME",
-        help="arrivals and completions cause early rounds, at least TIME after the one before",
-    )
-    asked.add_argument(
-        "--announce",
-        type=duration(infinite=True),
-        default=0.0,
-        metavar="TIME",
-        help=("changes of capacity and prices are in the snapshots TIME ahead (default: 0, never)"),
-    )
-    asked.add_argument(
-        "--prove",
-        type=parse_integer(0),
-        default=1,
-        metavar="N",
-        help=(
-            "a bound in every N-th round of policies that need none to decide; 0: never"
-            " (default: 1)"
+        option("--jobs-per-workload", "N", "default: the generator's own", parse_integer(1)),
+        option(
+            "--baseline",
+            "P",
+            "what the others are compared with; run too (default: greedy)",
+            default="greedy",
         ),
-    )
-    world = parser.add_argument_group(
-        "a world that is not as believed (as of `allocator simulate`)"
-    )
-    world.add_argument("--sizes", choices=SIZES)
-    world.add_argument("--speeds", choices=SPEEDS, default="known")
-    world.add_argument("--losses", type=number(), metavar="SIGMA")
-    for name, unit in (
-        ("misjudged", "SIGMA"),
-        ("misjudged-sizes", "SIGMA"),
-        ("misjudged-slowdowns", "SIGMA"),
-        ("noise", "SIGMA"),
-        ("failures", "RATE"),
-        ("latency", "TIME"),
-        ("charge-decisions", "F"),
-    ):
-        convert = duration() if unit == "TIME" else number()
-        world.add_argument(f"--{name}", type=convert, default=0.0, metavar=unit)
-    how = parser.add_argument_group("how")
-    how.add_argument(
-        "--executor", choices=("processes", "dask"), default="processes", help="default: processes"
-    )
-    how.add_argument(
-        "--workers",
-        type=parse_integer(1, 1024),
-        metavar="N",
-        help="processes at a time (default: the cores)",
-    )
-    how.add_argument("--scheduler", metavar="ADDRESS", help="of the Dask cluster: tcp://host:8786")
-    how.add_argument(
-        "--task-limit",
-        type=duration(0.01, infinite=True),
-        default=math.inf,
-        metavar="TIME",
-        help="seconds after which a task is killed (default: none)",
-    )
-    how.add_argument(
-        "--out",
-        default="bench-policies",
-        metavar="DIR",
-        help="folder of the results (default: bench-policies)",
-    )
-    parser.set_defaults(call=call)
-
-
-def _loads(text: str) -> tuple[float, ...]:
-    """Parse numbers above 0, separated by commas."""
-    found = tuple(float(word) for word in words(text))
-    if not all(0 < load < math.inf for load in found):
-        raise argparse.ArgumentTypeError(f"{text}: loads are numbers above 0")
-    return found
-
-
-def call(args: argparse.Namespace) -> int:
+    ),
+    group(
+        "decisions and rounds",
+        *OPTIONS,
+        option("--gap", "G", f"default: {GAP:g}", number(), GAP),
+        option(
+            "--time-limit",
+            "TIME",
+            "seconds per decision (default: none); with one, results depend on the machine",
+            duration(infinite=True),
+            math.inf,
+            dest="time_limit_s",
+        ),
+        option("--solver", "NAME", "of policy mip (default: auto)", default="auto"),
+    ),
+    group("a world that is not as believed", *WORLD),
+    group(
+        "how",
+        option(
+            "--executor",
+            None,
+            "default: processes",
+            default="processes",
+            choices=("processes", "dask"),
+        ),
+        option(
+            "--workers",
+            "N",
+            "processes at a time (default: the cores)",
+            parse_integer(1, 1024),
+        ),
+        option("--scheduler", "ADDRESS", "of the Dask cluster: tcp://host:8786"),
+        option(
+            "--task-limit",
+            "TIME",
+            "seconds after which a task is killed (default: none)",
+            duration(0.01, infinite=True),
+            math.inf,
+        ),
+        option(
+            "--out",
+            "DIR",
+            "folder of the results (default: bench-policies)",
+            default="bench-policies",
+        ),
+    ),
+)
+def policies(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a task failed."""
     from allocator.bench.sweep.store import SweepStore
     from allocator.bench.sweep.tables import write_tables
@@ -226,8 +181,8 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
     from allocator.simulator import SimulationOptions
     from allocator.solvers.registry import find
 
-    policies = list(dict.fromkeys((args.baseline, *args.policies)))
-    for policy in policies:
+    compared = list(dict.fromkeys((args.baseline, *args.policies)))
+    for policy in compared:
         registry.policy(policy)
     find(args.solver)
     override_settings(
@@ -236,29 +191,7 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
         args.budget,
         args.horizon,
     )
-    options = SimulationOptions(
-        objective=args.objective,
-        gap=args.gap,
-        time_limit_s=args.time_limit,
-        solver=args.solver,
-        budget=args.budget,
-        interval_s=args.interval,
-        ageing_s=args.ageing,
-        horizon=args.horizon,
-        react_s=args.react,
-        speeds=args.speeds,
-        misjudged=args.misjudged,
-        misjudged_sizes=args.misjudged_sizes,
-        misjudged_slowdowns=args.misjudged_slowdowns,
-        sizes=args.sizes,
-        loss_noise=args.losses,
-        noise=args.noise,
-        failures_per_gpu_hour=args.failures,
-        latency_s=args.latency,
-        latency_factor=args.charge_decisions,
-        prove_every=args.prove,
-        announce_s=args.announce,
-    )
+    options = take(SimulationOptions, args)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
     if (
         args.seeds > 1
@@ -276,7 +209,7 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
             f"with {args.seeds} seeds every difference will stay open, because the paired test"
             f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell"
         )
-    return grid(found, policies, args.seeds, options)
+    return grid(found, compared, args.seeds, options)
 
 
 def sources(
@@ -288,7 +221,6 @@ def sources(
     """
     from allocator.bench.sweep.tasks import WorkloadSource, source_of_folder
     from allocator.bench.workloads import GENERATORS
-    from allocator.errors import UsageError
 
     found: list[WorkloadSource] = []
     for name in dict.fromkeys(names):
@@ -316,7 +248,6 @@ def sources(
 def build_executor(args: argparse.Namespace) -> TaskExecutor:
     """Return the executor that the options ask for."""
     from allocator.bench.sweep.executors import ProcessExecutor
-    from allocator.errors import UsageError
 
     if args.executor == "processes":
         if args.scheduler:
@@ -338,28 +269,12 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
 
     Standard error has how much is missing, a line per task with how much is left, and a bar.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     from allocator.bench.sweep.sweep import sweep
-    from allocator.report.measures import duration
 
-    console = progress_console()
     there = sum(map(store.is_done, tasks))
-    console.print(
-        f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""),
-        soft_wrap=True,
-    )
+    note(f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""))
     begin, count = time.monotonic(), 0
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with progress_bar(is_counted=True) as progress:
         bar = progress.add_task("", total=len(tasks), completed=there)
 
         def tell(task: SweepTask, outcome: TaskOutcome) -> None:
@@ -368,18 +283,16 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
             progress.advance(bar)
             left = len(tasks) - there - count
             each_s = (time.monotonic() - begin) / count
-            console.print(
+            note(
                 f"{there + count} of {len(tasks)}: {line(task, outcome)}"
-                + (f"; about {duration(left * each_s)} left" if left else ""),
-                markup=False,
-                soft_wrap=True,
+                + (f"; about {in_words(left * each_s)} left" if left else "")
             )
 
         try:
             return sweep(tasks, store, executor, tell)
         # Ctrl-C, SIGTERM or a full disk: the caller reports which
         except BaseException:
-            console.print(f"the same command goes on after {there + count} of {len(tasks)}")
+            note(f"the same command goes on after {there + count} of {len(tasks)}")
             raise
 
 

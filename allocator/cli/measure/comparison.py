@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from allocator.cli.tables import Table, text
+
 if TYPE_CHECKING:
-    from allocator.cli.tables import Table
     from allocator.simulator import Simulation
 
 LESS, MORE, NEITHER = -1, 1, 0  # which values are better
@@ -18,32 +19,32 @@ class MetricRow(NamedTuple):
 
     name: str
     key: str
-    unit: float
     better: int
+    unit: float = 1.0
 
 
 ROWS = (
-    MetricRow("jobs done", "finished", 1.0, MORE),
-    MetricRow("mean completion, min", "jct_s_mean", 60.0, LESS),
-    MetricRow("p99 completion, min", "jct_s_p99", 60.0, LESS),
-    MetricRow("mean queueing, min", "queue_s_mean", 60.0, LESS),
-    MetricRow("p99 queueing, min", "queue_s_p99", 60.0, LESS),
-    MetricRow("makespan, h", "makespan_s", 3600.0, LESS),
-    MetricRow("training efficiency", "efficiency_mean", 1.0, MORE),
-    MetricRow("worst finish-time fairness", "ftf_max", 1.0, LESS),
-    MetricRow("utilisation", "utilisation", 1.0, MORE),
-    MetricRow("GPU-hours", "gpu_hours", 1.0, LESS),
-    MetricRow("deadlines met", "deadlines_met", 1.0, MORE),
-    MetricRow("US dollars", "dollars", 1.0, LESS),
-    MetricRow("bill, US dollars", "bill_dollars", 1.0, LESS),
-    MetricRow("GPUs revoked", "revocations", 1.0, LESS),
-    MetricRow("restarts", "restarts", 1.0, LESS),
-    MetricRow("node failures", "node_failures", 1.0, NEITHER),
-    MetricRow("moves to other nodes", "moves", 1.0, LESS),
-    MetricRow("unusable GPU-hours", "unusable_gpu_hours", 1.0, LESS),
-    MetricRow("rounds", "rounds", 1.0, NEITHER),
-    MetricRow("ms to decide", "decision_s_mean", 1e-3, LESS),
-    MetricRow("mean gap", "gap_mean", 1.0, LESS),
+    MetricRow("jobs done", "finished", MORE),
+    MetricRow("mean completion, min", "jct_s_mean", LESS, 60.0),
+    MetricRow("p99 completion, min", "jct_s_p99", LESS, 60.0),
+    MetricRow("mean queueing, min", "queue_s_mean", LESS, 60.0),
+    MetricRow("p99 queueing, min", "queue_s_p99", LESS, 60.0),
+    MetricRow("makespan, h", "makespan_s", LESS, 3600.0),
+    MetricRow("training efficiency", "efficiency_mean", MORE),
+    MetricRow("worst finish-time fairness", "ftf_max", LESS),
+    MetricRow("utilisation", "utilisation", MORE),
+    MetricRow("GPU-hours", "gpu_hours", LESS),
+    MetricRow("deadlines met", "deadlines_met", MORE),
+    MetricRow("US dollars", "dollars", LESS),
+    MetricRow("bill, US dollars", "bill_dollars", LESS),
+    MetricRow("GPUs revoked", "revocations", LESS),
+    MetricRow("restarts", "restarts", LESS),
+    MetricRow("node failures", "node_failures", NEITHER),
+    MetricRow("moves to other nodes", "moves", LESS),
+    MetricRow("unusable GPU-hours", "unusable_gpu_hours", LESS),
+    MetricRow("rounds", "rounds", NEITHER),
+    MetricRow("ms to decide", "decision_s_mean", LESS, 1e-3),
+    MetricRow("mean gap", "gap_mean", LESS),
 )
 
 # rows that are shown only if some value is not 0
@@ -65,23 +66,17 @@ def comparison(
     With two policies, a last column has the difference of the first from the second. `keys` are
     those of the rows to show; all rows if it is empty.
     """
-    from allocator.cli.tables import Table, text
-
-    rows: list[list[str]] = []
+    is_pair = len(done) == 2
+    rows = []
     for row in ROWS:
-        if keys and row.key not in keys:
-            continue
         values = [s.metrics.get(row.key) for s in done]
-        if row.key in WHERE_ANY and not any(values):
+        if (keys and row.key not in keys) or (row.key in WHERE_ANY and not any(values)):
             continue
         cells = [text(v if v is None or row.unit == 1.0 else v / row.unit, 3) for v in values]
-        rows.append([row.name, *cells, *([_percent(change(row, *done))] if len(done) == 2 else [])])
-    columns = (
-        "",
-        *(s.policy for s in done),
-        *([f"{done[0].policy} vs {done[1].policy}"] if len(done) == 2 else []),
-    )
-    return Table(title, columns, rows, frozenset(columns[1:]))
+        rows.append([row.name, *cells, *([_percent(change(row, *done))] if is_pair else [])])
+    names = [s.policy for s in done]
+    columns = [*names, *([" vs ".join(names)] if is_pair else [])]
+    return Table(title, ("", *(f">{name}" for name in columns)), rows)
 
 
 def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:

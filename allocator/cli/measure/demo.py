@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.cli.measure.comparison import compare_metrics, comparison
 from allocator.cli.output import print_json, warn
+from allocator.cli.parsing import command, flag, option
+from allocator.cli.plan.plan_show import plans
+from allocator.cli.tables import Table, percent, show, text
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.cli.tables import Table
     from allocator.domain.plan import Plan
     from allocator.domain.workload import Workload
     from allocator.simulator import Simulation
@@ -44,54 +46,36 @@ ROWS_SHOWN = (
 )
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        examples=EXAMPLES,
-        help="a shipped cluster: MIP against greedy",
-        description=(
-            "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
-            "where they differ and why, then simulate the shipped trace of 24 jobs "
-            "under both."
-        ),
-    )
-    parser.add_argument(
-        "--solver",
-        default="auto",
-        metavar="NAME",
-        help="auto (default), highs, cpsat, pulp",
-    )
-    parser.add_argument(
+@command(
+    "demo",
+    "a shipped cluster: MIP against greedy",
+    "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
+    "where they differ and why, then simulate the shipped trace of 24 jobs "
+    "under both.",
+    EXAMPLES,
+    option("--solver", "NAME", "auto (default), highs, cpsat, pulp", default="auto"),
+    flag(
         "--live",
-        action="store_true",
-        help=(
-            "run ten small training jobs on eight pretended GPUs for about a minute; the same"
-            " command goes on after a kill"
-        ),
-    )
-    parser.add_argument(
+        "run ten small training jobs on eight pretended GPUs for about a minute; the same"
+        " command goes on after a kill",
+    ),
+    flag(
         "--sabotage",
-        action="store_true",
-        help="with --live: the policy hangs, breaks rules and crashes in turn; all jobs end",
-    )
-    parser.add_argument(
-        "--dir",
-        metavar="DIR",
-        help="with --live: folder of its state (default: one in the temporary folder)",
-    )
-    parser.set_defaults(call=call)
-
-
+        "with --live: the policy hangs, breaks rules and crashes in turn; all jobs end",
+    ),
+    option(
+        "--dir", "DIR", "with --live: folder of its state (default: one in the temporary folder)"
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     if args.live:
         from allocator.cli.measure.demo_live import live
 
         return live(args.dir, args.sabotage, args.format)
-    for option, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
+    for name, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
         if given:
-            raise UsageError(f"{option} needs --live")
+            raise UsageError(f"{name} needs --live")
     from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
-    from allocator.cli import tables
     from allocator.io.shipped import find_shipped
 
     folder = find_shipped("snapshots/demo")
@@ -114,16 +98,12 @@ def call(args: argparse.Namespace) -> int:
         )
         return 0
     print("1. One round\n")
-    tables.show(
-        [_comparison(greedy, mip), tables.plans({"greedy": greedy, "mip": mip})], _head(folder, mip)
-    )
+    show([_comparison(greedy, mip), plans({"greedy": greedy, "mip": mip})], _head(folder, mip))
     print("\n" + _verdict(greedy, mip), flush=True)
 
     done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
     print("\n\n2. Round after round\n")
-    tables.show(
-        [comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload)
-    )
+    show([comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload))
     print(
         "\n"
         + "\n".join(
@@ -149,27 +129,20 @@ def _head(folder: Path, mip: Plan) -> list[str]:
 
 
 def _comparison(greedy: Plan, mip: Plan) -> Table:
-    from allocator.cli.tables import Table, describe_allocation, text
-
     rows = []
     for g, m in zip(greedy.to_dict()["jobs"], mip.to_dict()["jobs"], strict=True):
         same = (g["pool"], g["gpus"]) == (m["pool"], m["gpus"])
-        rows.append(
-            [
-                text(m["job_id"]),
-                describe_allocation(g),
-                describe_allocation(m),
-                "" if same else "<",
-                text(g["value"], 3),
-                text(m["value"], 3),
-                "" if same else _explain_difference(g, m),
-            ]
+        does = (
+            f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"]
+            for job in (g, m)
         )
+        values = (text(job["value"], 3) for job in (g, m))
+        why = "" if same else _explain_difference(g, m)
+        rows.append([m["job_id"], *does, "" if same else "<", *values, why])
     return Table(
         "jobs (< where they differ)",
-        ("job", "greedy", "mip", "", "value greedy", "value mip", "why"),
+        ("job", "greedy", "mip", "", ">value greedy", ">value mip", "why"),
         rows,
-        frozenset({"value greedy", "value mip"}),
     )
 
 
@@ -178,8 +151,6 @@ def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
 
     It is the price if the value is the same, and otherwise the reason of the policy that gave less.
     """
-    from allocator.cli.tables import text
-
     if greedy["value"] == mip["value"] and greedy["cost_per_hour"] != mip["cost_per_hour"]:
         cheap, dear = sorted((greedy, mip), key=lambda job: job["cost_per_hour"])
         return (
@@ -204,8 +175,6 @@ def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
 
 
 def _verdict(greedy: Plan, mip: Plan) -> str:
-    from allocator.cli.tables import percent
-
     gained = mip.objective_value - greedy.objective_value
     share = (
         f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""

@@ -26,6 +26,7 @@ from allocator.io.tables.private_folders import private_folder
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from allocator import Problem
     from allocator.controller.controller import Controller
     from allocator.queue.queue import Queue
 
@@ -144,30 +145,18 @@ def _queue(place: Path) -> tuple[Queue, bool]:
     return queue, False
 
 
-def _snapshot() -> Any:
-    """Return the cluster as a snapshot without jobs."""
+def _snapshot() -> Problem:
+    """Return the cluster without jobs."""
+    from allocator import Pool, Problem, Rate
     from allocator.executors.example_job import steps_per_second
-    from allocator.io.snapshots import parse_snapshot
 
-    rates = "".join(
-        f"{model},{KIND},{n},{steps_per_second(n, RATE, overhead)!r}\n"
+    rates = [
+        Rate(model, KIND, n, steps_per_second(n, RATE, overhead))
         for model, overhead in MODELS.items()
         for n in SIZES
-    )
-    return parse_snapshot(
-        "live",
-        {
-            "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
-            "pools.csv": (
-                (
-                    "pool,gpu_type,gpus,gpus_per_node,price_per_gpu_hour\n"
-                    f"{POOL},{KIND},{GPUS},{GPUS},1\n"
-                ).encode()
-            ),
-            "rates.csv": f"model,gpu_type,gpus,work_per_s\n{rates}".encode(),
-            "config.toml": f"interval_s = {EVERY_S}\nrestart_s = 1.5\n".encode(),
-        },
-    )
+    ]
+    pools = [Pool(POOL, KIND, GPUS, gpus_per_node=GPUS, price_per_gpu_hour=1.0)]
+    return Problem.build(jobs=[], pools=pools, rates=rates, interval_s=EVERY_S, restart_s=1.5)
 
 
 def _submit(queue: Queue, place: Path) -> None:
@@ -280,16 +269,10 @@ def _picture(
 
     held = {job.job_id: job.want_gpus if job.state == "running" else 0 for job in jobs}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, justify in (
-        ("job", "left"),
-        ("model", "left"),
-        ("state", "left"),
-        ("GPUs", "left"),
-        ("done", "left"),
-        ("", "right"),
-        ("starts", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("job", "model", "state", "GPUs", "done"):
+        table.add_column(name)
+    for name in ("", "starts"):
+        table.add_column(name, justify="right")
     now = controller.clock.now()
     for job in jobs:
         state = "to come" if job.state == "queued" and job.submitted_s > now else job.state

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from allocator.cli.output import note, print_json, show_result
-from allocator.cli.parsing import number, parse_integer
+from allocator.cli.output import note, show_result
+from allocator.cli.parsing import command, number, option, parse_integer
+from allocator.errors import UsageError
 
 EXAMPLES = """
 allocator generate                                               the generators, a line each
@@ -16,46 +16,34 @@ allocator generate reproduction --out traces/paper --jobs 250
 """
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "generate",
-        examples=EXAMPLES,
-        help="a synthetic workload to simulate",
-        description=(
-            "Write a workload folder. The same name, seed, load, jobs and GPUs give the same bytes."
-        ),
-        epilog="generators:\n" + _listing(),
+def _listing() -> str:
+    from allocator.bench.workloads.registry import GENERATORS
+
+    return "\n".join(
+        f"  {g.name:<13} {g.about}\n{'':<16}{g.jobs} jobs, load {g.load:g} ({g.unit})"
+        for g in GENERATORS.values()
     )
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="a generator; without it they are listed"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write, new or empty")
-    parser.add_argument(
-        "--seed",
-        type=parse_integer(0),
-        default=0,
-        metavar="N",
-        help="seed of every draw (default: 0)",
-    )
-    parser.add_argument(
-        "--load",
-        type=number(),
-        metavar="X",
-        help="how busy; its unit is the generator's, see below",
-    )
-    parser.add_argument("--jobs", type=parse_integer(1), metavar="N", help="number of jobs")
-    parser.add_argument(
-        "--gpus", type=parse_integer(1, 10_000_000), metavar="N", help="GPUs of the cluster, about"
-    )
-    parser.add_argument(
+
+
+@command(
+    "generate",
+    "a synthetic workload to simulate",
+    "Write a workload folder. The same name, seed, load, jobs and GPUs give the same bytes.",
+    EXAMPLES,
+    option("name", "NAME", "a generator; without it they are listed", nargs="?"),
+    option("--out", "DIR", "folder to write, new or empty", Path),
+    option("--seed", "N", "seed of every draw (default: 0)", parse_integer(0), 0),
+    option("--load", "X", "how busy; its unit is the generator's, see below", number()),
+    option("--jobs", "N", "number of jobs", parse_integer(1)),
+    option("--gpus", "N", "GPUs of the cluster, about", parse_integer(1, 10_000_000)),
+    option(
         "--nodes-per-rack",
-        type=parse_integer(1, 10_000_000),
-        metavar="N",
-        help="put the GPUs on nodes (nodes.csv), N of them in a rack",
-    )
-    parser.set_defaults(call=call)
-
-
+        "N",
+        "put the GPUs on nodes (nodes.csv), N of them in a rack",
+        parse_integer(1, 10_000_000),
+    ),
+    epilog="generators:\n" + _listing(),
+)
 def call(args: argparse.Namespace) -> int:
     if args.name is None:
         from allocator.bench.workloads.registry import GENERATORS
@@ -66,10 +54,9 @@ def call(args: argparse.Namespace) -> int:
         ]
         show_result(args.format, {"generators": known}, lambda: print(_listing()))
         return 0
-    from allocator.bench.workloads import generate
-    from allocator.errors import UsageError
+    from allocator.bench.workloads import generate as make
 
-    made = generate(
+    made = make(
         args.name,
         seed=args.seed,
         load=args.load,
@@ -83,17 +70,8 @@ def call(args: argparse.Namespace) -> int:
     count = len(made.tables["workload.csv"]["job_id"])
     gpus = sum(made.tables["pools.csv"]["gpus"])
     note(f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs")
-    if args.format == "json":
-        print_json(
-            {"folder": str(args.out), "jobs": count, "gpus": gpus, "window_s": made.window_s}
-        )
-    return 0
-
-
-def _listing() -> str:
-    from allocator.bench.workloads.registry import GENERATORS
-
-    return "\n".join(
-        f"  {g.name:<13} {g.about}\n{'':<16}{g.jobs} jobs, load {g.load:g} ({g.unit})"
-        for g in GENERATORS.values()
+    show_result(
+        args.format,
+        {"folder": str(args.out), "jobs": count, "gpus": gpus, "window_s": made.window_s},
     )
+    return 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from importlib.util import find_spec
-from typing import Any
 
 from allocator.cli.output import has_progress, note, show_result
-from allocator.cli.parsing import add_folder_or_queue, parse_integer
+from allocator.cli.parsing import command, folder_or_queue, option, parse_integer
 
 EXAMPLES = """
 allocator report results                         of `allocator simulate WORKLOAD --out results`, \
@@ -26,41 +25,32 @@ who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on n
 the page goes to standard output."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "report",
-        examples=EXAMPLES,
-        help="page and pictures of results or of a queue",
-        description=ABOUT,
-    )
-    add_folder_or_queue(parser, "DIR|QUEUE", "folder of the results")
-    parser.add_argument(
+@command(
+    "report",
+    "page and pictures of results or of a queue",
+    ABOUT,
+    EXAMPLES,
+    folder_or_queue("DIR|QUEUE", "folder of the results"),
+    option(
         "--out",
-        metavar="OUT",
-        help="the page NAME.html, or the folder for report.html (default: DIR, QUEUE.report)",
-    )
-    parser.add_argument(
-        "--last",
-        type=parse_integer(1),
-        metavar="N",
-        help="rounds of a queue to show (default: 1000)",
-    )
-    parser.add_argument(
+        "OUT",
+        "the page NAME.html, or the folder for report.html (default: DIR, QUEUE.report)",
+    ),
+    option("--last", "N", "rounds of a queue to show (default: 1000)", parse_integer(1)),
+    option(
         "--snapshot",
-        metavar="SNAPSHOT",
-        help="of a plan: the snapshot that was decided (default: in the folder of the plan)",
-    )
-    parser.set_defaults(call=call)
-
-
+        "SNAPSHOT",
+        "of a plan: the snapshot that was decided (default: in the folder of the plan)",
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.errors import install_command
     from allocator.report.folders import write_report
 
-    folder_or_queue = args.folder_or_queue
+    source = args.folder_or_queue
     if has_progress():
-        note(f"drawing the report of {folder_or_queue}: seconds, minutes for a large benchmark")
-    page = write_report(folder_or_queue, args.out, args.last, args.snapshot)
+        note(f"drawing the report of {source}: seconds, minutes for a large benchmark")
+    page = write_report(source, args.out, args.last, args.snapshot)
     show_result(args.format, {"report": str(page)}, lambda: print(page))
     if find_spec("matplotlib") is None:
         note(f"no pictures: they need matplotlib: {install_command('matplotlib')}")

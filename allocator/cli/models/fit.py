@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from allocator.cli.output import show_result, write_results
-from allocator.cli.parsing import add_format, number, words
+from allocator.cli.parsing import command, flag, formats, number, option, words
+from allocator.cli.tables import Table, show
 
 EXAMPLES = """
 allocator fit data/snapshots/medium/rates.csv
@@ -21,44 +22,41 @@ for. docs/speed-models.md has the formulas. Sources: rates = a CSV like rates.cs
 gavel, mlperf = published profiles."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "fit", examples=EXAMPLES, help="speed models from observed speeds", description=ABOUT
-    )
-    parser.add_argument(
-        "source", metavar="OBSERVATIONS", help="file, or folder of profiles, of observed speeds"
-    )
-    parser.add_argument(
+@command(
+    "fit",
+    "speed models from observed speeds",
+    ABOUT,
+    EXAMPLES,
+    option("source", "OBSERVATIONS", "file, or folder of profiles, of observed speeds"),
+    option(
         "--from",
+        None,
+        "what the source is (default: rates)",
+        default="rates",
         dest="form",
         choices=("rates", "sia", "gavel", "mlperf"),
-        default="rates",
-        help="what the source is (default: rates)",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--forms",
-        type=words,
-        metavar="A,B",
-        default=(),
-        help='only these: overhead, power, capped, iteration, "iteration over batches", goodput',
-    )
-    parser.add_argument(
+        "A,B",
+        'only these: overhead, power, capped, iteration, "iteration over batches", goodput',
+        words,
+        (),
+    ),
+    option(
         "--reach",
-        type=number(1.0),
-        default=1.0,
-        metavar="F",
-        help="offer sizes up to F times the largest measured one (default: 1)",
-    )
-    parser.add_argument(
+        "F",
+        "offer sizes up to F times the largest measured one (default: 1)",
+        number(1.0),
+        1.0,
+    ),
+    flag(
         "--fill",
-        action="store_true",
-        help="also guess the pairs of model and GPU type that were never measured, from the others",
-    )
-    parser.add_argument("--out", metavar="DIR", help="write models.csv, fit.csv and fit.svg there")
-    add_format(parser, "table", "json", "csv", about="csv is models.csv")
-    parser.set_defaults(call=call)
-
-
+        "also guess the pairs of model and GPU type that were never measured, from the others",
+    ),
+    option("--out", "DIR", "write models.csv, fit.csv and fit.svg there"),
+    formats("table", "json", "csv", about="csv is models.csv"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.domain.findings import did_you_mean
     from allocator.errors import UsageError
@@ -66,6 +64,7 @@ def call(args: argparse.Namespace) -> int:
     from allocator.io.observations import read_observations
     from allocator.performance.fit.choose import ORDER, extend_range, fit
     from allocator.performance.fit.similar import guess_curves
+    from allocator.report.charts.fit import draw
 
     for form in args.forms:
         if form not in ORDER:
@@ -82,7 +81,7 @@ def call(args: argparse.Namespace) -> int:
     models = fits.models_csv(fitted, guessed)
     if args.out:
         files = {"models.csv": models, "fit.csv": fits.report_csv(fitted)}
-        write_results(args.out, files, "fit.svg", lambda: _draw(fitted))
+        write_results(args.out, files, "fit.svg", lambda: draw(fitted))
     document = {
         "models": [fits.fit_record(f) for f in fitted],
         "guesses": [
@@ -99,57 +98,38 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _draw(fitted: Any) -> bytes:
-    from allocator.report.charts.fit import draw
-
-    return draw(fitted)
-
-
 def _table(fitted: Any, guessed: Any) -> None:
-    from allocator.cli.tables import Table, show, text
-
     def percent(share: float) -> str:
         return f"{100 * share:.1f} %"
 
     rows = [
-        [
-            text(f.model),
-            text(f.gpu_type),
+        (
+            f.model,
+            f.gpu_type,
             f.form,
             f"{f.sizes[0]} to {f.parameters['max_gpus']:g}",
-            str(len(f.seen)),
+            len(f.seen),
             percent(f.mean) if len(f.sizes) > 1 else "-",
             percent(f.inside),
             _format_parameters(f),
-        ]
+        )
         for f in fitted
     ]
-    tables = [
-        Table(
-            "fitted (error: predicting a size from the other sizes)",
-            ("model", "GPU type", "form", "GPUs", "rows", "error", "on its rows", "parameters"),
-            rows,
-            frozenset({"rows", "error", "on its rows"}),
-        )
-    ]
+    what = ("model", "GPU type", "form", "GPUs", ">rows", ">error", ">on its rows", "parameters")
+    tables = [Table("fitted (error: predicting a size from the other sizes)", what, rows)]
     if guessed:
-        tables.append(
-            Table(
-                "guessed from the others",
-                ("model", "GPU type", "rate_1", "exponent", "error"),
-                [
-                    [
-                        text(g.model),
-                        text(g.gpu_type),
-                        text(g.parameters["rate_1"]),
-                        text(g.parameters["exponent"]),
-                        percent(g.parameters["error"]),
-                    ]
-                    for g in guessed
-                ],
-                frozenset({"rate_1", "exponent", "error"}),
+        guesses = [
+            (
+                g.model,
+                g.gpu_type,
+                g.parameters["rate_1"],
+                g.parameters["exponent"],
+                percent(g.parameters["error"]),
             )
-        )
+            for g in guessed
+        ]
+        numbers = (">rate_1", ">exponent", ">error")
+        tables.append(Table("guessed from the others", ("model", "GPU type", *numbers), guesses))
     show(tables)
 
 

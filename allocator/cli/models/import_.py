@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from allocator.cli.models import import_market
-from allocator.cli.output import note, print_json
-from allocator.cli.parsing import HOUR_S, duration, number, parse_integer, show_help_alone
+from allocator.cli.models.import_market import MARKET_COMMANDS, OUT
+from allocator.cli.output import note, show_result
+from allocator.cli.parsing import (
+    HOUR_S,
+    Command,
+    CommandGroup,
+    duration,
+    flag,
+    group,
+    many,
+    number,
+    option,
+    parse_integer,
+    repeated,
+    take,
+)
 from allocator.io.formats import FormatEntry
 from allocator.io.traces.registry import FORMATS
 
@@ -23,127 +35,6 @@ recognises the format. What was read, dropped and why goes to standard error. do
 describes every format."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "import", examples=EXAMPLES, help="a published trace as a workload", description=ABOUT
-    )
-    show_help_alone(parser)
-    formats = parser.add_subparsers(title="formats", metavar="FORMAT", parser_class=type(parser))
-    _format(formats, "auto", FormatEntry("", "FILE", "whichever of the formats below the file is"))
-    for name, entry in FORMATS.items():
-        _format(formats, name, entry)
-    import_market.add(formats)
-
-
-def _format(formats: Any, name: str, entry: FormatEntry) -> None:
-    parser = formats.add_parser(
-        name,
-        help=entry.help,
-        description=f"{entry.help}.",
-        examples=(
-            f"allocator import {name} {entry.source} --out DIR\n"
-            f"allocator import {name} {entry.source} --hours 24 --load 1.2 --seed 7 --out DIR"
-        ),
-    )
-    parser.add_argument("source", metavar=entry.source, help="file of the trace, plain or gzip")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    parser.set_defaults(call=call, format_name=name, extras=tuple(e.name for e in entry.extras))
-    if entry.extras:
-        own = parser.add_argument_group("this format")
-        for extra in entry.extras:
-            own.add_argument(
-                f"--{extra.name}",
-                metavar=extra.metavar,
-                help=extra.help,
-                action="append",
-                dest=f"extra_{extra.name}",
-            )
-    group = parser.add_argument_group("which jobs")
-    group.add_argument(
-        "--from",
-        dest="start",
-        metavar="T",
-        help=(
-            "begin of the window: seconds on the trace's clock, or a date (default: its first"
-            " second)"
-        ),
-    )
-    group.add_argument(
-        "--hours",
-        type=duration(1e-6, unit_s=HOUR_S),
-        metavar="TIME",
-        help="length of the window in hours, or as 90min (default: to the end)",
-    )
-    group.add_argument(
-        "--max-hours",
-        type=duration(1e-6, infinite=True, unit_s=HOUR_S),
-        metavar="TIME",
-        help="cut longer jobs to these hours, or to 90min (default: none; philly: 168; inf = none)",
-    )
-    group.add_argument(
-        "--jobs", type=parse_integer(1), metavar="N", help="only the first N jobs of the window"
-    )
-    group.add_argument(
-        "--load",
-        type=number(1e-9),
-        metavar="X",
-        help="thin or clone jobs at random until GPU-seconds asked for = X times those there are",
-    )
-    group.add_argument(
-        "--seed",
-        type=parse_integer(0),
-        default=0,
-        metavar="N",
-        help="of everything drawn (default: 0)",
-    )
-    group = parser.add_argument_group("cluster and sizes")
-    group.add_argument(
-        "--gpus",
-        type=_gpus,
-        metavar="N",
-        help="GPUs of the cluster (default: the format's own); slurm: also a100=128,v100=64",
-    )
-    group.add_argument(
-        "--gpus-per-node",
-        type=parse_integer(1, 10_000),
-        metavar="N",
-        help="default: 8, or the format's own",
-    )
-    group.add_argument(
-        "--max-factor",
-        type=number(1, infinite=True),
-        metavar="F",
-        help=(
-            "max_gpus = F times the GPUs asked for, min_gpus = 1 (default: 4 for gavel, inf for"
-            " sia; the other formats say nothing of other sizes, and jobs run as asked for)"
-        ),
-    )
-    group.add_argument(
-        "--max-gpus",
-        type=parse_integer(1, 10_000_000),
-        default=64,
-        metavar="N",
-        help="no job grows beyond N GPUs unless it asks for more (default: 64)",
-    )
-    group.add_argument(
-        "--rigid", action="store_true", help="every job runs at the size asked for, or not at all"
-    )
-    group.add_argument(
-        "--rule-sizes",
-        action="store_true",
-        help="only powers of two in a node and whole nodes, even if a job asks for another size",
-    )
-    group.add_argument(
-        "--curves",
-        type=_numbers,
-        metavar="C,C",
-        help=(
-            "overheads per further GPU to draw from, for traces without speeds and --max-factor "
-            "(default: 0.005,0.01,0.02,0.04,0.08,0.15)"
-        ),
-    )
-
-
 def _gpus(text: str) -> int | dict[str, int]:
     whole = parse_integer(1, 10_000_000)
     if "=" not in text:
@@ -152,36 +43,130 @@ def _gpus(text: str) -> int | dict[str, int]:
     return {name.strip(): whole(n) for name, _, n in pairs}
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(number()(part) for part in text.split(","))
-
-
-def call(args: argparse.Namespace) -> int:
-    from allocator.io.traces.base import CURVES, TraceOptions
+def import_jobs(args: argparse.Namespace) -> int:
+    from allocator.io.traces.base import TraceOptions
     from allocator.io.traces.run import import_trace, write_tables
 
     given = {name: getattr(args, f"extra_{name}") for name in args.extras}
     by_type = args.gpus if isinstance(args.gpus, dict) else {}
-    options = TraceOptions(
-        start=args.start,
-        hours=args.hours,
-        max_hours=args.max_hours,
-        jobs=args.jobs,
-        load=args.load,
-        gpus=None if by_type else args.gpus,
-        gpus_by_type=by_type,
-        gpus_per_node=args.gpus_per_node,
-        max_factor=args.max_factor,
-        most_gpus=args.max_gpus,
-        rigid=args.rigid,
-        rule_sizes=args.rule_sizes,
-        curves=args.curves or CURVES,
-        seed=args.seed,
-        extra={k: tuple(v) for k, v in given.items() if v},
-    )
+    extra = {name: tuple(values) for name, values in given.items() if values}
+    if by_type:
+        args.gpus = None
+    options = take(TraceOptions, args, gpus_by_type=by_type, extra=extra)
     tables, summary = import_trace(args.format_name, args.source, options)
     folder = write_tables(tables, args.out)
     note(*summary.lines(), f"written to {folder}")
-    if args.format == "json":
-        print_json({"folder": str(folder), **vars(summary)})
+    show_result(args.format, {"folder": str(folder), **vars(summary)})
     return 0
+
+
+JOBS = (
+    group(
+        "which jobs",
+        option(
+            "--from",
+            "T",
+            "begin of the window: seconds on the trace's clock, or a date (default: its first"
+            " second)",
+            dest="start",
+        ),
+        option(
+            "--hours",
+            "TIME",
+            "length of the window in hours, or as 90min (default: to the end)",
+            duration(1e-6, unit_s=HOUR_S),
+        ),
+        option(
+            "--max-hours",
+            "TIME",
+            "cut longer jobs to these hours, or to 90min (default: none; philly: 168; inf = none)",
+            duration(1e-6, infinite=True, unit_s=HOUR_S),
+        ),
+        option("--jobs", "N", "only the first N jobs of the window", parse_integer(1)),
+        option(
+            "--load",
+            "X",
+            "thin or clone jobs at random until GPU-seconds asked for = X times those there are",
+            number(1e-9),
+        ),
+        option("--seed", "N", "of everything drawn (default: 0)", parse_integer(0), 0),
+    ),
+    group(
+        "cluster and sizes",
+        option(
+            "--gpus",
+            "N",
+            "GPUs of the cluster (default: the format's own); slurm: also a100=128,v100=64",
+            _gpus,
+        ),
+        option(
+            "--gpus-per-node",
+            "N",
+            "default: 8, or the format's own",
+            parse_integer(1, 10_000),
+        ),
+        option(
+            "--max-factor",
+            "F",
+            "max_gpus = F times the GPUs asked for, min_gpus = 1 (default: 4 for gavel, inf for"
+            " sia; the other formats say nothing of other sizes, and jobs run as asked for)",
+            number(1, infinite=True),
+        ),
+        option(
+            "--max-gpus",
+            "N",
+            "no job grows beyond N GPUs unless it asks for more (default: 64)",
+            parse_integer(1, 10_000_000),
+            64,
+            dest="most_gpus",
+        ),
+        flag("--rigid", "every job runs at the size asked for, or not at all"),
+        flag(
+            "--rule-sizes",
+            "only powers of two in a node and whole nodes, even if a job asks for another size",
+        ),
+        option(
+            "--curves",
+            "C,C",
+            "overheads per further GPU to draw from, for traces without speeds and --max-factor"
+            " (default: 0.005,0.01,0.02,0.04,0.08,0.15)",
+            many(number()),
+        ),
+    ),
+)
+
+
+def _format(name: str, entry: FormatEntry) -> Command:
+    extras = [
+        repeated(f"--{e.name}", e.metavar, e.help, dest=f"extra_{e.name}") for e in entry.extras
+    ]
+    return Command(
+        name,
+        entry.help,
+        f"{entry.help}.",
+        f"allocator import {name} {entry.source} --out DIR\n"
+        f"allocator import {name} {entry.source} --hours 24 --load 1.2 --seed 7 --out DIR",
+        (
+            option("source", entry.source, "file of the trace, plain or gzip"),
+            OUT,
+            *([group("this format", *extras)] if extras else []),
+            *JOBS,
+        ),
+        import_jobs,
+        defaults={"format_name": name, "extras": [e.name for e in entry.extras]},
+    )
+
+
+ANY = FormatEntry("", "FILE", "whichever of the formats below the file is")
+call = CommandGroup(
+    "import",
+    "a published trace as a workload",
+    ABOUT,
+    EXAMPLES,
+    (
+        *(_format(name, entry) for name, entry in {"auto": ANY, **FORMATS}.items()),
+        *MARKET_COMMANDS,
+    ),
+    title="formats",
+    metavar="FORMAT",
+)

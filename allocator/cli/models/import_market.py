@@ -6,79 +6,27 @@ They become capacity.csv and prices.csv, or replace those of a workload.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from allocator.cli.output import note, print_json, warn
-from allocator.cli.parsing import HOUR_S, duration, number, parse_integer
-from allocator.io.formats import FormatEntry
+from allocator.cli.output import note, show_result, warn
+from allocator.cli.parsing import (
+    HOUR_S,
+    Command,
+    duration,
+    number,
+    option,
+    pair,
+    parse_integer,
+    repeated,
+)
 from allocator.io.markets.registry import MARKETS
 
 
-def add(formats: Any) -> None:
-    """Add a command for each format."""
-    for name, entry in MARKETS.items():
-        _format(formats, name, entry)
-
-
-def _format(formats: Any, name: str, entry: FormatEntry) -> None:
-    parser = formats.add_parser(
-        name,
-        help=entry.help,
-        description=f"{entry.help}.",
-        examples=(
-            f"allocator import {name} {entry.source} --out DIR\nallocator import {name}"
-            f" {entry.source} --onto WORKLOAD --pool ZONE=a100-spot --hours 48 --out DIR"
-        ),
-    )
-    parser.add_argument("source", metavar=entry.source, nargs="+", help="files, plain or gzip")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    parser.add_argument(
-        "--onto",
-        metavar="WORKLOAD",
-        help=(
-            "write this workload with the market's changes for the pools "
-            "named by --pool; without it pools.csv, capacity.csv and prices.csv alone"
-        ),
-    )
-    parser.add_argument(
-        "--pool",
-        action="append",
-        default=[],
-        metavar="ZONE=POOL",
-        help="the market's pool ZONE becomes the workload's POOL; may be given more than once",
-    )
-    parser.add_argument(
-        "--from",
-        dest="start",
-        type=duration(),
-        default=0.0,
-        metavar="TIME",
-        help="begin of the window, seconds after the first moment of the sources (default: 0)",
-    )
-    parser.add_argument(
-        "--hours",
-        type=duration(1e-6, unit_s=HOUR_S),
-        metavar="TIME",
-        help="length of the window in hours, or as 90min (default: to the end)",
-    )
-    parser.add_argument(
-        "--gpus", type=parse_integer(1, 10_000), metavar="N", help="GPUs of one machine"
-    )
-    parser.add_argument(
-        "--on-demand",
-        type=number(1e-9),
-        metavar="USD",
-        help="price on demand per GPU-hour that spot prices should be below",
-    )
-    parser.set_defaults(call=call, format_name=name)
-
-
-def call(args: argparse.Namespace) -> int:
+def import_market(args: argparse.Namespace) -> int:
     from allocator.errors import UsageError
     from allocator.io.markets.base import MarketOptions
     from allocator.io.markets.run import TimeWindow, import_markets, onto, write_market
 
-    names = dict(_pair(text) for text in args.pool)
+    names = dict(args.pool)
     if bool(args.onto) != bool(names):
         raise UsageError("--onto WORKLOAD and --pool ZONE=POOL go together")
     market = import_markets(
@@ -99,15 +47,57 @@ def call(args: argparse.Namespace) -> int:
         " ..." if len(market.series) > 8 else ""
     )
     note(f"pools: {pools}; written to {folder}")
-    if args.format == "json":
-        print_json({"folder": str(folder), "pools": [s.pool for s in market.series]})
+    show_result(args.format, {"folder": str(folder), "pools": [s.pool for s in market.series]})
     return 0
 
 
-def _pair(text: str) -> tuple[str, str]:
-    from allocator.errors import UsageError
-
-    zone, equals, pool = text.partition("=")
-    if not (equals and zone and pool):
-        raise UsageError(f"--pool {text}: write ZONE=POOL")
-    return zone, pool
+OUT = option("--out", "DIR", "folder to write", required=True)
+MARKET_COMMANDS = [
+    Command(
+        name,
+        entry.help,
+        f"{entry.help}.",
+        f"allocator import {name} {entry.source} --out DIR\nallocator import {name}"
+        f" {entry.source} --onto WORKLOAD --pool ZONE=a100-spot --hours 48 --out DIR",
+        (
+            option("source", entry.source, "files, plain or gzip", nargs="+"),
+            OUT,
+            option(
+                "--onto",
+                "WORKLOAD",
+                "write this workload with the market's changes for the pools named by --pool;"
+                " without it pools.csv, capacity.csv and prices.csv alone",
+            ),
+            repeated(
+                "--pool",
+                "ZONE=POOL",
+                "the market's pool ZONE becomes the workload's POOL; may be given more than once",
+                type=pair("ZONE=POOL"),
+            ),
+            option(
+                "--from",
+                "TIME",
+                "begin of the window, seconds after the first moment of the sources (default: 0)",
+                duration(),
+                0.0,
+                dest="start",
+            ),
+            option(
+                "--hours",
+                "TIME",
+                "length of the window in hours, or as 90min (default: to the end)",
+                duration(1e-6, unit_s=HOUR_S),
+            ),
+            option("--gpus", "N", "GPUs of one machine", parse_integer(1, 10_000)),
+            option(
+                "--on-demand",
+                "USD",
+                "price on demand per GPU-hour that spot prices should be below",
+                number(1e-9),
+            ),
+        ),
+        import_market,
+        defaults={"format_name": name},
+    )
+    for name, entry in MARKETS.items()
+]

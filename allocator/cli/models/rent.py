@@ -5,11 +5,22 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.output import show_result, warn
-from allocator.cli.parsing import HOUR_S, add_format, duration, number
+from allocator.cli.output import format_csv, show_result, warn
+from allocator.cli.parsing import (
+    HOUR_S,
+    command,
+    duration,
+    flag,
+    formats,
+    group,
+    number,
+    option,
+)
+from allocator.cli.tables import Table, show, text
 
 if TYPE_CHECKING:
     from allocator.market.classes import RentalClasses
@@ -35,67 +46,46 @@ arrivals_per_hour, mean_work_gpu_hours, kind (amdahl, power, table), parameter o
 perhaps weight, gpu_type, relative_speed, max_gpus."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "rent",
-        examples=EXAMPLES,
-        description=ABOUT,
-        help="widths and price of GPUs rented on a long-run budget",
-    )
-    parser.add_argument("classes", metavar="CLASSES.csv", nargs="?", help="the classes of jobs")
-    parser.add_argument(
+@command(
+    "rent",
+    "widths and price of GPUs rented on a long-run budget",
+    ABOUT,
+    EXAMPLES,
+    option("classes", "CLASSES.csv", "the classes of jobs", nargs="?"),
+    option(
         "--budget",
-        type=number(),
-        metavar="B",
-        help=(
-            "GPUs, or dollars per hour, in the long-run mean; "
-            "without it, the estimated classes are printed"
-        ),
-    )
-    parser.add_argument(
-        "--dollars", action="store_true", help="the budget is in US dollars per hour, not in GPUs"
-    )
-    parser.add_argument(
+        "B",
+        "GPUs, or dollars per hour, in the long-run mean; "
+        "without it, the estimated classes are printed",
+        number(),
+    ),
+    flag("--dollars", "the budget is in US dollars per hour, not in GPUs"),
+    option(
         "--pools",
-        metavar="POOLS.csv",
-        help="pool, gpu_type and price_per_gpu_hour of what can be rented; as in a snapshot",
-    )
-    parser.add_argument(
-        "--whole",
-        action="store_true",
-        help="whole GPUs only: at most one class is split between two options",
-    )
-    parser.add_argument("--curve", action="store_true", help="print what other budgets buy, too")
-    source = parser.add_argument_group("classes estimated from jobs, one per model")
-    source.add_argument(
-        "--from-workload", metavar="FOLDER", help="of a workload, instead of CLASSES.csv"
-    )
-    source.add_argument(
-        "--from-queue", metavar="QUEUE", help="of a queue: its jobs done and under way"
-    )
-    source.add_argument(
-        "--hours",
-        type=duration(1e-9, unit_s=HOUR_S),
-        metavar="TIME",
-        help="hours in which the jobs were submitted (default: from the gaps between them)",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write rent.json, classes.csv, curve.csv and curve.svg",
-    )
-    add_format(
-        output,
-        "table",
-        "json",
-        "csv",
-        about="csv: a row per class and option, with --curve per budget",
-    )
-    parser.set_defaults(call=call)
-
-
+        "POOLS.csv",
+        "pool, gpu_type and price_per_gpu_hour of what can be rented; as in a snapshot",
+    ),
+    flag("--whole", "whole GPUs only: at most one class is split between two options"),
+    flag("--curve", "print what other budgets buy, too"),
+    group(
+        "classes estimated from jobs, one per model",
+        option("--from-workload", "FOLDER", "of a workload, instead of CLASSES.csv"),
+        option("--from-queue", "QUEUE", "of a queue: its jobs done and under way"),
+        option(
+            "--hours",
+            "TIME",
+            "hours in which the jobs were submitted (default: from the gaps between them)",
+            duration(1e-9, unit_s=HOUR_S),
+        ),
+    ),
+    group(
+        "output",
+        option("--out", "DIR", "write rent.json, classes.csv, curve.csv and curve.svg", Path),
+        formats(
+            "table", "json", "csv", about="csv: a row per class and option, with --curve per budget"
+        ),
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.errors import UsageError
 
@@ -166,7 +156,7 @@ def _write(found: RentResult, folder: Path) -> None:
         folder,
         {
             "curve.svg": picture(found),
-            "curve.csv": _csv(found.curve_rows()),
+            "curve.csv": format_csv(found.curve_rows()),
             "classes.csv": text(found.classes),
             "rent.json": dumps(found.to_dict()) + "\n",
         },
@@ -186,18 +176,10 @@ def _print(found: RentResult, how: str, with_curve: bool) -> None:
             for option in row["options"]
         ]
     )
-    show_result(how, document, lambda: _show(found, with_curve), lambda: _csv(rows))
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    from allocator.io.tables.csv_table import csv_text
-
-    return csv_text(rows[0], (row.values() for row in rows))
+    show_result(how, document, lambda: _show(found, with_curve), lambda: format_csv(rows))
 
 
 def _show(found: RentResult, with_curve: bool) -> None:
-    from allocator.cli.tables import Table, show, text
-
     p = found.plan
     dollars = found.unit == "dollars_per_hour"
     one, unit, spend = (
@@ -228,65 +210,34 @@ def _show(found: RentResult, with_curve: bool) -> None:
             f"the policy `rental` carries it out with dollar_price = {p.mu:.9g} and, in [rental],"
             f" wider_share = {found.wider_share:.9g}"
         )
-    rows = [
-        [
-            row["class_id"],
-            _width(row["options"]),
-            *(text(row[name]) for name in ("mean_response_h", "mean_jobs", "mean_gpus", "spend")),
-        ]
+    numbers = ("mean_response_h", "mean_jobs", "mean_gpus", "spend")
+    rows: list[Sequence[Any]] = [
+        (row["class_id"], _width(row["options"]), *(row[name] for name in numbers))
         for row in found.rows()
     ]
-    tables = [
-        Table(
-            "classes",
-            ("class", "width", "response h", "jobs", "GPUs", spend),
-            rows,
-            frozenset({"response h", "jobs", "GPUs", spend}),
-        )
-    ]
+    what: tuple[str, ...] = ("class", "width", ">response h", ">jobs", ">GPUs", f">{spend}")
+    tables = [Table("classes", what, rows)]
     rules = [("this plan", p), *((RULES[name], other) for name, other in found.rules.items())]
-    columns = ("rule", "spent", "response h", "by weight", "against this plan")
-    tables.append(
-        Table(
-            "the same budget by other rules (fractions of GPUs allowed)",
-            columns,
-            [
-                [
-                    name,
-                    *map(text, (r.spend, r.response_h, r.weighted_h)),
-                    "-" if r is p else f"{100 * (r.weighted_h / p.weighted_h - 1):+.1f} %",
-                ]
-                for name, r in rules
-            ],
-            frozenset(columns[1:]),
+    rows = [
+        (
+            *(name, r.spend, r.response_h, r.weighted_h),
+            "-" if r is p else f"{100 * (r.weighted_h / p.weighted_h - 1):+.1f} %",
         )
-    )
+        for name, r in rules
+    ]
+    what = ("rule", ">spent", ">response h", ">by weight", ">against this plan")
+    tables.append(Table("the same budget by other rules (fractions of GPUs allowed)", what, rows))
     if with_curve:
         curve = found.curve_rows()
-        heads = (
-            f"budget {unit}",
-            "response h",
-            "mu",
-            "GPUs",
-            "sd",
-            "jobs by weight",
-            "equal widths",
-            "equal spending",
-        )
-        tables.append(
-            Table(
-                "what other budgets buy",
-                heads,
-                [[text(v) for v in row.values()] for row in curve[:: -(-len(curve) // 25)]],
-                frozenset(heads),
-            )
-        )
+        times = (f">budget {unit}", ">response h", ">mu", ">GPUs", ">sd", ">jobs by weight")
+        rows = [tuple(row.values()) for row in curve[:: -(-len(curve) // 25)]]
+        what = (*times, ">equal widths", ">equal spending")
+        tables.append(Table("what other budgets buy", what, rows))
     show(tables, head)
 
 
 def _width(options: list[dict[str, Any]]) -> str:
     """Return text such as '6', '4 x A100', '95 % 4 x A100, 5 % 5 x A100'."""
-    from allocator.cli.tables import text
 
     def named(option: dict[str, Any]) -> str:
         where = option["pool"] or option["gpu_type"]

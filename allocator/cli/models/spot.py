@@ -9,10 +9,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.models.spot_features import add_features
-from allocator.cli.models.spot_rates import add_hazards, add_servers
-from allocator.cli.output import SCHEMA_VERSION, show_result, warn
-from allocator.cli.parsing import add_format, duration, number
+from allocator.cli.models.spot_features import features
+from allocator.cli.models.spot_rates import hazards, servers
+from allocator.cli.output import SCHEMA_VERSION, format_csv, show_result, warn
+from allocator.cli.parsing import CommandGroup, command, duration, formats, many, number, option
+from allocator.cli.tables import Table, show, text
+from allocator.errors import UsageError
 
 if TYPE_CHECKING:
     from allocator.market.spot import ClusterChoice, RunForecast
@@ -36,93 +38,27 @@ One job on each of several clusters: expected time, dollars, servers lost and sh
 and which cluster is cheapest, fastest, fastest for at most --cost dollars, cheapest within
 --deadline seconds (docs/spot-and-rental.md)."""
 
+BOTTLENECK = "bottleneck: more workers do not help"
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "spot",
-        examples=EXAMPLES,
-        description=ABOUT,
-        help="one job on servers that may be taken back: time, cost, choice",
-    )
-    verbs = parser.add_subparsers(
-        title="verbs", metavar="VERB", parser_class=type(parser), required=True
-    )
-    plan = verbs.add_parser(
-        "plan",
-        examples=PLAN_EXAMPLES,
-        description=ABOUT,
-        help="expected time and cost per cluster, and which to take",
-    )
-    plan.add_argument(
+
+@command(
+    "plan",
+    "expected time and cost per cluster, and which to take",
+    ABOUT,
+    PLAN_EXAMPLES,
+    option(
         "clusters",
-        metavar="CLUSTERS.csv",
-        help="a row per cluster and sort of server; its columns: docs/spot-and-rental.md",
-    )
-    plan.add_argument(
-        "--work",
-        type=number(1e-9),
-        required=True,
-        metavar="W",
-        help="work of the job, as in work_per_s",
-    )
-    plan.add_argument(
-        "--cost", type=number(), metavar="USD", help="name the fastest for at most so many dollars"
-    )
-    plan.add_argument(
-        "--deadline",
-        type=duration(),
-        metavar="TIME",
-        help="name the cheapest within so many seconds",
-    )
-    plan.add_argument(
-        "--quality",
-        type=number(),
-        metavar="Q",
-        help="only clusters whose `quality` is at least this",
-    )
-    plan.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write plan.json, plan.csv and time-against-cost.svg",
-    )
-    add_format(plan, "table", "json", "csv")
-    plan.set_defaults(call=call_plan)
-    fit = verbs.add_parser(
-        "fit",
-        examples=FIT_EXAMPLES,
-        help="lines, hazards, start-up times, caps from measurements",
-        description=(
-            "Fit one of: line (columns x, y), hazard (hours, revoked; region, gpu_type), startup"
-            " (seconds per phase, any names), cap (workers, work_per_s)."
-        ),
-    )
-    fit.add_argument("kind", choices=("line", "hazard", "startup", "cap"))
-    fit.add_argument("file", metavar="FILE.csv", help="the measurements")
-    fit.add_argument(
-        "--ages",
-        type=_ages,
-        default=(0.0,),
-        metavar="H,H",
-        help="hours at which pieces of the hazard begin (default: 0, one piece)",
-    )
-    add_format(fit, "table", "json", "csv")
-    fit.set_defaults(call=call_fit)
-    add_servers(verbs)
-    add_hazards(verbs)
-    add_features(verbs)
-
-
-def _ages(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not hours with commas, such as 0,1,6"
-        ) from None
-
-
-def call_plan(args: argparse.Namespace) -> int:
+        "CLUSTERS.csv",
+        "a row per cluster and sort of server; its columns: docs/spot-and-rental.md",
+    ),
+    option("--work", "W", "work of the job, as in work_per_s", number(1e-9), required=True),
+    option("--cost", "USD", "name the fastest for at most so many dollars", number()),
+    option("--deadline", "TIME", "name the cheapest within so many seconds", duration()),
+    option("--quality", "Q", "only clusters whose `quality` is at least this", number()),
+    option("--out", "DIR", "write plan.json, plan.csv and time-against-cost.svg", Path),
+    formats("table", "json", "csv"),
+)
+def plan(args: argparse.Namespace) -> int:
     from allocator.domain.schema.spot_columns import CLUSTERS
     from allocator.io.plans import dumps, write_files
     from allocator.io.tables.one_table import read_table, require_sound
@@ -140,7 +76,7 @@ def call_plan(args: argparse.Namespace) -> int:
         rule: None if i is None else seen[i].cluster.name
         for rule, i in _choice_name(choice).items()
     }
-    whole = {
+    document = {
         "schema_version": SCHEMA_VERSION,
         "work": args.work,
         "cost": args.cost,
@@ -155,12 +91,12 @@ def call_plan(args: argparse.Namespace) -> int:
         write_files(
             args.out,
             {
-                "plan.csv": _csv(rows),
+                "plan.csv": format_csv(rows),
                 "time-against-cost.svg": picture(seen, choice, args.cost),
-                "plan.json": dumps(whole) + "\n",
+                "plan.json": dumps(document) + "\n",
             },
         )
-    show_result(args.format, whole, lambda: _show(rows, args.work), lambda: _csv(rows))
+    show_result(args.format, document, lambda: _show(rows, args.work), lambda: format_csv(rows))
     return 0
 
 
@@ -197,73 +133,61 @@ def _rows(seen: list[RunForecast], choice: ClusterChoice) -> list[dict[str, Any]
     ]
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
-    import math
-
-    from allocator.io.tables.csv_table import csv_text
-
-    def cell(value: Any) -> Any:
-        if isinstance(value, list):
-            return "|".join(value)
-        if isinstance(value, bool):
-            return str(value).lower()
-        return "" if isinstance(value, float) and not math.isfinite(value) else value
-
-    return csv_text(rows[0], (map(cell, row.values()) for row in rows))
-
-
 def _show(rows: list[dict[str, Any]], work: float) -> None:
-    from allocator.cli.tables import Table, show, text
-
-    def says(row: dict[str, Any]) -> str:
-        return ", ".join(
-            [*row["best"], *(["bottleneck: more workers do not help"] if row["bottleneck"] else [])]
-        )
-
     cells = [
-        [
+        (
             row["cluster"],
-            text(row["work_per_s"]),
-            text(row["dollars_per_hour"]),
-            text(row["seconds"]) if row["seconds"] < float("inf") else "never",
-            text(row["dollars"]),
+            row["work_per_s"],
+            row["dollars_per_hour"],
+            row["seconds"] if row["seconds"] < float("inf") else "never",
+            row["dollars"],
             text(row["revocations"], 3),
             f"{100 * row['useful_share']:.2f} %",
-            text(1000 * row["dollars_per_work"]),
-            says(row),
-        ]
+            1000 * row["dollars_per_work"],
+            ", ".join(row["best"] + [BOTTLENECK] * row["bottleneck"]),
+        )
         for row in rows
     ]
-    columns = (
-        "cluster",
-        "work/s",
-        "$/h",
-        "seconds",
-        "dollars",
-        "lost",
-        "useful",
-        "$ per 1000 work",
-        "",
-    )
-    show([Table(f"{work:g} units of work", columns, cells, frozenset(columns[1:8]))])
+    what = ("cluster", ">work/s", ">$/h", ">seconds", ">dollars", ">lost", ">useful")
+    show([Table(f"{work:g} units of work", (*what, ">$ per 1000 work", ""), cells)])
 
 
-def call_fit(args: argparse.Namespace) -> int:
-    from allocator.cli.models.spot_fit import fit_rows
-    from allocator.cli.tables import Table, show, text
-    from allocator.errors import UsageError
+@command(
+    "fit",
+    "lines, hazards, start-up times, caps from measurements",
+    "Fit one of: line (columns x, y), hazard (hours, revoked; region, gpu_type), startup"
+    " (seconds per phase, any names), cap (workers, work_per_s).",
+    FIT_EXAMPLES,
+    option("kind", None, None, choices=("line", "hazard", "startup", "cap")),
+    option("file", "FILE.csv", "the measurements"),
+    option(
+        "--ages",
+        "H,H",
+        "hours at which pieces of the hazard begin (default: 0, one piece)",
+        many(number()),
+        (0.0,),
+    ),
+    formats("table", "json", "csv"),
+)
+def fit(args: argparse.Namespace) -> int:
+    from allocator.cli.models.spot_fit import KINDS
 
     try:
-        rows = fit_rows(args.kind, args.file, args.ages)
+        rows = KINDS[args.kind](args.file, args.ages)
     except ValueError as why:
         raise UsageError(f"{args.file}: {why}") from None
-    names = tuple(rows[0])
-    table = Table(
-        f"{args.kind} fitted to {args.file}",
-        names,
-        [[text(v) for v in row.values()] for row in rows],
-        frozenset(n for n in names if not isinstance(rows[0][n], str)),
-    )
+    names = (name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
+    title = f"{args.kind} fitted to {args.file}"
+    table = Table(title, tuple(names), [row.values() for row in rows])
     document = {"kind": args.kind, "fit": rows}
-    show_result(args.format, document, lambda: show([table]), lambda: _csv(rows))
+    show_result(args.format, document, lambda: show([table]), lambda: format_csv(rows))
     return 0
+
+
+call = CommandGroup(
+    "spot",
+    "one job on servers that may be taken back: time, cost, choice",
+    ABOUT,
+    EXAMPLES,
+    (plan, fit, servers, hazards, features),
+)

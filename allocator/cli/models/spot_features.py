@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from allocator.cli.output import show_result
-from allocator.cli.parsing import add_format, number
+from allocator.cli.parsing import command, formats, number, option
+from allocator.cli.tables import Table, show
+from allocator.errors import UsageError
 
 EXAMPLES = """
 allocator spot features data/examples/features.csv
@@ -15,35 +16,27 @@ allocator spot features data/examples/features.csv --sure 0.95 --format csv
 COLUMNS = ("model", "gpu_type", "gpus", "work_per_s")
 
 
-def add_features(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "features",
-        examples=EXAMPLES,
-        help="speeds that were not measured, from features of model and GPU",
-        description=(
-            "Predict the empty work_per_s of a table from its other rows (columns model, gpu_type,"
-            " gpus, work_per_s, and any features above 0, such as the GFLOPs of the model and the"
-            " TFLOPS of the GPU). docs/spot-and-rental.md has the regression and its errors."
-        ),
-    )
-    parser.add_argument("file", metavar="FILE.csv", help="the table")
-    parser.add_argument(
+@command(
+    "features",
+    "speeds that were not measured, from features of model and GPU",
+    "Predict the empty work_per_s of a table from its other rows (columns model, gpu_type,"
+    " gpus, work_per_s, and any features above 0, such as the GFLOPs of the model and the"
+    " TFLOPS of the GPU). docs/spot-and-rental.md has the regression and its errors.",
+    EXAMPLES,
+    option("file", "FILE.csv", "the table"),
+    option(
         "--sure",
-        type=number(0.0),
-        default=0.9,
-        metavar="P",
-        help="lower a speed until it is not too high with this probability (default: 0.9)",
-    )
-    add_format(parser, "table", "json", "csv", about="csv is rates.csv")
-    parser.set_defaults(call=call)
-
-
-def call(args: argparse.Namespace) -> int:
+        "P",
+        "lower a speed until it is not too high with this probability (default: 0.9)",
+        number(0.0),
+        0.9,
+    ),
+    formats("table", "json", "csv", about="csv is rates.csv"),
+)
+def features(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from allocator.cli.tables import Table, show, text
     from allocator.domain.schema.spot_columns import FEATURES
-    from allocator.errors import UsageError
     from allocator.io.tables.csv_table import csv_text
     from allocator.io.tables.one_table import read_measurements, require_sound
     from allocator.performance.fit.features import fit_features
@@ -83,12 +76,12 @@ def call(args: argparse.Namespace) -> int:
     }
 
     def tell() -> None:
-        cells = [[text(v) for v in row.values()] for row in rows]
         title = (
             f"from {quality['measured']} measured rows by {', '.join(names)}; error of rows left"
             f" out: {100 * fit.error:.1f} % ({100 * fit.straight_error:.1f} % of a power law)"
         )
-        show([Table(title, (*COLUMNS, "predicted", "in_range"), cells, frozenset(COLUMNS[2:]))])
+        what = (*COLUMNS[:2], *(f">{name}" for name in COLUMNS[2:]), "predicted", "in_range")
+        show([Table(title, what, [row.values() for row in rows])])
 
     lines = [[row[name] for name in COLUMNS] for row in rows if row["in_range"]]
     document = {**quality, "rates": rows}

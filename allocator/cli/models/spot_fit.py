@@ -14,14 +14,6 @@ Rows = list[dict[str, Any]]
 PLACE = ("region", "gpu_type")
 
 
-def fit_rows(kind: str, path: str, ages: Sequence[float]) -> Rows:
-    """Return the rows of the fit.
-
-    Raises InvalidInput for a file with faults, and ValueError if nothing can be fitted.
-    """
-    return KINDS[kind](path, ages)
-
-
 def _line(path: str, _ages: Sequence[float]) -> Rows:
     table = require_sound(*read_table(path, POINTS))
     line = fit_line(table["x"], table["y"])
@@ -86,3 +78,4 @@ KINDS: Mapping[str, Callable[[str, Sequence[float]], Rows]] = {
     "startup": _startup,
     "cap": _cap,
 }
+"""The rows of each kind of fit; ValueError if nothing can be fitted."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from allocator.cli.output import show_result
-from allocator.cli.parsing import add_format
+from allocator.cli.parsing import command, formats, many, option, parse_integer
+from allocator.cli.tables import Table, show
+from allocator.errors import UsageError
 
 SERVERS_EXAMPLES = """
 allocator spot servers data/examples/servers/measured.csv
@@ -18,40 +19,25 @@ allocator spot hazards data/examples/regions/hazards.csv --pools data/examples/r
 COLUMNS = ("model", "gpu_type", "gpus", "work_per_s", "variant")
 
 
-def add_servers(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "servers",
-        examples=SERVERS_EXAMPLES,
-        help="speeds with one or more parameter servers, as rows of rates.csv",
-        description=(
-            "Fit the speed of each measured number of parameter servers (columns model, gpu_type,"
-            " servers, workers, work_per_s) and write a row of rates.csv for each size: servers"
-            " and workers have a GPU each. A round then takes the fastest row of each size."
-        ),
-    )
-    parser.add_argument("file", metavar="FILE.csv", help="the measurements")
-    parser.add_argument(
+@command(
+    "servers",
+    "speeds with one or more parameter servers, as rows of rates.csv",
+    "Fit the speed of each measured number of parameter servers (columns model, gpu_type,"
+    " servers, workers, work_per_s) and write a row of rates.csv for each size: servers"
+    " and workers have a GPU each. A round then takes the fastest row of each size.",
+    SERVERS_EXAMPLES,
+    option("file", "FILE.csv", "the measurements"),
+    option(
         "--sizes",
-        type=_sizes,
-        default=(),
-        metavar="K,K",
-        help="numbers of GPUs, servers included (default: powers of two, as far as measured)",
-    )
-    add_format(parser, "table", "json", "csv", about="csv is rates.csv")
-    parser.set_defaults(call=call_servers)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split(","))
-    if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not numbers of GPUs, such as 2,4,8")
-    return sizes
-
-
-def call_servers(args: argparse.Namespace) -> int:
-    from allocator.cli.tables import Table, show, text
+        "K,K",
+        "numbers of GPUs, servers included (default: powers of two, as far as measured)",
+        many(parse_integer(1)),
+        (),
+    ),
+    formats("table", "json", "csv", about="csv is rates.csv"),
+)
+def servers(args: argparse.Namespace) -> int:
     from allocator.domain.schema.spot_columns import SERVER_SPEEDS
-    from allocator.errors import UsageError
     from allocator.io.tables.csv_table import csv_text
     from allocator.io.tables.one_table import read_table, require_sound
     from allocator.performance.fit.servers import fit_servers, list_rates
@@ -77,13 +63,14 @@ def call_servers(args: argparse.Namespace) -> int:
     ]
 
     def tell() -> None:
-        names = tuple(fitted[0])
-        cells = [[text(v) for v in row.values()] for row in fitted]
-        made = [[text(v) for v in row] for row in rows]
+        names = list(fitted[0])
+        title = f"fitted to {args.file}"
+        what = (*names[:2], *(f">{name}" for name in names[2:]))
+        rates = ("model", "gpu_type", ">gpus", ">work_per_s", "variant")
         show(
             [
-                Table(f"fitted to {args.file}", names, cells, frozenset(names[2:])),
-                Table("rows of rates.csv", COLUMNS, made, frozenset(COLUMNS[2:4])),
+                Table(title, what, [row.values() for row in fitted]),
+                Table("rows of rates.csv", rates, rows),
             ]
         )
 
@@ -92,24 +79,18 @@ def call_servers(args: argparse.Namespace) -> int:
     return 0
 
 
-def add_hazards(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "hazards",
-        examples=HAZARDS_EXAMPLES,
-        help="pools.csv with the revocations of a table by region, type and age",
-        description=(
-            "Write pools.csv with hazard_by_age of all spot pools whose region and GPU type the"
-            " table has (columns region, gpu_type, from_h, per_hour, as `spot fit hazard` writes"
-            " them; an empty cell holds for all)."
-        ),
-    )
-    parser.add_argument("file", metavar="FILE.csv", help="the table of hazards")
-    parser.add_argument("--pools", required=True, metavar="POOLS.csv", help="the pools")
-    add_format(parser, "csv", "json", about="csv is pools.csv")
-    parser.set_defaults(call=call_hazards)
-
-
-def call_hazards(args: argparse.Namespace) -> int:
+@command(
+    "hazards",
+    "pools.csv with the revocations of a table by region, type and age",
+    "Write pools.csv with hazard_by_age of all spot pools whose region and GPU type the"
+    " table has (columns region, gpu_type, from_h, per_hour, as `spot fit hazard` writes"
+    " them; an empty cell holds for all).",
+    HAZARDS_EXAMPLES,
+    option("file", "FILE.csv", "the table of hazards"),
+    option("--pools", "POOLS.csv", "the pools", required=True),
+    formats("csv", "json", about="csv is pools.csv"),
+)
+def hazards(args: argparse.Namespace) -> int:
     from allocator.domain.schema.columns import TABLES
     from allocator.domain.schema.spot_columns import HAZARDS
     from allocator.io.tables.csv_table import csv_text

@@ -7,35 +7,26 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, fields
+from types import FrameType
+from typing import NoReturn
 
-from allocator.cli.output import has_progress, print_json, progress_console
+from allocator.cli.output import print_json, progress_bar
 from allocator.cli.request import DecisionSummary, Request, snapshot_name, summarise
+from allocator.cli.tables import percent, text
 from allocator.errors import UsageError
 from allocator.solvers.isolation.child_processes import Child
 
 GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
-FIELDS = (
-    "snapshot",
-    "exit_code",
-    "status",
-    "objective_value",
-    "bound",
-    "gap",
-    "solver",
-    "termination",
-    "fallback",
-    "seconds",
-    "plan",
-    "error",
-)
+FIELDS = tuple(f.name for f in fields(DecisionSummary) if f.name != "warnings")
 
 
 def batch(folders: Sequence[str], request: Request, out: str | None, form: str, jobs: int) -> int:
@@ -52,10 +43,12 @@ def batch(folders: Sequence[str], request: Request, out: str | None, form: str, 
         if jobs == 1
         else _decide_in_parallel(folders, request, out, jobs)
     )
-    with _bar(len(folders)) as bar:
+    bar = progress_bar(is_counted=True)
+    task = bar.add_task("snapshots", total=len(folders))
+    with bar:
         try:
             for summary in work:
-                bar.pause()
+                bar.stop()  # while lines are printed
                 line(summary)
                 sys.stdout.flush()
                 for text in (
@@ -63,7 +56,8 @@ def batch(folders: Sequence[str], request: Request, out: str | None, form: str, 
                     *(summary.error or "").splitlines(),
                 ):
                     print(f"{summary.snapshot}: {text}", file=sys.stderr)
-                bar.advance()
+                bar.advance(task)
+                bar.start()
                 gravest = max(gravest, summary.exit_code, key=GRAVITY.index)
         finally:
             work.close()
@@ -166,7 +160,7 @@ class _Child(threading.Thread):
             if not self._ending and self._child is None:
                 self._child = Child(
                     "batch",
-                    "allocator.cli.plan.batch_worker",
+                    "allocator.cli.plan.batch",
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=2,
@@ -190,14 +184,11 @@ class _Child(threading.Thread):
 def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
     """Return the function that prints the line of a summary."""
     if form == "json":
-        return lambda s: print_json({f: s.to_dict()[f] for f in FIELDS})
+        return lambda s: print_json({f: getattr(s, f) for f in FIELDS})
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(FIELDS)
-        return lambda s: writer.writerow(
-            ["" if s.to_dict()[f] is None else s.to_dict()[f] for f in FIELDS]
-        )
-    from allocator.cli.tables import percent, text
+        return lambda s: writer.writerow([getattr(s, f) for f in FIELDS])
 
     def line(s: DecisionSummary) -> None:
         if s.objective_value is None:
@@ -213,48 +204,34 @@ def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
     return line
 
 
-class _NoProgress:
-    """No bar, because nobody would see it."""
+def work() -> None:
+    """Read one JSON line per snapshot and write one summary line for each.
 
-    def pause(self) -> None: ...
-
-    def advance(self) -> None: ...
-
-
-class _Bar:
-    """A bar on standard error that is hidden while a line is printed."""
-
-    def __init__(self, total: int) -> None:
-        from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        self._progress = Progress(
-            *Progress.get_default_columns()[:2],
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=progress_console(),
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._task = self._progress.add_task("snapshots", total=total)
-        self._progress.start()
-
-    def pause(self) -> None:
-        self._progress.stop()
-
-    def advance(self) -> None:
-        self._progress.advance(self._task)
-        self._progress.start()
+    When the parent ends in any way, standard input ends. Then the child ends at once with its
+    solvers.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    # nothing else may be written between the summaries
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    while True:
+        order = json.loads(orders.get())
+        summary = summarise(order["folder"], Request(**order["request"]), order["out"])
+        out.write(json.dumps(asdict(summary)) + "\n")
+        out.flush()
 
 
-@contextmanager
-def _bar(total: int) -> Iterator[_Bar | _NoProgress]:
-    if not has_progress():
-        yield _NoProgress()
-        return
-    bar = _Bar(total)
-    try:
-        yield bar
-    finally:
-        with suppress(OSError):
-            bar.pause()
+def _listen(orders: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    work()

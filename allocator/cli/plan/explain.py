@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from allocator.cli.output import print_lines, show_result, warn
 from allocator.cli.parsing import (
-    add_effort,
-    add_folder_or_queue,
-    add_format,
-    add_objective,
-    add_settings,
+    POLICY,
+    command,
+    effort,
+    folder_or_queue,
+    formats,
+    objective,
+    option,
     parse_integer,
+    settings,
 )
 
 EXAMPLES = """
@@ -22,39 +24,28 @@ allocator explain cluster.db bert-3
 """
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "explain",
-        examples=EXAMPLES,
-        help="why a job got what it got, and what would change it",
-        description=(
-            "The reason, the numbers behind it, the price to beat, the smallest changes that would"
-            " admit the job, and who would lose. Each change was verified: with these values in the"
-            " files, the same options give the job what is said. Each decision made on the way has"
-            " the given time limit."
-        ),
-    )
-    add_folder_or_queue(parser, "SNAPSHOT", "snapshot folder")
-    parser.add_argument("job", metavar="JOB", help="job_id of the job")
-    parser.add_argument(
-        "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
-    )
-    add_objective(parser)
-    add_settings(parser, "config.toml's", "budget", "horizon")
-    parser.add_argument(
+@command(
+    "explain",
+    "why a job got what it got, and what would change it",
+    "The reason, the numbers behind it, the price to beat, the smallest changes that would"
+    " admit the job, and who would lose. Each change was verified: with these values in the"
+    " files, the same options give the job what is said. Each decision made on the way has"
+    " the given time limit.",
+    EXAMPLES,
+    folder_or_queue("SNAPSHOT", "snapshot folder"),
+    option("job", "JOB", "job_id of the job"),
+    POLICY,
+    objective(),
+    *settings("config.toml's", "budget", "horizon"),
+    option(
         "--tries",
-        type=parse_integer(0),
-        metavar="N",
-        help=(
-            "decisions that the search for changes may make "
-            "(default: 4 to 60, fewer in larger rounds)"
-        ),
-    )
-    add_format(parser, "text", "json")
-    add_effort(parser)
-    parser.set_defaults(call=call)
-
-
+        "N",
+        "decisions that the search for changes may make (default: 4 to 60, fewer in larger rounds)",
+        parse_integer(0),
+    ),
+    formats("text", "json"),
+    effort(),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator import validate
     from allocator.cli.models.sources import read_source
@@ -63,7 +54,7 @@ def call(args: argparse.Namespace) -> int:
 
     snapshot = read_source(args.folder_or_queue)
     warn(validate(snapshot).warnings)
-    limits = SolveLimits(args.time_limit, args.gap, args.threads, args.seed)
+    limits = SolveLimits(args.time_limit_s, args.gap, args.threads, args.seed)
     told = explain(
         snapshot,
         args.job,

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from allocator.cli.tables import Table, headline, jobs_table, pools_table, show, text
-from allocator.domain.plan import Plan
+from allocator.cli.tables import Table, percent, show, text, wrap
+from allocator.domain.plan import EXPECTED_FIELDS, Plan
+from allocator.engine.expected_words import describe_next
+
+if TYPE_CHECKING:
+    from allocator.engine.whatif import Comparison
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
 # in the order in which they are shown
 ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")
-NUMBERS = frozenset(
-    {
-        "jobs",
-        "GPUs",
-        "value",
-        "$/h",
-        "run",
-        "wait",
-        "pause",
-        "get nothing",
-        "get less",
-        "guaranteed",
-        "at most",
-    }
-)
 
 
 def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
@@ -38,12 +27,11 @@ def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ())
     A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
     head: lines to print before the plan.
     """
-    on_terminal = sys.stdout.isatty()
     first = [by_action(result), by_reason(result), pools_table(result), by_tenant(result)]
     first = [table for table in first if table.rows]
     lines = [*head, *headline(result)]
     show(first, lines)
-    if not on_terminal:
+    if not sys.stdout.isatty():
         show([jobs_table(result.jobs, result.now_s)])
         return
     used = len(lines) + sum(len(table.rows) + 4 for table in first)
@@ -52,15 +40,20 @@ def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ())
     hidden = 0 if has_reasons else max(0, count - space)
     show([jobs_by_action(result, count - hidden)])
     if hidden:
-        _say(
-            f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs."
+        print(
+            wrap(
+                f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for"
+                " programs."
+            )
         )
     if has_reasons:
         show_reasons(result)
     elif any(result.jobs["reason"]):
-        _say(
-            "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would"
-            " change it."
+        print(
+            wrap(
+                "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would"
+                " change it."
+            )
         )
 
 
@@ -71,7 +64,45 @@ def show_reasons(result: Plan) -> None:
         *(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True
     ):
         if code:
-            _say(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  ")
+            print(wrap(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  "))
+
+
+def headline(result: Plan) -> list[str]:
+    """Return what was decided, how good it is, and which solver proved it."""
+    limit = result.budget.per_hour
+    spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
+        "" if limit is None else f" of {text(limit)} $/h for all GPUs"
+    )
+    if result.placement is not None:
+        p = result.placement
+        spent += (
+            f"; nodes cost {text(p.lost)} of the value (gap {percent(p.gap)}): {p.moved} jobs move,"
+            f" {p.reduced} get another option"
+        )
+    by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
+    return [
+        f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective},"
+        f" {by}" + (f", fallback {result.fallback}" if result.fallback else ""),
+        (
+            f"value {text(result.objective_value, 7)}, best possible at most"
+            f" {text(result.bound, 7)} (gap {percent(result.gap)}, proven by {result.bound_by}):"
+            f" {result.status}, ended by {result.termination}"
+        ),
+        f"{spent}; decided in {result.seconds['total']:.3f} s",
+    ]
+
+
+def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
+    """Return the lines that --log writes: the headline, the notes of the search, and its end."""
+    head, proof, spent = headline(result)
+    asked = (
+        f"solver: {result.solver_choice or result.solver}"
+        if result.solver or result.solver_choice
+        else f"solver: none was asked, the policy {result.policy} decides by rules"
+    )
+    times = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.seconds.items())
+    warnings = (f"warning: {w}" for w in result.warnings)
+    return [head, *notes, asked, proof, spent, f"seconds: {times}", *warnings]
 
 
 def by_action(result: Plan) -> Table:
@@ -84,29 +115,29 @@ def by_action(result: Plan) -> Table:
     for action, mine in of_action.items():
         if mine:
             gpus, value, cost = (sum(map(column.__getitem__, mine)) for column in columns)
-            rows.append([action, str(len(mine)), text(gpus), text(float(value)), text(float(cost))])
-    return Table("jobs by action", ("action", "jobs", "GPUs", "value", "$/h"), rows, NUMBERS)
+            rows.append([action, len(mine), gpus, float(value), float(cost)])
+    return Table("jobs by action", ("action", ">jobs", ">GPUs", ">value", ">$/h"), rows)
 
 
 def by_reason(result: Plan) -> Table:
     """Return by reason the jobs that get less than they could use, and how many get nothing."""
     jobs = result.jobs
-    every = Counter(code for code in jobs["reason"] if code)
+    every = Counter(filter(None, jobs["reason"]))
     nothing = Counter(
-        code
-        for code, pool in zip(jobs["reason"], jobs["pool"], strict=True)
-        if code and pool is None
+        code for code, pool in zip(jobs["reason"], jobs["pool"], strict=True) if pool is None
     )
     rows = [
-        [text(code), str(count), str(nothing[code]), str(count - nothing[code])]
-        for code, count in every.most_common()
+        [code, count, nothing[code], count - nothing[code]] for code, count in every.most_common()
     ]
-    return Table(
-        "jobs that get less than they could use, by reason",
-        ("reason", "jobs", "get nothing", "get less"),
-        rows,
-        NUMBERS,
-    )
+    columns = ("reason", ">jobs", ">get nothing", ">get less")
+    return Table("jobs that get less than they could use, by reason", columns, rows)
+
+
+def pools_table(result: Plan) -> Table:
+    """Return the pools of a plan."""
+    rows = [(p.pool, p.gpus, p.used, p.marginal_value) for p in result.pools]
+    columns = ("pool", ">GPUs", ">used", ">price")
+    return Table("pools (price: value of one GPU more)", columns, rows)
 
 
 def by_tenant(result: Plan) -> Table:
@@ -114,32 +145,31 @@ def by_tenant(result: Plan) -> Table:
     count = Counter(zip(result.jobs["tenant"], result.jobs["action"], strict=True))
     rows = []
     for t in result.tenants:
-        name = t.tenant
-        wait = count[name, "wait"]
-        pause = count[name, "pause"]
-        run = sum(count[name, action] for action in ACTIONS) - wait - pause
-        rows.append(
-            [
-                text(v)
-                for v in (
-                    name,
-                    run,
-                    wait,
-                    pause,
-                    t.gpus,
-                    t.guaranteed,
-                    t.max_gpus,
-                    t.cost_per_hour,
-                )
-            ]
-        )
-    return Table(
-        "tenants",
-        ("tenant", "run", "wait", "pause", "GPUs", "guaranteed", "at most", "$/h"),
-        rows,
-        NUMBERS,
-        ("guaranteed", "pause"),
+        wait, pause = count[t.tenant, "wait"], count[t.tenant, "pause"]
+        run = sum(count[t.tenant, action] for action in ACTIONS) - wait - pause
+        limits = (t.gpus, t.guaranteed, t.max_gpus, t.cost_per_hour)
+        rows.append((t.tenant, run, wait, pause, *limits))
+    columns = ("tenant", ">run", ">wait", ">pause", ">GPUs", ">guaranteed", ">at most", ">$/h")
+    return Table("tenants", columns, rows, ("guaranteed", "pause"))
+
+
+def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
+    """Return the jobs of a plan, given by their columns."""
+    places = ("pool", "gpus", "shared_with", "variant", "mode")
+    expected = zip(*(jobs[name] for name in EXPECTED_FIELDS), strict=True)
+    columns: tuple[Iterable[Any], ...] = (
+        jobs["job_id"],
+        jobs["tenant"],
+        jobs["action"],
+        _places(*(jobs[name] for name in places)),
+        _places(jobs["previous_pool"], jobs["previous_gpus"]),
+        jobs["value"],
+        jobs["cost_per_hour"],
+        (describe_next(dict(zip(EXPECTED_FIELDS, row, strict=True)), now_s) for row in expected),
+        map(_why, jobs["reason"], jobs["detail"]),
     )
+    names = ("job", "tenant", "action", "gets", "held", ">value", ">$/h", "expected", "reason")
+    return Table("jobs", names, list(zip(*columns, strict=True)))
 
 
 def jobs_by_action(result: Plan, count: int) -> Table:
@@ -158,15 +188,67 @@ def jobs_by_action(result: Plan, count: int) -> Table:
     return replace(table, droppable=("held", "$/h", "tenant", "value"))
 
 
-def _say(said: str, indent: str = "") -> None:
-    width = max(40, shutil.get_terminal_size().columns)
-    print(
-        textwrap.fill(
-            said,
-            width,
-            initial_indent=indent,
-            subsequent_indent=indent + "  ",
-            break_long_words=False,
-            break_on_hyphens=False,
+def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
+    """Return the totals of some plans, a row each."""
+    rows = [
+        (
+            name,
+            text(r.objective_value, 5),
+            text(r.bound, 5),
+            percent(r.gap),
+            r.status,
+            r.budget.spent_per_hour,
+            sum(p.used for p in r.pools),
+            sum(pool is not None for pool in r.jobs["pool"]),
+            f"{r.seconds['total']:.3f}",
         )
+        for name, r in named.items()
+    ]
+    columns = (">value", ">best at most", ">gap", "status", ">$/h", ">GPUs", ">jobs", ">seconds")
+    return Table("plans", (title, *columns), rows)
+
+
+def differences(comparison: Comparison, after: Plan) -> Table:
+    """Return the jobs that get something else in one of two plans."""
+    reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
+    nodes = dict(zip(after.jobs["job_id"], after.jobs["nodes"], strict=True))
+    rows = []
+    for job in comparison.jobs:
+        old, new = (
+            _place(s.pool, s.gpus, s.shared_with) if s.gpus else "nothing"
+            for s in (job.before, job.after)
+        )
+        if old == new:
+            new = f"{new} on {', '.join(part['node'] for part in nodes[job.job_id] or ())}"
+        hours = (text(h, 3) for h in (job.left_h_before, job.left_h_after))
+        rows.append((job.job_id, job.what, old, new, *hours, reason[job.job_id] or ""))
+    return Table(
+        f"jobs that differ ({len(rows)} of {len(after.jobs['job_id'])})",
+        ("job", "change", "as it is", "with it", ">hours left", ">then", "reason"),
+        rows,
     )
+
+
+def _places(*columns: Sequence[Any]) -> list[str]:
+    """Return what jobs hold, "-" for nothing."""
+    return [_place(*held) for held in zip(*columns, strict=True)]
+
+
+def _place(
+    pool: str | None,
+    gpus: int,
+    colocated_job: str | None = None,
+    variant: str | None = None,
+    mode: str | None = None,
+) -> str:
+    if pool is None:
+        return "-"
+    return (
+        f"{gpus} x {pool}"
+        + "".join(f", {how}" for how in (variant, mode) if how)
+        + (f" next to {colocated_job}" if colocated_job else "")
+    )
+
+
+def _why(code: str | None, detail: str | None) -> str:
+    return f"{code}: {detail}" if code and detail else code or detail or ""

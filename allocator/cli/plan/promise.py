@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.output import SCHEMA_VERSION, note, show_result
-from allocator.cli.parsing import add_format
+from allocator.cli.models.sources import read_problem
+from allocator.cli.output import SCHEMA_VERSION, format_csv, note, show_result
+from allocator.cli.parsing import SNAPSHOT, command, formats, option
+from allocator.cli.tables import Table, show, text
 
 EXAMPLES = """
 allocator promise data/examples/deadlines                   which deadlines can be kept, and why \
@@ -18,26 +20,19 @@ allocator promise my-cluster --out answers                  promises.csv and pro
 """
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "promise",
-        examples=EXAMPLES,
-        help="which deadlines can still be promised, all together",
-        description=(
-            "Promises deadlines to running jobs first, then by submission, each as long as all"
-            " promises can be kept together by one plan; tells why the others cannot, and the"
-            " earliest deadline that could be promised to them or to jobs without one. The table"
-            " shows jobs with deadlines; csv and json all."
-        ),
-    )
-    parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder")
-    parser.add_argument("--out", metavar="DIR", help="write promises.csv and promises.json there")
-    add_format(parser, "table", "json", "csv")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "promise",
+    "which deadlines can still be promised, all together",
+    "Promises deadlines to running jobs first, then by submission, each as long as all"
+    " promises can be kept together by one plan; tells why the others cannot, and the"
+    " earliest deadline that could be promised to them or to jobs without one. The table"
+    " shows jobs with deadlines; csv and json all.",
+    EXAMPLES,
+    SNAPSHOT,
+    option("--out", "DIR", "write promises.csv and promises.json there"),
+    formats("table", "json", "csv"),
+)
 def call(args: argparse.Namespace) -> int:
-    from allocator.cli.models.sources import read_problem
     from allocator.engine.promises import promises
     from allocator.io.plans import dumps, write_files
 
@@ -51,7 +46,7 @@ def call(args: argparse.Namespace) -> int:
         "most": found.most,
         "jobs": [a.to_dict() for a in found.jobs],
     }
-    rows = _csv(found)
+    rows = format_csv([a.to_dict() for a in found.jobs], 10)
     if args.out:
         files = {"promises.csv": rows, "promises.json": dumps(document) + "\n"}
         write_files(Path(args.out), files)
@@ -60,26 +55,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _csv(found: Any) -> str:
-    from allocator.engine.promises import FIELDS
-    from allocator.io.tables.csv_table import csv_text
-
-    return csv_text(FIELDS, ([_cell(v) for v in a.to_dict().values()] for a in found.jobs))
-
-
-def _cell(value: Any) -> Any:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:.10g}"
-        if isinstance(value, float)
-        else value
-    )
-
-
 def _table(found: Any, now_s: float) -> None:
-    from allocator.cli.tables import Table, show, text
-
     def hours(at: float | None) -> str:
         return text(None if at is None else (at - now_s) / 3600.0)
 
@@ -90,33 +66,19 @@ def _table(found: Any, now_s: float) -> None:
         )
         return
     rows = [
-        [
-            text(a.job_id),
+        (
+            a.job_id,
             "yes" if a.promised else "no",
-            hours(a.due_s),
-            hours(a.done_s),
-            hours(a.earliest_s),
-            text(a.pool),
-            text(a.gpus_now),
-            text(a.most_gpus),
+            *(hours(at) for at in (a.due_s, a.done_s, a.earliest_s)),
+            *(a.pool, a.gpus_now, a.most_gpus),
             a.reason or "-",
-        ]
+        )
         for a in sorted(found.jobs, key=lambda a: (a.due_s or 0.0, a.job_id))
         if a.promised is not None
     ]
-    columns = (
-        "job",
-        "promised",
-        "due in h",
-        "done in h",
-        "could be in h",
-        "pool",
-        "GPUs now",
-        "most",
-        "reason",
-    )
+    what = ("job", "promised", ">due in h", ">done in h", ">could be in h", "pool", ">GPUs now")
     show(
-        [Table("deadlines", columns, rows, frozenset(columns[2:5]) | {"GPUs now", "most"})],
+        [Table("deadlines", (*what, ">most", "reason"), rows)],
         [
             f"{found.kept} of {found.wanted} deadlines can be promised together; no plan keeps more"
             f" than {found.most}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from allocator.cli.output import SCHEMA_VERSION
+from allocator.cli.parsing import command, option
 
 EXAMPLES = """
 allocator schema                         columns of the snapshot files
@@ -15,23 +15,20 @@ allocator schema result > plan.schema.json
 """
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "schema",
-        examples=EXAMPLES,
-        help="JSON Schema of snapshots, workloads and plans",
-        description="Print a JSON Schema.",
-    )
-    parser.add_argument(
+@command(
+    "schema",
+    "JSON Schema of snapshots, workloads and plans",
+    "Print a JSON Schema.",
+    EXAMPLES,
+    option(
         "what",
-        nargs="?",
+        None,
+        "default: snapshot",
         default="snapshot",
+        nargs="?",
         choices=("snapshot", "workload", "result"),
-        help="default: snapshot",
-    )
-    parser.set_defaults(call=call)
-
-
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.io import json_schema
 

@@ -8,14 +8,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import tell_details, warn
-from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
+from allocator.cli.parsing import (
+    command,
+    effort,
+    flag,
+    formats,
+    group,
+    objective,
+    option,
+    parse_integer,
+    settings,
+    take,
+)
+from allocator.cli.progress import Progress
+from allocator.cli.request import Request, decide_folder
 from allocator.errors import UsageError
-
-if TYPE_CHECKING:
-    from allocator.cli.request import Request
 
 EXAMPLES = """
 allocator solve data/snapshots/demo
@@ -29,62 +38,42 @@ Decide which job gets what. Several folders are a batch: a summary line each (JS
 3, 4, 5, 0."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "solve", examples=EXAMPLES, help="one decision per snapshot folder", description=ABOUT
-    )
-    parser.add_argument(
-        "snapshots",
-        nargs="+",
-        metavar="SNAPSHOT",
-        help="folder with jobs.csv, pools.csv, rates.csv ...",
-    )
-    parser.add_argument(
+@command(
+    "solve",
+    "one decision per snapshot folder",
+    ABOUT,
+    EXAMPLES,
+    option("snapshots", "SNAPSHOT", "folder with jobs.csv, pools.csv, rates.csv ...", nargs="+"),
+    option(
         "--policy",
+        "NAME",
+        "mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all",
         default="mip",
-        metavar="NAME",
-        help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all",
-    )
-    add_objective(parser)
-    add_settings(parser, "config.toml's", "budget", "horizon")
-    add_effort(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/"
-    )
-    add_format(group, "table", "json", "csv")
-    group.add_argument(
-        "--reasons",
-        action="store_true",
-        help="on a terminal: all jobs, and why each gets less than it could use",
-    )
-    group.add_argument(
-        "--jobs",
-        type=parse_integer(1, 1024),
-        default=1,
-        metavar="N",
-        help="snapshots at the same time (default: 1)",
-    )
-    group.add_argument(
-        "--log",
-        metavar="FILE",
-        help=(
+    ),
+    objective(),
+    *settings("config.toml's", "budget", "horizon"),
+    effort(),
+    group(
+        "output",
+        option("--out", "DIR", "write plan.json and plan.csv there; a batch into DIR/NAME/"),
+        formats("table", "json", "csv"),
+        flag("--reasons", "on a terminal: all jobs, and why each gets less than it could use"),
+        option("--jobs", "N", "snapshots at the same time (default: 1)", parse_integer(1, 1024), 1),
+        option(
+            "--log",
+            "FILE",
             "write there what was done: prices, steps and log of "
-            "the solver, bound (one snapshot only)"
+            "the solver, bound (one snapshot only)",
         ),
-    )
-    group.add_argument(
-        "--write-model",
-        metavar="FILE",
-        help="write the round's model too, as .mps, .lp or .npz (one snapshot only)",
-    )
-    parser.set_defaults(call=call)
-
-
+        option(
+            "--write-model",
+            "FILE",
+            "write the round's model too, as .mps, .lp or .npz (one snapshot only)",
+        ),
+    ),
+)
 def call(args: argparse.Namespace) -> int:
-    from allocator.cli.request import Request
-
-    request = Request.of(args)
+    request = take(Request, args)
     request.check()
     if args.write_model:
         from allocator.io.performance_models import check_format
@@ -95,9 +84,9 @@ def call(args: argparse.Namespace) -> int:
             return _one(args, request)
     from allocator.cli.plan.batch import batch
 
-    for option, given in (("--log", args.log), ("--write-model", args.write_model)):
+    for name, given in (("--log", args.log), ("--write-model", args.write_model)):
         if given:
-            raise UsageError(f"{option} takes one snapshot, this is a batch")
+            raise UsageError(f"{name} takes one snapshot, this is a batch")
     return batch(args.snapshots, request, args.out, args.format, args.jobs)
 
 
@@ -116,9 +105,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _one(args: argparse.Namespace, request: Request) -> int:
-    from allocator.cli.progress import Progress
-    from allocator.cli.request import decide_folder
-    from allocator.cli.tables import log_lines
+    from allocator.cli.plan.plan_show import log_lines, show_plan
     from allocator.io import plans
 
     if args.write_model:
@@ -140,8 +127,6 @@ def _one(args: argparse.Namespace, request: Request) -> int:
     elif args.format == "csv":
         sys.stdout.write(plans.to_csv(result))
     else:
-        from allocator.cli.plan.plan_show import show_plan
-
         show_plan(result, args.reasons)
     return 0
 

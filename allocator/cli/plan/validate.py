@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import describe_fault, print_json, warn
-from allocator.cli.parsing import add_format
+from allocator.cli.parsing import command, formats, option
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
@@ -23,17 +23,14 @@ in their line and job are one line with their number. With --format json standar
 fault and every warning."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "validate", examples=EXAMPLES, help="every fault of the input at once", description=ABOUT
-    )
-    parser.add_argument(
-        "snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ..."
-    )
-    add_format(parser, "table", "json")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "validate",
+    "every fault of the input at once",
+    ABOUT,
+    EXAMPLES,
+    option("snapshot", "FOLDER", "folder with jobs.csv or workload.csv, pools.csv ..."),
+    formats("table", "json"),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.errors import InvalidInput
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from allocator.cli.models.sources import read_source
 from allocator.cli.output import note, print_json, warn
-from allocator.cli.parsing import add_effort, add_folder_or_queue, add_format, add_objective
+from allocator.cli.parsing import (
+    command,
+    effort,
+    folder_or_queue,
+    formats,
+    objective,
+    one_of,
+    option,
+    pair,
+    repeated,
+)
+from allocator.cli.plan.plan_show import differences, jobs_table, plans
+from allocator.cli.tables import Table, show, text
+from allocator.errors import Infeasible, InvalidInput
 
 if TYPE_CHECKING:
-    from allocator.cli.tables import Table
     from allocator.domain.plan import Plan
+    from allocator.domain.snapshot import Snapshot
+    from allocator.engine.advice.trials import SolveCommand
     from allocator.engine.whatif import Comparison
 
 EXAMPLES = """
@@ -29,48 +45,40 @@ the default. A new pool needs its gpu_type and gpus. With --submit: when a job w
 not there yet, whom it would push away, and what would make it start sooner."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "whatif",
-        examples=EXAMPLES,
-        description=ABOUT,
-        help="the round with other values, against the round as it is",
-    )
-    add_folder_or_queue(parser, "SNAPSHOT", "snapshot folder, which stays as it is")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--set",
-        dest="values",
-        action="append",
-        metavar="WHERE=VALUE",
-        help="what is changed; may be given several times",
-    )
-    what.add_argument(
-        "--submit",
-        metavar="FILE",
-        help="a new job: sbatch script, manifest of a Kubernetes Job, JobSet, PyTorchJob or RayJob,"
-        " or CSV file with one row of jobs.csv",
-    )
-    parser.add_argument(
-        "--policy", default="mip", metavar="NAME", help="who decides both (default: mip)"
-    )
-    add_objective(parser)
-    add_effort(parser)
-    parser.add_argument(
-        "--out", metavar="DIR", help="write the changed snapshot there, for solve and explain"
-    )
-    add_format(parser, "table", "json", about="json has both plans")
-    parser.set_defaults(call=call)
-
-
+@command(
+    "whatif",
+    "the round with other values, against the round as it is",
+    ABOUT,
+    EXAMPLES,
+    folder_or_queue("SNAPSHOT", "snapshot folder, which stays as it is"),
+    one_of(
+        repeated(
+            "--set",
+            "WHERE=VALUE",
+            "what is changed; may be given several times",
+            type=pair("WHERE=VALUE, such as pools.a100.gpus=12", str.strip),
+            dest="values",
+            default=None,
+        ),
+        option(
+            "--submit",
+            "FILE",
+            "a new job: sbatch script, manifest of a Kubernetes Job, JobSet, PyTorchJob or RayJob,"
+            " or CSV file with one row of jobs.csv",
+        ),
+        is_required=True,
+    ),
+    option("--policy", "NAME", "who decides both (default: mip)", default="mip"),
+    objective(),
+    effort(),
+    option("--out", "DIR", "write the changed snapshot there, for solve and explain"),
+    formats("table", "json", about="json has both plans"),
+)
 def call(args: argparse.Namespace) -> int:
-    from allocator.cli.models.sources import read_source
-    from allocator.cli.plan.submission import call_submit
     from allocator.domain.changes import changed
     from allocator.engine.advice.trials import SolveCommand
     from allocator.engine.decision import explain_decision
     from allocator.engine.whatif import compare
-    from allocator.errors import Infeasible, UsageError
     from allocator.io.snapshots import write_snapshot
     from allocator.solvers.base import SolveLimits
 
@@ -79,16 +87,11 @@ def call(args: argparse.Namespace) -> int:
         args.policy,
         args.objective,
         solver=args.solver,
-        limits=SolveLimits(args.time_limit, args.gap, args.threads, args.seed),
+        limits=SolveLimits(args.time_limit_s, args.gap, args.threads, args.seed),
     )
     if args.submit is not None:
-        return call_submit(args, snapshot, command)
-    values: dict[str, str] = {}
-    for text in args.values:
-        place, sign, value = text.partition("=")
-        if not sign or not place.strip():
-            raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
-        values[place.strip()] = value.strip()
+        return _submit(args, snapshot, command)
+    values = dict(args.values)
     other = changed(snapshot, values)
     problem = command.problem(other, {})
     after = command.decide(problem)
@@ -120,39 +123,62 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) -> None:
-    from allocator.cli import tables
-    from allocator.cli.plan.differences import differences
-
     said = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
-    head = [
-        f"snapshot {tables.text(after.snapshot)}, objective {after.objective}, "
-        f"with {tables.text(said)}"
-    ]
+    head = [f"snapshot {text(after.snapshot)}, objective {after.objective}, with {text(said)}"]
     if comparison is None:
-        tables.show(
-            [tables.plans({"with it": after}, "plan"), tables.jobs_table(after.jobs, after.now_s)],
-            head,
-        )
+        show([plans({"with it": after}, "plan"), jobs_table(after.jobs, after.now_s)], head)
         return
     totals = _totals(comparison)
-    tables.show([totals, differences(comparison, after)] if comparison.jobs else [totals], head)
+    show([totals, differences(comparison, after)] if comparison.jobs else [totals], head)
     print("", *comparison.lines(), sep="\n")
 
 
 def _totals(c: Comparison) -> Table:
     """Return both plans, a row each, with their values on one scale."""
-    from allocator.cli.tables import Table, text
-
     rows = [
-        [
-            name,
-            text(c.value[n], 5),
-            text(c.work_h[n]),
-            text(c.dollars[n]),
-            str(c.gpus[n]),
-            str(c.running[n]),
-        ]
+        (name, text(c.value[n], 5), c.work_h[n], c.dollars[n], c.gpus[n], c.running[n])
         for n, name in enumerate(("as it is", "with it"))
     ]
-    columns = ("plan", "value", "hours of work", "$/h", "GPUs", "jobs")
-    return Table(f"plans, both valued {c.scale}", columns, rows, frozenset(columns[1:]))
+    columns = ("plan", ">value", ">hours of work", ">$/h", ">GPUs", ">jobs")
+    return Table(f"plans, both valued {c.scale}", columns, rows)
+
+
+def _submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveCommand) -> int:
+    """Answer when the job of a file would start, and whom it would push away."""
+    from allocator.clusters.submission.read import read_new_job
+    from allocator.engine.advice.submission import submit, with_job
+    from allocator.engine.decision import explain_decision
+    from allocator.io.snapshots import write_snapshot
+
+    place = Path(args.folder_or_queue)
+    problem = command.problem(snapshot, {})
+    job = read_new_job(
+        Path(args.submit), snapshot, place if place.is_dir() else None, problem.now_s
+    )
+    other = with_job(snapshot, job.row)
+    try:
+        with_other = command.problem(other, {})
+    except InvalidInput as error:
+        raise InvalidInput(job.locate(error.faults, other), error.warnings) from None
+    warn(with_other.warnings)
+    done, before, after = submit(problem, other, with_other, command)
+    note(*(f"{args.submit}: {line}" for line in job.notes))
+    if args.out:
+        write_snapshot(other, args.out)
+    how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
+    plan = explain_decision(with_other, after, **how)
+    if args.format == "json":
+        print_json(
+            {
+                "submit": {"file": args.submit, "job": dict(job.row), "notes": list(job.notes)},
+                "before": explain_decision(problem, before, **how).to_dict(),
+                "after": plan.to_dict(),
+                **done.to_dict(),
+            }
+        )
+        return 0
+    print(done.answer)
+    if done.comparison.jobs:
+        show([differences(done.comparison, plan)])
+    print(*done.lines(), sep="\n")
+    return 0

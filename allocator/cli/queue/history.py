@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.parsing import add_format, add_queue, parse_integer
+from allocator.cli.parsing import QUEUE, command, flag, formats, option, parse_integer
+from allocator.cli.tables import Table, percent, show
 
 if TYPE_CHECKING:
     from allocator.controller.reporting.expected import Outcome
@@ -27,62 +28,26 @@ allocator status cluster.db --format json
 """
 
 
-def add(commands: Any) -> None:
-    history = commands.add_parser(
-        "history",
-        examples=EXAMPLES,
-        help="the journal of rounds",
-        description="Print the journal of a queue, oldest round first.",
-    )
-    history.add_argument(
-        "--last",
-        type=parse_integer(1),
-        default=20,
-        metavar="N",
-        help="so many rounds (default: 20)",
-    )
-    history.set_defaults(call=call_history)
-    history.add_argument(
+ROUND = (
+    *("number", "at_s", "token", "snapshot_digest", "policy", "status", "outcome"),
+    *("value", "bound", "gap", "seconds", "detail"),
+)
+
+
+@command(
+    "history",
+    "the journal of rounds",
+    "Print the journal of a queue, oldest round first.",
+    EXAMPLES,
+    QUEUE,
+    option("--last", "N", "so many rounds (default: 20)", parse_integer(1), 20),
+    flag(
         "--estimates",
-        action="store_true",
-        help="compare the expected starts and ends of each round with what happened",
-    )
-    replay = commands.add_parser(
-        "replay",
-        examples=REPLAY_EXAMPLES,
-        help="decide a round of the journal again",
-        description=(
-            "Decide a round again from its snapshot and compare the plans byte by "
-            "byte. Exit code 1: they differ."
-        ),
-    )
-    status = commands.add_parser(
-        "status",
-        examples=STATUS_EXAMPLES,
-        help="what a queue and its controller do",
-        description=(
-            "The leading controller, jobs by state, pools, the last round, stuck and parked "
-            "jobs, corrected rates."
-        ),
-    )
-    status.set_defaults(call=call_status)
-    for parser in (history, replay, status):
-        add_queue(parser)
-    for parser in (history, status):
-        add_format(parser, "table", "json")
-    replay.add_argument(
-        "round",
-        nargs="?",
-        type=parse_integer(1),
-        metavar="ROUND",
-        help="its number (default: the last)",
-    )
-    replay.add_argument("--out", metavar="DIR", help="write the snapshot and plan.json there")
-    replay.set_defaults(call=call_replay)
-
-
-def call_history(args: argparse.Namespace) -> int:
-    from allocator.cli.tables import Table, percent, show, text
+        "compare the expected starts and ends of each round with what happened",
+    ),
+    formats("table", "json"),
+)
+def history(args: argparse.Namespace) -> int:
     from allocator.controller.reporting.expected import measure_estimates
     from allocator.controller.reporting.status import format_time
     from allocator.queue.queue import Queue
@@ -92,67 +57,27 @@ def call_history(args: argparse.Namespace) -> int:
         with queue.store.read() as connection:
             measured = measure_estimates(connection, args.last) if args.estimates else {}
     if args.format == "json":
-        names = (
-            "number",
-            "at_s",
-            "token",
-            "snapshot_digest",
-            "policy",
-            "status",
-            "outcome",
-            "value",
-            "bound",
-            "gap",
-            "seconds",
-            "detail",
-        )
         for one in rounds:
             told = {name: asdict(found) for name, found in measured.get(one.number, {}).items()}
             more = {"estimates": told} if args.estimates else {}
-            print_json({name: getattr(one, name) for name in names} | more)
+            print_json({name: getattr(one, name) for name in ROUND} | more)
         return 0
+    ends = ("start", "done") if args.estimates else ()
     rows = [
-        [
-            str(r.number),
+        (
+            r.number,
             format_time(r.at_s),
-            r.policy,
-            r.status,
-            r.outcome,
-            text(r.value),
-            text(r.bound),
+            *(r.policy, r.status, r.outcome, r.value, r.bound),
             "-" if r.gap is None else percent(r.gap),
-            text(r.seconds.get("decide")),
-            *(
-                _describe_outcome(measured.get(r.number, {}).get(name))
-                for name in ("start", "done")
-                if args.estimates
-            ),
-            text(r.detail),
-        ]
+            r.seconds.get("decide"),
+            *(_describe_outcome(measured.get(r.number, {}).get(name)) for name in ends),
+            r.detail,
+        )
         for r in rounds
     ]
-    show(
-        [
-            Table(
-                "rounds",
-                (
-                    "round",
-                    "at (UTC)",
-                    "policy",
-                    "status",
-                    "outcome",
-                    "value",
-                    "bound",
-                    "gap",
-                    "decided in s",
-                    *(("starts as told", "ends as told") if args.estimates else ()),
-                    "detail",
-                ),
-                rows,
-                frozenset({"round", "value", "bound", "gap", "decided in s"}),
-            )
-        ]
-    )
+    told_ends = ("starts as told", "ends as told") if args.estimates else ()
+    what = (">round", "at (UTC)", "policy", "status", "outcome", ">value", ">bound", ">gap")
+    show([Table("rounds", (*what, ">decided in s", *told_ends, "detail"), rows)])
     return 0
 
 
@@ -163,13 +88,23 @@ def _describe_outcome(found: Outcome | None) -> str:
     return f"{found.covered} of {found.number} in range, error {100 * found.error:.0f} %"
 
 
-def call_replay(args: argparse.Namespace) -> int:
-    from allocator.controller.reporting.replay import replay, write
+@command(
+    "replay",
+    "decide a round of the journal again",
+    "Decide a round again from its snapshot and compare the plans byte by byte. Exit code 1: they"
+    " differ.",
+    REPLAY_EXAMPLES,
+    QUEUE,
+    option("round", "ROUND", "its number (default: the last)", parse_integer(1), nargs="?"),
+    option("--out", "DIR", "write the snapshot and plan.json there"),
+)
+def replay(args: argparse.Namespace) -> int:
+    from allocator.controller.reporting.replay import replay as decide_again, write
     from allocator.queue.database.connection import open_queue
 
     store = open_queue(args.queue)
     try:
-        found = replay(store, args.round)
+        found = decide_again(store, args.round)
         if args.out:
             write(store, found, args.out)
     finally:
@@ -198,11 +133,20 @@ def call_replay(args: argparse.Namespace) -> int:
     return 0 if found.is_digest_valid and found.same is not False else 1
 
 
-def call_status(args: argparse.Namespace) -> int:
-    from allocator.controller.reporting.status import format_status, status
+@command(
+    "status",
+    "what a queue and its controller do",
+    "The leading controller, jobs by state, pools, the last round, stuck and parked jobs, corrected"
+    " rates.",
+    STATUS_EXAMPLES,
+    QUEUE,
+    formats("table", "json"),
+)
+def status(args: argparse.Namespace) -> int:
+    from allocator.controller.reporting.status import format_status, status as read_status
     from allocator.queue.queue import Queue
 
     with Queue(args.queue) as queue:
-        found = status(queue)
+        found = read_status(queue)
     show_result(args.format, found, lambda: print_lines(format_status(found)))
     return 0

@@ -12,8 +12,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.parsing import add_effort, add_queue, add_settings, duration
+from allocator.cli.output import note, print_lines, show_result, warn
+from allocator.cli.parsing import (
+    POLICY,
+    QUEUE,
+    command,
+    duration,
+    effort,
+    flag,
+    group,
+    one_of,
+    option,
+    settings,
+    take,
+)
 from allocator.cli.queue.serve import LISTEN, parse_address, served
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
@@ -47,165 +59,140 @@ and takes over when the first is gone. SIGTERM ends it in order: jobs run on. Th
 0. A decision may take half of the interval, unless --time-limit says otherwise."""
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run", examples=EXAMPLES, help="the controller of a queue", description=ABOUT
-    )
-    add_queue(parser)
-    when = parser.add_argument_group("when")
-    how_often = when.add_mutually_exclusive_group()
-    how_often.add_argument(
-        "--every",
-        type=duration(0.05),
-        metavar="TIME",
-        help="seconds between rounds (default: interval_s of the queue's settings)",
-    )
-    how_often.add_argument(
-        "--once",
-        action="store_true",
-        help=(
-            "one round now, for cron or a systemd timer; waits "
-            "for its stops, at most the grace period and 5 s"
+@command(
+    "run",
+    "the controller of a queue",
+    ABOUT,
+    EXAMPLES,
+    QUEUE,
+    group(
+        "when",
+        one_of(
+            option(
+                "--every",
+                "TIME",
+                "seconds between rounds (default: interval_s of the queue's settings)",
+                duration(0.05),
+                dest="every_s",
+            ),
+            flag(
+                "--once",
+                "one round now, for cron or a systemd timer; waits "
+                "for its stops, at most the grace period and 5 s",
+            ),
         ),
-    )
-    when.add_argument(
-        "--react",
-        type=duration(1e-3),
-        default=math.inf,
-        metavar="TIME",
-        help=(
+        option(
+            "--react",
+            "TIME",
             "arrivals, ends and changes of the cluster cause early rounds, at least TIME after"
-            " the one before"
+            " the one before",
+            duration(1e-3),
+            math.inf,
+            dest="react_s",
         ),
-    )
-    when.add_argument(
-        "--poll",
-        type=duration(1e-3),
-        metavar="TIME",
-        help="seconds between looks at the machines (default: a tenth of the interval, at most 1)",
-    )
-    where = parser.add_argument_group("machines")
-    where.add_argument(
-        "--executor",
-        metavar="NAME",
-        default=DRY_RUN,
-        help=(
+        option(
+            "--poll",
+            "TIME",
+            "seconds between looks at the machines (default: a tenth of the interval, at most 1)",
+            duration(1e-3),
+            dest="poll_s",
+        ),
+    ),
+    group(
+        "machines",
+        option(
+            "--executor",
+            "NAME",
             "dry-run (default): says what one round would do now, and changes nothing at all;"
             " slurm, kubernetes, ray: jobs of that cluster; local: processes of this machine;"
-            " files: an actor of your own; or one that an installed package brings"
+            " files: an actor of your own; or one that an installed package brings",
+            default=DRY_RUN,
         ),
-    )
-    where.add_argument(
-        "--state",
-        metavar="DIR",
-        help="folder of the executor's state (default: next to an SQLite queue)",
-    )
-    where.add_argument(
-        "--grace",
-        type=duration(),
-        default=60.0,
-        metavar="TIME",
-        help="local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)",
-    )
-    where.add_argument(
-        "--devices",
-        metavar="POOL=0-3,POOL=4-7",
-        help=(
+        option(
+            "--state", "DIR", "folder of the executor's state (default: next to an SQLite queue)"
+        ),
+        option(
+            "--grace",
+            "TIME",
+            "local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)",
+            duration(),
+            60.0,
+        ),
+        option(
+            "--devices",
+            "POOL=0-3,POOL=4-7",
             "local: GPU indices of each pool, or of each node where it has nodes; more than it has "
-            "now allow it to be raised later (default: counted through in the order of the pools)"
+            "now allow it to be raised later (default: counted through in the order of the pools)",
         ),
-    )
-    parser.add_argument(
-        "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
-    )
-    add_settings(parser, "the queue's", "horizon")
-    add_effort(parser, None, "each decision")
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="every round starts anew instead of from the prices of the one before",
-    )
-    _add_stability(parser)
-    tell = parser.add_argument_group("what it tells")
-    tell.add_argument(
-        "--log", metavar="FILE", help="append JSON lines to FILE (default: standard error)"
-    )
-    tell.add_argument(
-        "--metrics", metavar="FILE", help="textfile for Prometheus, replaced after every round"
-    )
-    tell.add_argument(
-        "--port",
-        type=partial(parse_address, option="--port", here="127.0.0.1"),
-        metavar="[ADDRESS:]N",
-        help="answer /metrics at this port (default of ADDRESS: 127.0.0.1)",
-    )
-    tell.add_argument(
-        "--serve",
-        nargs="?",
-        const=LISTEN,
-        metavar="ADDRESS:PORT",
-        help=f"the pages and the API too, as `allocator serve` (default: {LISTEN})",
-    )
-    parser.set_defaults(call=call)
-
-
-def _add_stability(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("stability and repair")
-    group.add_argument(
-        "--cooldown",
-        type=duration(),
-        default=0.0,
-        metavar="TIME",
-        help="a job that was changed is left alone for TIME",
-    )
-    group.add_argument(
-        "--min-run",
-        type=duration(),
-        default=0.0,
-        metavar="TIME",
-        help="a started job runs at least TIME",
-    )
-    group.add_argument(
-        "--payback",
-        action="store_true",
-        help="hold changes back that do not pay for their pause before the next change is expected",
-    )
-    group.add_argument(
-        "--stall",
-        type=duration(1e-3, True),
-        metavar="TIME",
-        help=(
+    ),
+    POLICY,
+    *settings("the queue's", "horizon"),
+    effort(None, "each decision"),
+    flag("--cold", "every round starts anew instead of from the prices of the one before"),
+    group(
+        "stability and repair",
+        option(
+            "--cooldown",
+            "TIME",
+            "a job that was changed is left alone for TIME",
+            duration(),
+            0.0,
+            dest="cooldown_s",
+        ),
+        option(
+            "--min-run",
+            "TIME",
+            "a started job runs at least TIME",
+            duration(),
+            0.0,
+            dest="min_run_s",
+        ),
+        flag(
+            "--payback",
+            "hold changes back that do not pay for their pause before the next change is expected",
+        ),
+        option(
+            "--stall",
+            "TIME",
             "a job without progress for TIME has failed; inf: never (default: ten intervals,"
-            " at least 600)"
+            " at least 600)",
+            duration(1e-3, True),
+            dest="stall_s",
         ),
-    )
-    group.add_argument(
-        "--no-learning", action="store_true", help="do not correct rates by what is observed"
-    )
-
-
+        flag("--no-learning", "do not correct rates by what is observed"),
+    ),
+    group(
+        "what it tells",
+        option("--log", "FILE", "append JSON lines to FILE (default: standard error)"),
+        option("--metrics", "FILE", "textfile for Prometheus, replaced after every round"),
+        option(
+            "--port",
+            "[ADDRESS:]N",
+            "answer /metrics at this port (default of ADDRESS: 127.0.0.1)",
+            partial(parse_address, option="--port", here="127.0.0.1"),
+        ),
+        option(
+            "--serve",
+            "ADDRESS:PORT",
+            f"the pages and the API too, as `allocator serve` (default: {LISTEN})",
+            nargs="?",
+            const=LISTEN,
+        ),
+    ),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.controller.options import ControllerOptions
     from allocator.executors import registry as executors
     from allocator.loop.stability import Stability
     from allocator.queue.database.connection import open_queue
 
-    options = ControllerOptions(
-        every_s=args.every,
-        react_s=args.react,
-        poll_s=args.poll,
-        policy=args.policy,
-        horizon=args.horizon,
-        solver=args.solver,
-        gap=args.gap,
-        time_limit_s=args.time_limit,
-        seed=args.seed,
-        threads=args.threads,
+    options = take(
+        ControllerOptions,
+        args,
         warm=not args.cold,
         learn=not args.no_learning,
-        stall_s=args.stall,
         settle_s=args.grace + KILLED_S,
-        stability=Stability(args.cooldown, args.min_run, args.payback),
+        stability=take(Stability, args),
     )
     if args.executor != DRY_RUN:
         executors.REGISTRY.get(args.executor)
@@ -291,8 +278,7 @@ def _serve(
     )
     with stop_on_signals(controller, clock.wake):
         controller.run(once=args.once)
-    if args.format == "json":
-        print_json({"queue": store.name, "has_plan": controller.has_plan})
+    show_result(args.format, {"queue": store.name, "has_plan": controller.has_plan})
     return 0 if not args.once or controller.has_plan else 1
 
 

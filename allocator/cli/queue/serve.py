@@ -7,10 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from allocator.cli.output import warn
-from allocator.cli.parsing import add_queue, duration, number
+from allocator.cli.parsing import (
+    QUEUE,
+    command,
+    duration,
+    flag,
+    number,
+    option,
+    repeated,
+    take,
+)
 from allocator.errors import UsageError
 
 EXAMPLES = """
@@ -28,73 +36,52 @@ END_S = 10.0  # seconds that the service has to end
 LOOPBACK = ("127.", "localhost", "::1")
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "serve",
-        examples=EXAMPLES,
-        help="the pages and the HTTP API of a queue",
-        description=ABOUT,
-    )
-    add_queue(parser)
-    parser.add_argument(
+@command(
+    "serve",
+    "the pages and the HTTP API of a queue",
+    ABOUT,
+    EXAMPLES,
+    QUEUE,
+    option(
         "--listen",
-        metavar="ADDRESS:PORT",
+        "ADDRESS:PORT",
+        f"where to listen; port 0 is a free one (default: {LISTEN})",
         default=LISTEN,
-        help=f"where to listen; port 0 is a free one (default: {LISTEN})",
-    )
-    parser.add_argument(
-        "--open-reading",
-        action="store_true",
-        help="whoever reaches the service reads as a viewer, without a token",
-    )
-    parser.add_argument(
+    ),
+    flag("--open-reading", "whoever reaches the service reads as a viewer, without a token"),
+    repeated(
         "--name",
+        "NAME",
+        "a name in its URL besides localhost and IP addresses; may be repeated",
         dest="names",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name in its URL besides localhost and IP addresses; may be repeated",
-    )
-    parser.add_argument("--tls-cert", metavar="FILE", help="certificate, for https")
-    parser.add_argument("--tls-key", metavar="FILE", help="key of the certificate")
-    parser.add_argument(
-        "--behind-tls",
-        action="store_true",
-        help="another server in front of this one speaks https",
-    )
-    parser.add_argument(
+    ),
+    option("--tls-cert", "FILE", "certificate, for https"),
+    option("--tls-key", "FILE", "key of the certificate"),
+    flag("--behind-tls", "another server in front of this one speaks https"),
+    option(
         "--user-header",
-        metavar="HEADER",
-        default="",
-        help="a proxy in front logs people in and names them in this header: each has the rights of"
-        " the token of that name",
-    )
-    parser.add_argument(
+        "HEADER",
+        "a proxy in front logs people in and names them in this header: each has the rights of the"
+        " token of that name",
+    ),
+    repeated(
         "--proxy",
+        "ADDRESS",
+        "address of that proxy; may be repeated (default: this machine)",
         dest="proxies",
-        action="append",
-        metavar="ADDRESS",
-        help="address of that proxy; may be repeated (default: this machine)",
-    )
-    parser.add_argument(
-        "--rate",
-        type=number(0.1),
-        metavar="N",
-        help="requests per second of one token (default: 20)",
-    )
-    parser.add_argument(
+        default=None,
+    ),
+    option("--rate", "N", "requests per second of one token (default: 20)", number(0.1)),
+    option(
         "--advice-limit",
-        type=duration(1.0),
-        metavar="TIME",
-        help="seconds that a what-if or an explanation may take (default: 30)",
-    )
-    parser.add_argument(
-        "--log", metavar="FILE", help="append JSON lines to FILE (default: standard error)"
-    )
-    parser.add_argument("--ends-with-input", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(call=call)
-
-
+        "TIME",
+        "seconds that a what-if or an explanation may take (default: 30)",
+        duration(1.0),
+        dest="advice_s",
+    ),
+    option("--log", "FILE", "append JSON lines to FILE (default: standard error)"),
+    flag("--ends-with-input", argparse.SUPPRESS),
+)
 def call(args: argparse.Namespace) -> int:
     from allocator.controller.reporting.telemetry import open_log
     from allocator.server.options import ServerOptions
@@ -112,14 +99,7 @@ def call(args: argparse.Namespace) -> int:
                 " --tls-key, or --behind-tls"
             ]
         )
-    given = {"rate": args.rate, "advice_s": args.advice_limit, "proxies": args.proxies}
-    options = ServerOptions(
-        open_reading=args.open_reading,
-        names=tuple(args.names),
-        user_header=args.user_header,
-        tls=tls,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    options = take(ServerOptions, args, tls=tls)
     with ExitStack() as stack:
         log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
         serve(

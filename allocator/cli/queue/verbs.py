@@ -18,12 +18,13 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.queue.job_options import JOB_OPTIONS, PROGRESS_OPTIONS
+from allocator.cli.queue.job_options import NAMES
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.progress_sources import FIELDS
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import Cost, add_costs
 from allocator.queue.database.connection import create_queue
@@ -36,24 +37,9 @@ from allocator.queue.queue import Queue
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
-NUMBERS = frozenset(
-    (
-        "GPUs",
-        "used",
-        "free",
-        "done",
-        "work left",
-        "age",
-        "restarts",
-        "failures",
-        "generation",
-        "place",
-        "$",
-    )
-)
 
 
-def init(args: argparse.Namespace) -> int:
+def init(args: argparse.Namespace) -> None:
     from allocator import read_snapshot, validate
 
     source = None if args.source is None else read_snapshot(args.source)
@@ -72,40 +58,34 @@ def init(args: argparse.Namespace) -> int:
             gpus = int(problem.pools.gpus.sum())
             note(f"{jobs} jobs, {pools} pool{'' if pools == 1 else 's'}, {gpus} GPUs")
             told |= {"jobs": jobs, "pools": pools, "gpus": gpus}
-    if args.format == "json":
-        print_json(told)
-    return 0
+    show_result(args.format, told)
 
 
-def submit(args: argparse.Namespace) -> int:
-    values = {name: getattr(args, name) for name, *_ in JOB_OPTIONS}
-    environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
-    for option, variable, *_ in PROGRESS_OPTIONS:
-        if getattr(args, option) is not None:
-            environment[variable] = getattr(args, option)
+def submit(args: argparse.Namespace, queue: Queue) -> None:
+    environment = dict(args.env)
+    for name, variable in FIELDS.items():
+        if getattr(args, name) is not None:
+            environment[variable] = getattr(args, name)
     job = build_submission(
         {
-            **values,
+            **{name: getattr(args, name) for name in NAMES},
             "key": args.key,
             "command": args.command,
             "environment": environment,
             "workdir": os.path.abspath(args.workdir) if args.workdir else "",
         }
     )
-    with Queue(args.queue) as queue:
-        with queue.store.write() as connection:
-            (done,), warnings = submit_to(connection, [job], queue.clock())
-        warn(warnings)
-        if not done.new:
-            note(f'job "{done.job_id}" was submitted before; nothing was added')
-        told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
-        if args.format == "table":
-            print(done.job_id, flush=True)
-        if args.deadline_s:
-            told["promise"] = _promise(queue, done.job_id)
-    if args.format == "json":
-        print_json(told)
-    return 0
+    with queue.store.write() as connection:
+        (done,), warnings = submit_to(connection, [job], queue.clock())
+    warn(warnings)
+    if not done.new:
+        note(f'job "{done.job_id}" was submitted before; nothing was added')
+    told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
+    if args.format == "table":
+        print(done.job_id, flush=True)
+    if args.deadline_s:
+        told["promise"] = _promise(queue, done.job_id)
+    show_result(args.format, told)
 
 
 def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
@@ -154,21 +134,19 @@ def _format_time(at_s: float, now_s: float) -> str:
     return f"in {_format_duration(at_s - now_s)} ({math.ceil(at_s)})"
 
 
-def import_csv(args: argparse.Namespace) -> int:
+def import_csv(args: argparse.Namespace, queue: Queue) -> None:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
     submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
     warn(warnings)
-    with Queue(args.queue) as queue, queue.store.write() as connection:
+    with queue.store.write() as connection:
         done, more = submit_to(connection, submissions, queue.clock(), name)
     warn(more)
     new = sum(s.new for s in done)
-    if args.format == "json":
-        print_json({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]})
+    show_result(args.format, {"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]})
     note(
         f"{new} jobs submitted"
         + (f", {len(done) - new} were there before" if new < len(done) else "")
     )
-    return 0
 
 
 def _content(file: str) -> bytes:
@@ -181,10 +159,10 @@ def _content(file: str) -> bytes:
         raise InvalidInput([Fault(file, None, f"cannot be read: {why}")]) from None
 
 
-def export_csv(args: argparse.Namespace) -> int:
+def export_csv(args: argparse.Namespace, queue: Queue) -> None:
     from allocator.io.plans import write_files
 
-    with Queue(args.queue) as queue, queue.store.read() as connection:
+    with queue.store.read() as connection:
         jobs = verbs.list_jobs(connection, states=args.state)
         content = csv_jobs.export_jobs(connection, jobs)
         records = csv_jobs.job_records(connection, jobs) if args.format == "json" else []
@@ -198,11 +176,10 @@ def export_csv(args: argparse.Namespace) -> int:
     if args.file != "-":
         path = Path(args.file)
         write_files(path.parent, {path.name: content})
-    return 0
 
 
-def list_(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.read() as connection:
+def list_(args: argparse.Namespace, queue: Queue) -> None:
+    with queue.store.read() as connection:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
@@ -217,7 +194,6 @@ def list_(args: argparse.Namespace) -> int:
         lambda: show_tables([_build_job_table(rows, now)], head),
         lambda: csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD, *Cost._fields), rows),
     )
-    return 0
 
 
 def _build_records(
@@ -229,42 +205,29 @@ def _build_records(
 
 
 def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
+    cells = [
+        (
+            r["job_id"],
+            r["tenant"],
+            r["model"],
+            r["state"],
+            _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
+            _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
+            percent(r["progress"]),
+            _format_duration(now - r["submitted_s"]),
+            r["position"],
+            describe_estimate(r, "expected_start", now),
+            describe_estimate(r, "expected_done", now),
+            f"{r['dollars']:.2f}" if r["dollars"] else "-",
+            _describe_job(r, now),
+        )
+        for r in rows
+    ]
+    what = ("job", "tenant", "model", "state", "holds", "shall hold", ">done", ">age", ">place")
     return Table(
         "jobs",
-        (
-            "job",
-            "tenant",
-            "model",
-            "state",
-            "holds",
-            "shall hold",
-            "done",
-            "age",
-            "place",
-            "starts in",
-            "ends in",
-            "$",
-            "note",
-        ),
-        [
-            [
-                text(r["job_id"]),
-                text(r["tenant"]),
-                text(r["model"]),
-                r["state"],
-                _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
-                _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
-                percent(r["progress"]),
-                _format_duration(now - r["submitted_s"]),
-                text(r["position"]),
-                describe_estimate(r, "expected_start", now),
-                describe_estimate(r, "expected_done", now),
-                f"{r['dollars']:.2f}" if r["dollars"] else "-",
-                _describe_job(r, now),
-            ]
-            for r in rows
-        ],
-        NUMBERS,
+        (*what, "starts in", "ends in", ">$", "note"),
+        cells,
         ("model", "shall hold", "age", "$", "starts in"),
     )
 
@@ -306,9 +269,9 @@ def _format_duration(seconds: float) -> str:
 
 
 ALLOCATION_COLUMNS = {
-    "generation": "generation",
+    ">generation": "generation",
     "pool": "pool",
-    "GPUs": "gpus",
+    ">GPUs": "gpus",
     "phase": "phase",
     "ordered_s": "ordered_s",
     "ended_s": "ended_s",
@@ -318,91 +281,69 @@ ALLOCATION_COLUMNS = {
 """Columns of the allocations of a job: title, and name in the database."""
 
 
-def show(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.read() as connection:
+def show(args: argparse.Namespace, queue: Queue) -> None:
+    with queue.store.read() as connection:
         job = verbs.show(connection, args.job)
         held = verbs.history(connection, args.job)
         now = queue.clock()
         (row,) = _build_records(connection, [job], now)
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
-    if args.format == "json":
-        print_json({**row, "allocations": held, "shared": turns, "observations": seen})
-        return 0
+    document = {**row, "allocations": held, "shared": turns, "observations": seen}
+    show_result(args.format, document, lambda: _show_job(row, held, turns, now))
+
+
+def _show_job(
+    row: Mapping[str, Any],
+    held: Sequence[Mapping[str, Any]],
+    turns: Sequence[Mapping[str, Any]],
+    now: float,
+) -> None:
     told = {**row, "expected": "; ".join(describe_expected(row, now))}
     facts = [
-        (k, v)
+        (k, text(json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v, 12))
         for k, v in told.items()
         if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
-    show_tables(
-        [
-            Table(
-                f"job {text(job.job_id)}",
-                ("what", "value"),
-                [[k, text(_flatten(v), 12)] for k, v in facts],
-            ),
-            Table(
-                "allocations",
-                (*ALLOCATION_COLUMNS, *(["nodes"] if any(a["nodes"] for a in held) else [])),
-                [
-                    [
-                        *(text(a[k], 12) for k in ALLOCATION_COLUMNS.values()),
-                        *([_nodes(a["nodes"])] if any(b["nodes"] for b in held) else []),
-                    ]
-                    for a in held
-                ],
-                NUMBERS,
-            ),
-            *(
-                [
-                    Table(
-                        "shared GPUs",
-                        ("generation", "since_s", "GPUs of"),
-                        [
-                            [
-                                text(t["generation"]),
-                                text(t["at_s"], 12),
-                                text(t["host"] or "its own"),
-                            ]
-                            for t in turns
-                        ],
-                        NUMBERS,
-                    )
-                ]
-                if turns
-                else []
-            ),
-        ]
-    )
-    return 0
+    has_nodes = any(a["nodes"] for a in held)
+    allocations = [
+        (
+            *(text(a[k], 12) for k in ALLOCATION_COLUMNS.values()),
+            *([_nodes(a["nodes"])] if has_nodes else []),
+        )
+        for a in held
+    ]
+    columns = (*ALLOCATION_COLUMNS, *(["nodes"] if has_nodes else []))
+    tables = [
+        Table(f"job {text(row['job_id'])}", ("what", "value"), facts),
+        Table("allocations", columns, allocations),
+    ]
+    if turns:
+        rows = [(t["generation"], text(t["at_s"], 12), t["host"] or "its own") for t in turns]
+        tables.append(Table("shared GPUs", (">generation", "since_s", "GPUs of"), rows))
+    show_tables(tables)
 
 
-def _flatten(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
-
-
-def change_state(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.write() as connection:
-        done = verbs.change_state(connection, args.verb, args.jobs, queue.clock())
+def change_state(args: argparse.Namespace, queue: Queue, verb: str) -> None:
+    with queue.store.write() as connection:
+        done = verbs.change_state(connection, verb, args.jobs, queue.clock())
         rows = csv_jobs.job_records(connection, done)
-    return _show_changed(args, done, rows)
+    _show_changed(args, done, rows)
 
 
-def change(args: argparse.Namespace) -> int:
+def change(args: argparse.Namespace, queue: Queue) -> None:
     values = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
     if not values:
         raise UsageError("nothing to change: give --weight, --max-gpus ...")
-    with Queue(args.queue) as queue, queue.store.write() as connection:
+    with queue.store.write() as connection:
         done = change_jobs(connection, args.jobs, values, queue.clock())
         rows = csv_jobs.job_records(connection, done)
-    return _show_changed(args, done, rows)
+    _show_changed(args, done, rows)
 
 
-def _show_changed(args: argparse.Namespace, done: Sequence[Job], rows: Sequence[Any]) -> int:
+def _show_changed(args: argparse.Namespace, done: Sequence[Job], rows: Sequence[Any]) -> None:
     lines = (f"{text(job.job_id)}: {_describe_next_state(job)}" for job in done)
     show_result(args.format, {"jobs": list(rows)}, lambda: print_lines(lines))
-    return 0
 
 
 def _describe_next_state(job: Job) -> str:
@@ -412,106 +353,92 @@ def _describe_next_state(job: Job) -> str:
     }.get(job.request, job.state)
 
 
-def pools(args: argparse.Namespace) -> int:
-    changes = {name: _integer(value) for name, value in _pairs(args.changes, "--set", "POOL=GPUS")}
-    with Queue(args.queue) as queue:
-        if changes:
-            queue.set_gpus(changes)
-        with queue.store.read() as connection:
-            gpus = cluster_tables.gpus(connection)
-            used = cluster_tables.used(connection)
-            gpu_types = cluster_tables.read_gpu_types(connection)
+def pools(args: argparse.Namespace, queue: Queue) -> None:
+    if args.changes:
+        queue.set_gpus(dict(args.changes))
+    with queue.store.read() as connection:
+        gpus = cluster_tables.gpus(connection)
+        used = cluster_tables.used(connection)
+        gpu_types = cluster_tables.read_gpu_types(connection)
     rows = [
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
-    table = Table(
-        "pools",
-        ("pool", "type", "GPUs", "used", "free"),
-        [[text(v) for v in row.values()] for row in rows],
-        NUMBERS,
-    )
     show_result(
         args.format,
         {"pools": rows},
-        lambda: show_tables([table]),
+        lambda: show_tables(
+            [
+                Table(
+                    "pools",
+                    ("pool", "type", ">GPUs", ">used", ">free"),
+                    [row.values() for row in rows],
+                )
+            ]
+        ),
         lambda: csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows),
     )
-    return 0
 
 
-def list_tenants(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        found = queue.tenants()
-    tenants = [
-        [text(t[name]) for name in ("tenant", "parent", "guaranteed_gpus", "max_gpus")]
-        for t in found["tenants"]
-    ]
-    columns = ("tenant", "gpu_type", "pool", "guaranteed_gpus", "max_gpus", "lend_gpus")
-    quotas = [[text(q[name]) for name in columns] for q in found["quotas"]]
-    numbers = frozenset(("guaranteed", "at most", "lent"))
+def list_tenants(args: argparse.Namespace, queue: Queue) -> None:
+    found = queue.tenants()
+    limits = (">guaranteed", ">at most")
     tables = [
-        Table("tenants", ("tenant", "parent", "guaranteed", "at most"), tenants, numbers),
+        Table(
+            "tenants",
+            ("tenant", "parent", *limits),
+            [[t[name] for name in ("tenant", "parent", *LIMITS)] for t in found["tenants"]],
+        ),
         Table(
             "quotas",
-            ("tenant", "type", "pool", "guaranteed", "at most", "lent"),
-            quotas,
-            numbers,
+            ("tenant", "type", "pool", *limits, ">lent"),
+            [
+                [q[name] for name in ("tenant", "gpu_type", "pool", *LIMITS, "lend_gpus")]
+                for q in found["quotas"]
+            ],
         ),
     ]
     show_result(args.format, found, lambda: show_tables(tables))
-    return 0
 
 
 OF_TENANTS = ("parent", "weight", "budget_per_hour")
-OF_BOTH = ("max_gpus", "guaranteed_gpus")
+LIMITS = ("guaranteed_gpus", "max_gpus")
 
 
-def set_tenant(args: argparse.Namespace) -> int:
+def set_tenant(args: argparse.Namespace, queue: Queue) -> None:
     given = {k: v for k, v in vars(args).items() if v is not None}
     by_quota = not given.keys().isdisjoint(("gpu_type", "pool", "lend_gpus"))
     values = {k: given[k] for k in OF_TENANTS if k in given}
-    limits = {k: given[k] for k in (*OF_BOTH, "lend_gpus") if k in given}
+    limits = {k: given[k] for k in (*LIMITS, "lend_gpus") if k in given}
     if by_quota and not limits:
         raise UsageError("a quota needs --max-gpus, --guaranteed-gpus or --lend-gpus")
-    with Queue(args.queue) as queue:
-        warnings = queue.set_tenant(
-            args.tenant,
-            values if by_quota else values | limits,
-            limits if by_quota else {},
-            given.get("gpu_type", ""),
-            given.get("pool", ""),
-        )
+    warnings = queue.set_tenant(
+        args.tenant,
+        values if by_quota else values | limits,
+        limits if by_quota else {},
+        given.get("gpu_type", ""),
+        given.get("pool", ""),
+    )
     warn(warnings)
     note(f"tenant {args.tenant} is set")
-    if args.format == "json":
-        print_json({"tenant": args.tenant, "warnings": list(warnings)})
-    return 0
+    show_result(args.format, {"tenant": args.tenant, "warnings": list(warnings)})
 
 
 NODE_COLUMNS = ("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus", "host_memory_gb")
 
 
-def list_nodes(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
-    table = Table(
-        "nodes",
-        ("node", "pool", "GPUs", "used", "state", "labels", "jobs"),
-        [
-            [
-                text(row["node"]),
-                text(row["pool"]),
-                text(row["gpus"]),
-                text(row["used"]),
-                row["state"],
-                " ".join(text(f"{k}={v}") for k, v in row["labels"].items()),
-                " ".join(map(text, row["jobs"])),
-            ]
-            for row in rows
-        ],
-        NUMBERS,
-    )
+def list_nodes(args: argparse.Namespace, queue: Queue) -> None:
+    rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
+    cells = [
+        (
+            *(row[name] for name in ("node", "pool", "gpus", "used", "state")),
+            " ".join(f"{k}={v}" for k, v in row["labels"].items()),
+            " ".join(row["jobs"]),
+        )
+        for row in rows
+    ]
+    columns = ("node", "pool", ">GPUs", ">used", "state", "labels", "jobs")
+    table = Table("nodes", columns, cells)
     head = [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"]
     show_result(
         args.format,
@@ -519,36 +446,30 @@ def list_nodes(args: argparse.Namespace) -> int:
         lambda: show_tables([table], head),
         lambda: csv_jobs.format_csv(NODE_COLUMNS, rows),
     )
-    return 0
 
 
-def add_nodes(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        new = queue.add_nodes(*args.nodes, pool=args.pool, **_node_values(args))
-    return _show_changed_nodes(args, new, "added")
+def add_nodes(args: argparse.Namespace, queue: Queue) -> None:
+    new = queue.add_nodes(*args.nodes, pool=args.pool, **_node_values(args))
+    _show_changed_nodes(args, new, "added")
 
 
-def set_nodes(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        changed = queue.change_nodes(*args.nodes, **_node_values(args))
-    return _show_changed_nodes(args, changed, "changed")
+def set_nodes(args: argparse.Namespace, queue: Queue) -> None:
+    changed = queue.change_nodes(*args.nodes, **_node_values(args))
+    _show_changed_nodes(args, changed, "changed")
 
 
-def set_node_state(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        changed = queue.change_nodes(*args.nodes, state=args.state)
-        busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
-    code = _show_changed_nodes(args, changed, args.state)
-    for row in busy if args.state != "up" else ():
-        then = "the next round moves them" if args.state == "drain" else "they are lost"
+def set_node_state(args: argparse.Namespace, queue: Queue, state: str) -> None:
+    changed = queue.change_nodes(*args.nodes, state=state)
+    busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
+    _show_changed_nodes(args, changed, state)
+    for row in busy if state != "up" else ():
+        then = "the next round moves them" if state == "drain" else "they are lost"
         note(f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}')
-    return code
 
 
-def remove_nodes(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        gone = queue.remove_nodes(*args.nodes)
-    return _show_changed_nodes(args, gone, "removed")
+def remove_nodes(args: argparse.Namespace, queue: Queue) -> None:
+    gone = queue.remove_nodes(*args.nodes)
+    _show_changed_nodes(args, gone, "removed")
 
 
 def _node_values(args: argparse.Namespace) -> dict[str, Any]:
@@ -556,11 +477,11 @@ def _node_values(args: argparse.Namespace) -> dict[str, Any]:
         "gpus": args.gpus,
         "cpus": args.cpus,
         "host_memory_gb": args.memory_gb,
-        "labels": dict(_pairs(args.labels, "--label", "LEVEL=LABEL")),
+        "labels": dict(args.labels),
     }
 
 
-def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: str) -> int:
+def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: str) -> None:
     show_result(
         args.format,
         {"changed": list(names)},
@@ -568,26 +489,16 @@ def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: st
     )
     if not names:
         note("nothing was changed")
-    return 0
 
 
-def _integer(value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(f'"{value}" is not a whole number of GPUs') from None
-
-
-def config(args: argparse.Namespace) -> int:
-    changes = {key: _setting(value) for key, value in _pairs(args.changes, "--set", "KEY=VALUE")}
-    with Queue(args.queue) as queue:
-        if changes:
-            queue.configure(**changes)
-        with queue.store.read() as connection:
-            settings = cluster_tables.config(connection)
+def config(args: argparse.Namespace, queue: Queue) -> None:
+    changes = {key: _setting(value) for key, value in args.changes}
+    if changes:
+        queue.configure(**changes)
+    with queue.store.read() as connection:
+        settings = cluster_tables.config(connection)
     lines = (f"{key} = {json.dumps(value)}" for key, value in settings.items())
     show_result(args.format, settings, lambda: print_lines(lines))
-    return 0
 
 
 def _setting(value: str) -> Any:
@@ -599,13 +510,10 @@ def _setting(value: str) -> Any:
         return value
 
 
-def purge(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue:
-        number = queue.purge(args.older_than * 86400)
-    if args.format == "json":
-        print_json({"forgotten": number})
+def purge(args: argparse.Namespace, queue: Queue) -> None:
+    number = queue.purge(args.older_than * 86400)
+    show_result(args.format, {"forgotten": number})
     note(f"{number} jobs forgotten")
-    return 0
 
 
 ADOPTED = {
@@ -616,71 +524,56 @@ ADOPTED = {
 }
 
 
-def adopt(args: argparse.Namespace) -> int:
+def adopt(args: argparse.Namespace, queue: Queue) -> None:
     from allocator.cli.queue.run import make_executor
     from allocator.controller.adopt import adopt as adopt_state
     from allocator.executors.ledger_executor import LedgerExecutor
     from allocator.queue.database import identity
 
-    with Queue(args.queue) as queue:
-        with queue.store.read() as connection:
-            known = identity.state(connection)
-        kind = args.executor or (known.kind if known is not None else None)
-        if kind is None:
-            raise UsageError(
-                "no controller has acted on this queue yet: name the executor with --executor"
-            )
-        folder = args.state
-        if folder is None and known is not None and known.kind == kind:
-            folder = known.place.partition(":")[2]
-        executor = make_executor(kind, queue.store, folder, 0.0)
-        if not isinstance(executor, LedgerExecutor):
-            raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
-        found = adopt_state(queue.store, executor, queue.clock())
+    with queue.store.read() as connection:
+        known = identity.state(connection)
+    kind = args.executor or (known.kind if known is not None else None)
+    if kind is None:
+        raise UsageError(
+            "no controller has acted on this queue yet: name the executor with --executor"
+        )
+    folder = args.state
+    if folder is None and known is not None and known.kind == kind:
+        folder = known.place.partition(":")[2]
+    executor = make_executor(kind, queue.store, folder, 0.0)
+    if not isinstance(executor, LedgerExecutor):
+        raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
+    found = adopt_state(queue.store, executor, queue.clock())
     rows = {name: list(getattr(found, name)) for name in ADOPTED}
-    if args.format == "json":
-        print_json({"token": found.token, **rows})
-    else:
-        for name, words in ADOPTED.items():
-            for job_id in rows[name]:
-                print(f"{text(job_id)}: {words}")
+    lines = (f"{text(job)}: {words}" for name, words in ADOPTED.items() for job in rows[name])
+    show_result(args.format, {"token": found.token, **rows}, lambda: print_lines(lines))
     note(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
-    return 0
 
 
-def add_token(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.write() as connection:
+def add_token(args: argparse.Namespace, queue: Queue) -> None:
+    with queue.store.write() as connection:
         now = queue.clock()
         end = None if args.expires_days is None else now + args.expires_days * 86400
         made, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
     show_result(args.format, {"token": secret, **vars(made)}, lambda: print(secret, flush=True))
     note(f"token {made.id}; it is shown this once, and the queue keeps its hash only")
-    return 0
 
 
-def list_tokens(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.read() as connection:
+def list_tokens(args: argparse.Namespace, queue: Queue) -> None:
+    with queue.store.read() as connection:
         found = tokens.list_tokens(connection)
         now = queue.clock()
     rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
-    table = Table(
-        "tokens",
-        ("id", "name", "role", "tenant", "age", "note"),
-        [
-            [
-                str(token.id),
-                text(token.name),
-                token.role,
-                text(token.tenant),
-                _format_duration(now - token.created_s),
-                _describe_token(token, now),
-            ]
-            for token in found
-        ],
-        frozenset(("id", "age")),
-    )
+    cells = [
+        (
+            *(token.id, token.name, token.role, token.tenant),
+            _format_duration(now - token.created_s),
+            _describe_token(token, now),
+        )
+        for token in found
+    ]
+    table = Table("tokens", (">id", "name", "role", "tenant", ">age", "note"), cells)
     show_result(args.format, {"tokens": rows}, lambda: show_tables([table]))
-    return 0
 
 
 def _describe_token(token: tokens.Token, now: float) -> str:
@@ -692,38 +585,24 @@ def _describe_token(token: tokens.Token, now: float) -> str:
     return f"ends in {_format_duration(left)}" if left > 0 else "ended"
 
 
-def revoke_token(args: argparse.Namespace) -> int:
-    with Queue(args.queue) as queue, queue.store.write() as connection:
+def revoke_token(args: argparse.Namespace, queue: Queue) -> None:
+    with queue.store.write() as connection:
         ended = tokens.revoke(connection, queue.clock(), args.id)
-    if args.format == "json":
-        print_json(vars(ended))
-    else:
-        note(f"token {ended.id} of {text(ended.name)} is revoked")
-    return 0
+    told = f"token {ended.id} of {text(ended.name)} is revoked"
+    show_result(args.format, vars(ended), lambda: note(told))
 
 
-def replace_cluster(args: argparse.Namespace) -> int:
+def replace_cluster(args: argparse.Namespace, queue: Queue) -> None:
     from allocator import read_snapshot
 
-    with Queue(args.queue) as queue, queue.store.write() as connection:
+    with queue.store.write() as connection:
         warnings = snapshot.replace_cluster(connection, read_snapshot(args.source), queue.clock())
     warn(warnings)
-    if args.format == "json":
-        print_json({"source": args.source, "warnings": list(warnings)})
-    return 0
+    show_result(args.format, {"source": args.source, "warnings": list(warnings)})
 
 
-def export(args: argparse.Namespace) -> int:
+def export(args: argparse.Namespace, queue: Queue) -> None:
     from allocator.io.snapshots import write_snapshot
 
-    with Queue(args.queue) as queue:
-        folder = write_snapshot(queue.snapshot(), args.folder)
+    folder = write_snapshot(queue.snapshot(), args.folder)
     show_result(args.format, {"folder": str(folder)}, lambda: print(folder))
-    return 0
-
-
-def _pairs(given: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
-    pairs = [pair.partition("=") for pair in given]
-    if any(not sign or not name for name, sign, _ in pairs):
-        raise UsageError(f"{option} wants {form}")
-    return [(name, value) for name, _, value in pairs]

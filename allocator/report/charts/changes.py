@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from allocator.report.charts.style import BAD, GOOD, INK, colour, figure, mark
+from allocator.report.charts.style import BAD, GOOD, INK, colour, figure, look, write_at
 from allocator.report.measures import BY_KEY, HEADLINE, duration, interval, number, percent
 from allocator.report.runs import POOLED, MetricChange, Study
 
@@ -39,6 +39,7 @@ TICKS = (
     4900,
     9900,
 )
+GREY = "#555555"
 LEAST = 0.01  # ratio; -99 %: smaller ratios are drawn here
 
 
@@ -125,7 +126,7 @@ def _panel(
     panel.set_xlim(low, high)
     panel.axvspan(low, 0.0, color=GOOD if better < 0 else BAD, zorder=0)
     panel.axvspan(0.0, high, color=BAD if better < 0 else GOOD, zorder=0)
-    panel.axvline(0.0, color="#555555", linewidth=1)
+    panel.axvline(0.0, color=GREY, linewidth=1)
     for y, policy, c in found:
         hollow = c.verdict == "open" and not study.single
         if math.isfinite(c.low) and math.isfinite(c.high):
@@ -141,26 +142,20 @@ def _panel(
         panel.plot(
             _x(c.percent),
             y,
-            mark(policy),
+            look(policy).mark,
             color=colour(policy),
             markersize=7.5,
             markeredgewidth=1.6,
             markerfacecolor="white" if hollow else colour(policy),
             clip_on=False,
         )
-        _annotate(panel, y, 4, f"{percent(c.percent)} %", fontweight="normal" if hollow else "bold")
-        _annotate(panel, y, 50, interval(c.low, c.high), fontsize=8, color="#555555")
+        weight = "normal" if hollow else "bold"
+        _annotate(panel, y, 4, f"{percent(c.percent)} %", fontsize=9, fontweight=weight)
+        _annotate(panel, y, 50, interval(c.low, c.high), color=GREY)
     for y, (load, policy) in enumerate(lines):
         if not policy:
-            _annotate(
-                panel,
-                y,
-                4,
-                _baseline_mean(study, workload, load, key),
-                fontsize=8,
-                color="#555555",
-                style="italic",
-            )
+            words = _baseline_mean(study, workload, load, key)
+            _annotate(panel, y, 4, words, color=GREY, style="italic")
             panel.axhline(y - 0.5, color="#bbbbbb", linewidth=0.8)
     panel.tick_params(axis="y", length=0)
     panel.spines["left"].set_visible(False)
@@ -171,47 +166,24 @@ def _panel(
         ("← better", "worse →") if better < 0 else ("← worse", "better →"),
         strict=True,
     ):
-        panel.annotate(
-            words,
-            (x, 1),
-            xycoords=panel.get_xaxis_transform(),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=8,
-            color="#555555",
-        )
+        place = {"xycoords": panel.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+        write_at(panel, words, (x, 1), (0, 3), color=GREY, **place)
 
 
 def _annotate(panel: Any, y: float, points: float, words: str, **how: Any) -> None:
     """Write words to the right of the panel."""
-    panel.annotate(
-        words,
-        (1, y),
-        xycoords=panel.get_yaxis_transform(),
-        xytext=(points, 0),
-        textcoords="offset points",
-        va="center",
-        ha="left",
-        **({"fontsize": 9} | how),
-    )
+    place = {"xycoords": panel.get_yaxis_transform(), "va": "center", "ha": "left"}
+    write_at(panel, words, (1, y), (points, 0), **(place | how))
 
 
 def _baseline_mean(study: Study, workload: str, load: str, key: str) -> str:
     """Return the mean of the baseline over its seeds, as text."""
     if load == POOLED:
         return "against " + study.baseline
-    values = [
-        v
-        for r in study.of(workload, load, study.baseline)
-        for v in (r.metrics.get(key, math.nan),)
-        if math.isfinite(v)
-    ]
-    if not values:
+    value = study.mean(workload, load, study.baseline, key)
+    if math.isnan(value):
         return ""
-    mean = sum(values) / len(values)
-    return f"{study.baseline}: {duration(mean) if BY_KEY[key].kind == 'time' else number(mean)}"
+    return f"{study.baseline}: {duration(value) if BY_KEY[key].kind == 'time' else number(value)}"
 
 
 def _x(change: float) -> float:

@@ -123,19 +123,11 @@ def _panel(panel: Any, policies: Found, kind: Quantity, bins: int, origin: str) 
             continue
         middle, low, high = spread([value(s) for s in runs])
         if len(runs) > 1 and len(policies) <= BANDS:
-            panel.fill_between(
-                x,
-                _stair(low),
-                _stair(high),
-                step="post",
-                color=colour(policy),
-                alpha=0.13,
-                linewidth=0,
-            )
-        panel.step(x, _stair(middle), where="post", **{**line(policy), "linewidth": 1.3})
+            panel.stairs(high, x, baseline=low, fill=True, color=colour(policy), alpha=0.13)
+        panel.stairs(middle, x, baseline=None, **{**line(policy), "linewidth": 1.3})
     if limit is not None:
         top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
-        panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
+        panel.stairs(top, x, baseline=None, color="black", linewidth=1.1, label="all there is")
     if budget is not None:
         panel.axhline(budget, color=LIMIT, linewidth=1.3, linestyle="--", label="budget")
     panel.set_xlim(0, x[min(bins, len(x) - 1)])
@@ -143,7 +135,3 @@ def _panel(panel: Any, policies: Found, kind: Quantity, bins: int, origin: str) 
     whole_ticks(panel)
     panel.set_xlabel(f"{unit} since {origin}")
     panel.grid(True)
-
-
-def _stair(values: Floats) -> Floats:
-    return np.concatenate([values, values[-1:]])

@@ -16,26 +16,26 @@ MOST = 12  # panels
 ACROSS = 4
 
 
-def draw(fitted: Sequence[SpeedFit]) -> bytes:
+@style.as_svg
+def draw(fitted: Sequence[SpeedFit]) -> Any:
     """Draw the first MOST groups with several sizes, or of all groups if none has; return SVG.
 
     Raises UsageError without matplotlib.
     """
     some = [f for f in fitted if len(f.sizes) > 1][:MOST] or list(fitted)[:MOST]
     down = max(1, math.ceil(len(some) / ACROSS))
-    with style.report_style():
-        figure = style.figure(3.2 * min(ACROSS, max(1, len(some))), 2.6 * down)
-        panels = np.atleast_1d(figure.subplots(down, min(ACROSS, max(1, len(some))))).reshape(-1)
-        for panel, f in zip(panels, some, strict=False):
-            _panel(panel, f)
-        for panel in panels[len(some) :]:
-            panel.set_axis_off()
-        if some:
-            figure.supylabel("useful work per second", fontsize=9)
-            style.legend(figure, [panels[0]])
-        else:
-            style.show_nothing(panels[0], "nothing was fitted")
-        return style.bytes_of(figure, "svg")
+    figure = style.figure(3.2 * min(ACROSS, max(1, len(some))), 2.6 * down)
+    panels = np.atleast_1d(figure.subplots(down, min(ACROSS, max(1, len(some))))).reshape(-1)
+    for panel, f in zip(panels, some, strict=False):
+        _panel(panel, f)
+    for panel in panels[len(some) :]:
+        panel.set_axis_off()
+    if some:
+        figure.supylabel("useful work per second", fontsize=9)
+        style.legend(figure, [panels[0]])
+    else:
+        style.show_nothing(panels[0], "nothing was fitted")
+    return figure
 
 
 def _panel(panel: Any, f: SpeedFit) -> None:

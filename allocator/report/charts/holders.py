@@ -5,17 +5,19 @@ If there are many jobs, areas by size class replace the bands.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allocator.report.charts.gpu_rows import assign_rows, join_blocks
-from allocator.report.charts.series import Floats, begin_of, bin_means, series
+from allocator.report.charts.series import Floats, begin_of, series, span_means
 from allocator.report.charts.style import (
     CLASSES,
     FAINT,
     JOBS,
+    add_rectangles,
     colour,
     figure,
     show_nothing,
@@ -97,9 +99,6 @@ def _bands(
     label: bool,
 ) -> None:
     """Draw a rectangle for every span, pool above pool."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
     shape = series(study, run, length, BINS)
     frame = frame.assign(shade=list(fill))
     floor = 0.0
@@ -118,18 +117,14 @@ def _bands(
             assign_rows(jobs, gpus, begin.tolist(), end.tolist(), most), jobs, begin, end
         )
         height = max([1, round(there.max(initial=0.0)), *(b.row + b.rows for b in blocks)])
-        boxes: dict[str, list[Floats]] = {}
+        boxes: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
         for b in blocks:
-            x0 = b.begin
-            x1 = b.end
-            y0 = floor + b.row
-            y1 = floor + b.row + b.rows
-            boxes.setdefault(str(shades[b.span]), []).append(
-                np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])
-            )
-            if label and (x1 - x0) * size > 0.045 * length and b.rows >= height * len(pools) * 0.05:
+            y0, y1 = floor + b.row, floor + b.row + b.rows
+            boxes[shades[b.span]].append((b.begin, y0, b.end, y1))
+            is_long = (b.end - b.begin) * size > 0.045 * length
+            if label and is_long and b.rows >= height * len(pools) * 0.05:
                 panel.text(
-                    (x0 + x1) / 2,
+                    (b.begin + b.end) / 2,
                     (y0 + y1) / 2,
                     jobs[b.span],
                     ha="center",
@@ -138,21 +133,10 @@ def _bands(
                     color=text_colour_on(shades[b.span]),
                     clip_on=True,
                 )
-        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
         width = 0.5 if len(frame) < 500 and height * len(pools) <= 64 else 0.2
         for shade, shapes in boxes.items():
-            panel.add_patch(
-                PathPatch(
-                    Path(np.concatenate(shapes), codes * len(shapes)),
-                    facecolor=shade,
-                    edgecolor="white",
-                    linewidth=width,
-                )
-            )
-        x = shape.edges / size
-        panel.step(
-            x, floor + np.append(there, there[-1:]), where="post", color="black", linewidth=1.0
-        )
+            add_rectangles(panel, shapes, shade, "white", linewidth=width)
+        _draw_limit(panel, floor + there, shape.edges / size)
         if len(pools) > 1:
             panel.text(
                 1.005,
@@ -214,25 +198,16 @@ def _areas(
     floor = np.zeros(BINS)
     for k in sorted(set(kind.tolist())):
         mine = kind == k
-        held = bin_means(
-            np.concatenate([begin[mine], end[mine]]),
-            np.concatenate([gpus[mine], -gpus[mine]]),
-            edges,
-        )
-        panel.fill_between(
-            edges / size,
-            np.append(floor, floor[-1:]),
-            np.append(floor + held, (floor + held)[-1:]),
-            step="post",
-            color=CLASSES[k],
-            linewidth=0,
-        )
+        held = span_means(begin[mine], end[mine], gpus[mine], edges)
+        panel.stairs(floor + held, edges / size, baseline=floor, fill=True, color=CLASSES[k])
         floor = floor + held
     there = series(study, run, length, BINS).all_capacity
-    panel.step(
-        edges / size, np.append(there, there[-1:]), where="post", color="black", linewidth=1.0
-    )
+    _draw_limit(panel, there, edges / size)
     panel.set_ylim(0, 1.03 * max(there.max(initial=1.0), floor.max(initial=1.0)))
+
+
+def _draw_limit(panel: Any, there: Floats, edges: Floats) -> None:
+    panel.stairs(there, edges, baseline=None, color="black", linewidth=1.0)
 
 
 def _classes(drawn: Any, classes: Sequence[int]) -> None:

@@ -77,6 +77,11 @@ def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
     return np.where(np.abs(mean) < 1e-9, 0.0, mean)
 
 
+def span_means(begin: Floats, end: Floats, amounts: Floats, edges: Floats) -> Floats:
+    """Return the mean over each bin of the sum of what lasts from each begin to its end, (B,)."""
+    return bin_means(np.concatenate([begin, end]), np.concatenate([amounts, -amounts]), edges)
+
+
 def begin_of(study: Study, run: SimulationRun) -> float:
     """Return the first submission, in seconds on the clock of the workload.
 
@@ -166,11 +171,7 @@ def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
     gpus = spans["held"].to_numpy()
     x = np.linspace(0.0, length_s, 4 * BINS + 1)
     used = np.cumsum(
-        bin_means(
-            np.concatenate([spans["from_s"], spans["to_s"]]) - begin,
-            np.concatenate([gpus, -gpus]),
-            x,
-        )
+        span_means(spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin, gpus, x)
     )
     submitted = float(jobs["submitted_s"].max()) - begin if len(jobs) else 0.0
     done = jobs["finished_s"].dropna().to_numpy() - begin
@@ -199,23 +200,16 @@ def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) 
     )
     up = np.ones(len(jobs))
     on = np.ones(len(spans))
-    waiting = bin_means(np.concatenate([submitted, started]), np.concatenate([up, -up]), edges)
-    paused = bin_means(
-        np.concatenate([started, finished, starts, stops]),
-        np.concatenate([up, -up, -on, on]),
-        edges,
-    )
+    waiting = span_means(submitted, started, up, edges)
+    started_not_done = span_means(started, finished, up, edges)
+    paused = np.maximum(started_not_done - span_means(starts, stops, on, edges), 0.0)
     names = list(dict.fromkeys([*timeline["pool"], *pool]))
     held = {}
     capacity = {}
     price = {}
     for name in names:
         mine = pool == name
-        held[name] = bin_means(
-            np.concatenate([starts[mine], stops[mine]]),
-            np.concatenate([gpus[mine], -gpus[mine]]),
-            edges,
-        )
+        held[name] = span_means(starts[mine], stops[mine], gpus[mine], edges)
         rows = timeline[timeline["pool"] == name]
         capacity[name], price[name] = (
             _bin_known_values(rows, column, begin, edges)
@@ -223,10 +217,8 @@ def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) 
         )
     paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
     memory = gpus * spans[MEMORY_PRICE].to_numpy()  # dollars per hour, besides those of the GPUs
-    paid = paid + bin_means(
-        np.concatenate([starts, stops]), np.concatenate([memory, -memory]), edges
-    )
-    return RunSeries(edges, waiting, np.maximum(paused, 0.0), held, capacity, paid, full)
+    paid = paid + span_means(starts, stops, memory, edges)
+    return RunSeries(edges, waiting, paused, held, capacity, paid, full)
 
 
 def _bin_known_values(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:

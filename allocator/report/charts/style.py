@@ -9,52 +9,40 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec
 
 from allocator.errors import UsageError, install_command
 
-COLOURS = {
-    "mip": "#0072b2",
-    "greedy": "#e69f00",
-    "greedy-naive": "#8c8c8c",
-    "marginal": "#56b4e9",
-    "static": "#000000",
-    "sia": "#009e73",
-    "maxmin": "#cc79a7",
-    "las": "#d55e00",
-    "srtf": "#882255",
-    "equal": "#999933",
-    "ffdl": "#44aa99",
-    "afs": "#332288",
-}
-DASHES = {
-    "greedy": "--",
-    "greedy-naive": ":",
-    "static": ":",
-    "maxmin": "--",
-    "equal": "-.",
-    "ffdl": "-.",
-    "srtf": "--",
-    "marginal": "--",
-}
-MARKS = {
-    "mip": "o",
-    "greedy": "s",
-    "greedy-naive": "X",
-    "marginal": "v",
-    "static": "P",
-    "sia": "^",
-    "maxmin": "D",
-    "las": "<",
-    "srtf": ">",
-    "equal": "h",
-    "ffdl": "p",
-    "afs": "*",
+P = ParamSpec("P")
+
+
+class Look(NamedTuple):
+    """What tells the lines of a policy from others."""
+
+    colour: str
+    mark: str = "o"
+    dashes: str = "-"
+
+
+LOOKS = {
+    "mip": Look("#0072b2", "o"),
+    "greedy": Look("#e69f00", "s", "--"),
+    "greedy-naive": Look("#8c8c8c", "X", ":"),
+    "marginal": Look("#56b4e9", "v", "--"),
+    "static": Look("#000000", "P", ":"),
+    "sia": Look("#009e73", "^"),
+    "maxmin": Look("#cc79a7", "D", "--"),
+    "las": Look("#d55e00", "<"),
+    "srtf": Look("#882255", ">", "--"),
+    "equal": Look("#999933", "h", "-."),
+    "ffdl": Look("#44aa99", "p", "-."),
+    "afs": Look("#332288", "*"),
 }
 SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#b15928")
-ORDER = tuple(COLOURS)
+ORDER = tuple(LOOKS)
 CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
 """Colours of size classes, from small and light to large and dark."""
 JOBS = (
@@ -110,30 +98,26 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def look(policy: str) -> Look:
+    """Return the look of the policy, the same in every picture of every report."""
+    return LOOKS.get(policy) or Look(SPARE[zlib.crc32(policy.encode()) % len(SPARE)])
+
+
 def colour(policy: str) -> str:
-    """Return the colour of the policy, the same in every picture of every report."""
-    return COLOURS.get(policy) or SPARE[zlib.crc32(policy.encode()) % len(SPARE)]
+    """Return the colour of the policy."""
+    return look(policy).colour
 
 
 def line(policy: str) -> dict[str, Any]:
     """Return the keywords of a line of this policy."""
-    return {
-        "color": colour(policy),
-        "linestyle": DASHES.get(policy, "-"),
-        "linewidth": 1.7,
-        "label": policy,
-    }
+    how = {"color": colour(policy), "linestyle": look(policy).dashes}
+    return {**how, "linewidth": 1.7, "label": policy}
 
 
 def text_colour_on(ground: str) -> str:
     """Return the colour of text on this background, #rrggbb."""
     red, green, blue = (int(ground[i : i + 2], 16) for i in (1, 3, 5))
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
-
-
-def mark(policy: str) -> str:
-    """Return the mark of the policy."""
-    return MARKS.get(policy, "o")
 
 
 def order_policies(policies: Iterable[str], baseline: str = "") -> list[str]:
@@ -179,6 +163,41 @@ def bytes_of(drawn: Any, kind: str) -> bytes:
     # one layout is enough, and takes longer than drawing
     drawn.set_layout_engine("none")
     return out.getvalue()
+
+
+def as_svg(draw: Callable[P, Any]) -> Callable[P, bytes]:
+    """Make a function that draws a figure return it as SVG; UsageError without matplotlib."""
+
+    @wraps(draw)
+    def call(*args: P.args, **named: P.kwargs) -> bytes:
+        with report_style():
+            return bytes_of(draw(*args, **named), "svg")
+
+    return call
+
+
+def add_rectangles(
+    panel: Any,
+    boxes: Iterable[tuple[float, float, float, float]],
+    fill: str,
+    edge: str,
+    **how: Any,
+) -> None:
+    """Draw rectangles (x0, y0, x1, y1) of one colour as one path, so that files stay small."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    points = [point for a, b, c, d in boxes for point in ((a, b), (c, b), (c, d), (a, d), (a, b))]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    path = Path(points, codes * (len(points) // len(codes)))
+    panel.add_patch(PathPatch(path, facecolor=fill, edgecolor=edge, **how))
+
+
+def write_at(
+    panel: Any, words: str, point: tuple[float, float], aside: tuple[float, float], **how: Any
+) -> None:
+    """Write small words so many points aside of a point."""
+    panel.annotate(words, point, xytext=aside, textcoords="offset points", **{"fontsize": 8} | how)
 
 
 def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.report.charts.style import FAINT, INK, JOBS, figure, text_colour_on
+from allocator.report.charts.style import FAINT, INK, JOBS, add_rectangles, figure, text_colour_on
 
 UP, DRAIN, DOWN = STATES = "up", "drain", "down"
 WHITE, CELL = "#ffffff", "#bbbbbb"  # edges of cells of jobs, and of others
+EDGES = {CELL: (1, 0.4), WHITE: (2, 0.4), INK: (3, 0.7)}
+"""In which order they are drawn, dark frames last, and how thick."""
+Box = tuple[float, float, float, float]
 SHADES = tuple(shade for shade in JOBS if shade != "#c9c9c9")  # grey is for drained nodes
 GROUND = {UP: "#ffffff", DRAIN: "#dddddd", DOWN: "#444444"}
 MOST_ROWS = 50  # of a column of nodes
@@ -82,7 +85,7 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart]) -> Any:
     nodes_of = defaultdict[str, set[str]](set)
     for part in parts:
         nodes_of[part.job].add(part.node)
-    shapes = _Shapes(panel)
+    shapes = defaultdict[tuple[str, str], list[Box]](list)
     step = widest + NAME + 1
     for i, (node, found) in enumerate(zip(nodes, blocks, strict=True)):
         x = (i // rows) * step
@@ -90,14 +93,14 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart]) -> Any:
         size = 6.5 if rows <= 30 else 5.0
         panel.text(x - 0.3, y + 0.45, node.name, ha="right", va="center", fontsize=size)
         for g in set(range(node.gpus)) - {g for b in found for g in b.cells}:
-            shapes.add((x + g, y + 0.06, x + g + 1, y + 0.94), GROUND[node.state], CELL)
+            shapes[GROUND[node.state], CELL].append((x + g, y + 0.06, x + g + 1, y + 0.94))
         for b in found:
             low, high = (y + 0.06 + 0.88 * level for level in (b.low, b.high))
             for g in b.cells:
-                shapes.add((x + g, low, x + g + 1, high), shades[b.part.job], WHITE)
+                shapes[shades[b.part.job], WHITE].append((x + g, low, x + g + 1, high))
             box = (x + b.cell, low, x + b.cell + b.width, high)
             if len(nodes_of[b.part.job]) > 1:
-                shapes.add(box, "none", INK)
+                shapes["none", INK].append(box)
             if len(nodes) <= FEW and b.width > 1:
                 panel.text(
                     (box[0] + box[2]) / 2,
@@ -109,7 +112,9 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart]) -> Any:
                     color=text_colour_on(shades[b.part.job]),
                     zorder=4,
                 )
-    shapes.draw()
+    for (fill, edge), boxes in shapes.items():
+        order, width = EDGES[edge]
+        add_rectangles(panel, boxes, fill, edge, linewidth=width, zorder=order)
     panel.set_xlim(-NAME, columns * step - NAME)
     panel.set_ylim(-0.2, rows + 0.2)
     panel.set_axis_off()
@@ -153,41 +158,6 @@ def choose_colours(rows: Sequence[Sequence[str]]) -> dict[str, str]:
             used[shades[job]] += 1
         before = row
     return shades
-
-
-class _Shapes:
-    """Rectangles by colour and edge; each colour is one path, so that files stay small."""
-
-    def __init__(self, panel: Any) -> None:
-        self._panel = panel
-        self._boxes = defaultdict[tuple[str, str], list[tuple[float, float, float, float]]](list)
-
-    def add(self, box: tuple[float, float, float, float], fill: str, edge: str) -> None:
-        """Add a rectangle (x0, y0, x1, y1)."""
-        self._boxes[fill, edge].append(box)
-
-    def draw(self) -> None:
-        """Draw all of them, cells first and dark frames last."""
-        from matplotlib.patches import PathPatch
-        from matplotlib.path import Path
-
-        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-        order = {CELL: 1, WHITE: 2, INK: 3}
-        for (fill, edge), boxes in self._boxes.items():
-            points = [
-                point
-                for x0, y0, x1, y1 in boxes
-                for point in ((x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0))
-            ]
-            self._panel.add_patch(
-                PathPatch(
-                    Path(points, codes * len(boxes)),
-                    facecolor=fill,
-                    edgecolor=edge,
-                    linewidth=0.7 if edge == INK else 0.4,
-                    zorder=order[edge],
-                )
-            )
 
 
 def _explain(drawn: Any, nodes: Sequence[NodeRow]) -> None:

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator.errors import UsageError, install_command
+from allocator.io.plans import write_files
+from allocator.report.charts.style import (
+    Look,
+    bytes_of,
+    figure,
+    legend,
+    plain_ticks,
+    report_style,
+)
 from allocator.report.solvers.results import (
     RULES,
     TITLES,
@@ -20,22 +28,15 @@ from allocator.report.solvers.results import (
 
 FLOOR = 1e-4  # percent: smaller gaps are drawn here
 CEILING = 100.0
-COLOURS = {
-    "auto": "#000000",
-    "highs": "#0072b2",
-    "cpsat": "#e69f00",
-    "pulp": "#009e73",
-    "marginal": "#7a3b9a",
-    "greedy": "#555555",
+LOOKS = {
+    "auto": Look("#000000", "P"),
+    "highs": Look("#0072b2", "s"),
+    "cpsat": Look("#e69f00", "^"),
+    "pulp": Look("#009e73", "D"),
+    "marginal": Look("#7a3b9a", "v"),
+    "greedy": Look("#555555", "X"),
 }
-MARKS = {
-    "auto": "P",
-    "highs": "s",
-    "cpsat": "^",
-    "pulp": "D",
-    "marginal": "v",
-    "greedy": "X",
-}
+OTHER = Look("#888888", "*")
 
 
 def draw(results: Results, folder: Path | str) -> list[Path]:
@@ -43,30 +44,21 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
 
     Raises UsageError without matplotlib.
     """
-    written = []
-    for name, _, figure in figures(results):
-        written.append(Path(folder) / f"{name}.png")
-        figure.savefig(written[-1], dpi=130, bbox_inches="tight")
-    return written
+    with report_style():
+        files = {f"{name}.png": bytes_of(drawn, "png") for name, _, drawn in figures(results)}
+    return list(write_files(Path(folder), files).values())
 
 
 def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
-    """Yield (name, title, figure) of every picture.
-
-    Raises UsageError without matplotlib.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"pictures need matplotlib: {install_command('matplotlib')}") from error
-    matplotlib.use("Agg")
+    """Yield (name, title, figure) of every picture."""
     for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
         rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]
-        for name, picture in (("curves", _curves), ("sizes", _sizes)):
-            title = RULES.get(rules, rules) + (", warm rounds" if turn == "warm" else "")
-            figure = picture(results, rows, title)
-            if figure is not None:
-                yield f"{name}-{rules}{'-warm' if turn == 'warm' else ''}", title, figure
+        title, tail = RULES.get(rules, rules), rules
+        if turn == "warm":
+            title, tail = f"{title}, warm rounds", f"{tail}-warm"
+        yield f"curves-{tail}", title, _curves(results, rows, title)
+        if len({r.instance for r in rows}) > 1 and rules != "file":
+            yield f"sizes-{tail}", title, _sizes(rows, title)
 
 
 def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
@@ -74,31 +66,26 @@ def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
 
     An engine that proves nothing has a point.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     sizes = sorted({r.instance for r in rows}, key=size_order)
     width = min(3, len(sizes))
     height = math.ceil(len(sizes) / width)
-    figure, grid = plt.subplots(
-        height, width, figsize=(5.2 * width, 3.9 * height + 0.9), squeeze=False, sharey=True
-    )
+    drawn = figure(5.2 * width, 3.9 * height + 0.9)
+    grid = drawn.subplots(height, width, squeeze=False, sharey=True)
     best = results.best_bound()
     for axes, size in zip(grid.flat, sizes, strict=False):
         here = [r for r in rows if r.instance == size]
         for r in sorted(here, key=lambda r: engine_order(r.engine)):
             steps = _steps(results, r)
-            colour = COLOURS.get(r.engine, "#888888")
+            look = LOOKS.get(r.engine, OTHER)
             name = TITLES.get(r.engine, r.engine)
-            mark = MARKS.get(r.engine, "*")
             if steps:
                 axes.step(
                     *zip(*steps, strict=True),
                     where="post",
-                    color=colour,
+                    color=look.colour,
                     alpha=0.75,
                     linewidth=1.4,
-                    marker=mark,
+                    marker=look.mark,
                     markersize=6,
                     markevery=[len(steps) - 1],
                     label=name,
@@ -107,31 +94,26 @@ def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
                 axes.plot(
                     max(r.cpu_s, 1e-3),
                     _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9)),
-                    mark,
-                    color=colour,
+                    look.mark,
+                    color=look.colour,
                     markersize=7,
                     label=f"{name}: proves nothing,\ngap to others' bound",
                 )
         _scales(axes, f"{size}: {max(r.jobs for r in here):,} jobs")
         axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        if high < 100 * low:
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter("{x:g}")
+        plain_ticks(axes.xaxis)
         axes.set_xlabel("processor time (CPU seconds, log)")
     for axes in list(grid.flat)[len(sizes) :]:
         axes.set_visible(False)
     for line in grid:
         line[0].set_ylabel("proven gap: how far the plan may be\nfrom the best possible (%, log)")
-    figure.suptitle(
+    drawn.suptitle(
         f"How fast each solver proves its plan good: {title}\n"
         "one line per seed, lower and further left is better; the mark is where the run ended",
         fontsize=11,
     )
-    _legend(figure, grid)
-    figure.tight_layout(rect=(0, 0.09, 1, 1))
-    return figure
+    legend(drawn, list(grid.flat))
+    return drawn
 
 
 def _steps(results: Results, row: SolverRun) -> list[tuple[float, float]]:
@@ -152,13 +134,10 @@ def _percent(gap: float) -> float:
     return max(FLOOR, 100 * gap)
 
 
-def _sizes(_results: Results, rows: Sequence[SolverRun], title: str) -> Any:
+def _sizes(rows: Sequence[SolverRun], title: str) -> Any:
     """Draw the final gap, and seconds until the requested gap, over the number of jobs."""
-    import matplotlib.pyplot as plt
-
-    if len({r.instance for r in rows}) < 2 or rows[0].rules == "file":
-        return None
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.9))
+    drawn = figure(11.5, 4.9)
+    left, right = drawn.subplots(1, 2)
     _over_jobs(left, rows, lambda r: _percent(r.gap) if r.gap < math.inf else math.nan)
     _over_jobs(right, rows, lambda r: max(r.to_asked, 1e-3))
     _scales(left, "Gap proven when the run ended")
@@ -178,16 +157,15 @@ def _sizes(_results: Results, rows: Sequence[SolverRun], title: str) -> Any:
         jobs = sorted({r.jobs for r in rows if r.jobs})
         axes.set_xticks(jobs, [f"{j:,}" for j in jobs])
         axes.minorticks_off()
-    figure.suptitle(
+    drawn.suptitle(
         f"Solvers over the size of the cluster: {title}\n"
         "median of the seeds, bars to best and worst; asked for "
         f"{' or '.join(f'{100 * a:g} %' for a in asked)}, limit "
         f"{' or '.join(f'{s:g} s' for s in limits)}; no mark: not reached by every seed",
         fontsize=11,
     )
-    _legend(figure, [[left, right]])
-    figure.tight_layout(rect=(0, 0.09, 1, 1))
-    return figure
+    legend(drawn, [left, right])
+    return drawn
 
 
 def _over_jobs(axes: Any, rows: Sequence[SolverRun], number: Callable[[SolverRun], float]) -> None:
@@ -209,10 +187,10 @@ def _over_jobs(axes: Any, rows: Sequence[SolverRun], number: Callable[[SolverRun
                 x,
                 middle,
                 yerr=[down, up],
-                marker=MARKS.get(engine, "*"),
+                marker=LOOKS.get(engine, OTHER).mark,
                 capsize=3,
                 linewidth=1.4,
-                color=COLOURS.get(engine, "#888888"),
+                color=LOOKS.get(engine, OTHER).colour,
                 label=TITLES.get(engine, engine),
             )
 
@@ -225,19 +203,3 @@ def _scales(axes: Any, title: str) -> None:
     ticks = [100, 10, 1, 0.1, 0.01, 0.001, FLOOR]
     axes.set_yticks(ticks, [f"{t:g}" for t in ticks[:-1]] + [f"≤ {FLOOR:g}"])
     axes.grid(True, which="major", alpha=0.3)
-
-
-def _legend(figure: Any, grid: Any) -> None:
-    seen: dict[str, Any] = {}
-    for line in grid:
-        for axes in line:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                seen.setdefault(label, handle)
-    figure.legend(
-        seen.values(),
-        seen.keys(),
-        loc="lower center",
-        ncols=min(6, max(1, len(seen))),
-        fontsize=9,
-        frameon=False,
-    )
