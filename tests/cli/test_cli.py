@@ -27,7 +27,7 @@ from allocator.errors import NoPlanInTime
 
 SHIPPED = ROOT / "data" / "snapshots"
 COMMANDS = sorted({words[0] for words, _ in find_commands(main.parser())})
-HEAVY = "numpy scipy pandas rich highspy ortools pulp sqlalchemy subprocess argcomplete tomllib"
+HEAVY = "numpy scipy pandas rich highspy ortools pulp sqlalchemy subprocess argcomplete"
 
 
 @pytest.fixture
