@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 15_042,
     "allocator/valuation, tokens": 2_268,
     "docs, pages": 24,
-    "docs, words": 50_020,
+    "docs, words": 49_950,
     "formulations, tokens": 2_788,
     "formulations/bounds, tokens": 7_189,
     "formulations/branching, tokens": 9_699,
