@@ -353,7 +353,8 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 
 def _in_range(value: float, text: str, at_least: float, infinite: bool) -> float:
     if not value >= at_least or (math.isinf(value) and not infinite):
-        raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
+        least = f">= {at_least:g}" if not 0 < at_least < 1e-3 else "above 0"
+        raise argparse.ArgumentTypeError(f"{text} is not a number {least}")
     return value
 
 
@@ -421,7 +422,11 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Return a converter for a list with commas of what another one converts."""
 
     def convert_all(text: str) -> tuple[Any, ...]:
-        return tuple(map(convert, words(text)))
+        try:
+            return tuple(map(convert, words(text)))
+        except ValueError:
+            form = f"write {convert.__name__}s with commas, such as 2,4,8"
+            raise argparse.ArgumentTypeError(f'"{text}": {form}') from None
 
     convert_all.__name__ = f"list of {convert.__name__}s"
     return convert_all

@@ -74,6 +74,8 @@ queue token list: {QUEUE}
 queue token revoke: {QUEUE} 1
 run: {QUEUE} --once --executor files --state actor --grace 0
 queue adopt: {QUEUE} --executor files --state actor
+shadow watch: {DEMO} shadow.db --rounds 1
+shadow report: shadow.db
 history: {QUEUE}
 replay: {QUEUE}
 status: {QUEUE}

@@ -32,6 +32,7 @@ from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal
+from allocator.queue.database.schema import rounds
 from allocator.queue.jobs.states import Retries
 
 MakeRig = Callable[..., Rig]
@@ -76,7 +77,7 @@ def test_a_changed_journal_is_noticed(rig: Rig) -> None:
         text = zlib.decompress(before[start:end]).replace(b'"optimal"', b'"feasible"')
         head = zlib.compress(text)
         plan = journal.MARK + len(head).to_bytes(4, "little") + head + before[end:]
-        connection.execute(round_journal.rounds.update().values(plan=plan))
+        connection.execute(rounds.update().values(plan=plan))
     found = replay(rig.queue.store)
     assert found.same is False and found.first is not None and "feasible" in found.first[0]
 

@@ -164,7 +164,7 @@ def test_pages_name_what_the_code_holds(page: str) -> None:
     """Every name that the glossary and the page on extending place in a file is defined there."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     placed = re.findall(r"`(\w+)` in `([\w/.]+)`", text)
-    assert len(placed) > 10
+    assert len(placed) >= 10
     for name, file in placed:
         source = (ROOT / file).read_text(encoding="utf-8")
         assert re.search(rf"^(class|def) {name}\b|^{name}(: .*)? = ", source, re.MULTILINE), (

@@ -94,4 +94,4 @@ def test_rows_of_the_command_are_those_of_the_example(capsys: Output) -> None:
     told = call(capsys, f"{command} 4,8,16 --format json")[1]
     assert len(json.loads(told)["fit"]) == 3
     code, _, said = call(capsys, f"{command} 4,x")
-    assert code == 2 and "numbers of GPUs, such as 2,4,8" in said
+    assert code == 2 and "write whole numbers with commas, such as 2,4,8" in said

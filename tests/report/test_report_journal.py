@@ -26,7 +26,8 @@ from allocator.controller.options import ControllerOptions
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import InvalidInput, NoPlanInTime, UsageError
-from allocator.queue import cluster_tables, round_journal
+from allocator.queue import cluster_tables
+from allocator.queue.database.schema import rounds
 from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue
 from allocator.report.charts import style
@@ -324,7 +325,7 @@ def test_nothing_yet(tmp_path: Path) -> None:
 def test_rounds_whose_snapshots_are_gone(queue: Queue) -> None:
     """Sizes of pools are those of now."""
     with queue.store.write() as connection:
-        connection.execute(round_journal.rounds.update().values(snapshot=None))
+        connection.execute(rounds.update().values(snapshot=None))
     queue.set_gpus({"a": 3})
     sizes = read_journal(queue, 1000).sizes
     assert [(s.pool, s.gpus, s.price_per_gpu_hour) for s in sizes] == [

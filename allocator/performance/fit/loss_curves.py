@@ -54,7 +54,7 @@ class LossCurve(NamedTuple):
 
 def _stretch(most: float) -> float:
     """Return the least power of two of which MOST_POINTS are more than `most`."""
-    return 2.0 ** math.floor(math.log2(most / MOST_POINTS) + 1) if most > 0 else 1.0
+    return 2.0 ** math.floor(math.log2(most / MOST_POINTS) + 1) if most / MOST_POINTS > 0 else 1.0
 
 
 def describe_fault(loss: float) -> str | None:
