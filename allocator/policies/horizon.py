@@ -73,8 +73,7 @@ def _propose(task: Task, gpus: Ints) -> Proposal:
     ended = "heuristic" if proposal.termination == "gap" else proposal.termination
     return dataclasses.replace(
         proposal,
-        choice=same_options((proposal.task or seen).round, proposal.choice, task.round),
-        task=None,
+        choice=same_options(seen.round, proposal.choice, task.round),
         bound=math.inf,
         bound_by="",
         termination=ended,

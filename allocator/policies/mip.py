@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
-from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
+from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
+from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import BEYOND
 
@@ -43,8 +46,10 @@ def mip(task: Task) -> Proposal:
 
     Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """
-    given, task = task, add_missing_pairs(task)
-    unchanged_choice, stays, start = _find_starts(task)
+    given = task
+    task = add_missing_pairs(task)
+    closer, unchanged_choice, stays, start = _find_starts(task)
+    given, task = closer if task is given else given, closer
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
@@ -52,7 +57,9 @@ def mip(task: Task) -> Proposal:
         unchanged_choice = task.round.unchanged_choice()
     _report_start(task, start)
     if task.solver is None and start is not None and task.round.omitted_pairs is None:
-        task, start = _close_gap(task, start)
+        closer, start = _close_gap(task, start)
+        given = closer if task is given else given
+        task = closer
     if task.solver is None and start is not None and _is_proven(task, start):
         plan = (
             unchanged_choice
@@ -65,7 +72,7 @@ def mip(task: Task) -> Proposal:
             "lagrangian",
             "gap",
             solver_choice="auto: proven from prices, none needed",
-            task=task,
+            task=_task_if_changed(task, given),
         )
     task, start = add_near_pairs(task, start)
     unchanged_choice = task.round.unchanged_choice()
@@ -101,24 +108,48 @@ def mip(task: Task) -> Proposal:
         fallback,
         detail or (answer.detail if fallback else ""),
         answer.log,
-        task=task,
+        task=_task_if_changed(task, given),
     )
 
 
-def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
+def _task_if_changed(task: Task, given: Task) -> Task | None:
+    """Return the task whose columns a proposal names, if it is not the given one."""
+    return None if task is given else task
+
+
+def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
     """Return the choice that changes nothing, whether it is legal, and the best known plan.
 
-    That is the plan that changes nothing, or if that is not good enough also the rounded prices.
+    That is the plan that changes nothing, or if that is not good enough also one put together from
+    choices of tenants, or else the rounded prices. The task comes first, with the bound that is
+    proven by then.
     """
-    c = task.choices
+    c, enough = task.choices, PRICED * task.limits.gap
     unchanged_choice = task.round.unchanged_choice()
     plans = [unchanged_choice] if c.feasible(unchanged_choice) else []
     stays = bool(plans)
-    if not (stays and _is_proven(task, unchanged_choice)):
-        beyond = BEYOND if task.prices is None else 0
-        plan = round_pairs(c, task.dual, task.end_of_rounding, PRICED * task.limits.gap, beyond)
+    is_cold = task.prices is None and not has_pair_rows(task.round.model)
+    if is_cold and not _are_proven(task, plans) and loses_in_blocks(c, task.dual, enough):
+        plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
+        task = _with_bound(task, bound)
         plans += [] if plan is None else [plan]
-    return unchanged_choice, stays, max(plans, key=c.value_of, default=None)
+    if not _are_proven(task, plans):
+        beyond = BEYOND if task.prices is None else 0
+        plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+        plans += [] if plan is None else [plan]
+    return task, unchanged_choice, stays, max(plans, key=c.value_of, default=None)
+
+
+def _are_proven(task: Task, plans: Sequence[Ints]) -> bool:
+    """Return whether one of the plans is good enough."""
+    return any(_is_proven(task, plan) for plan in plans)
+
+
+def _with_bound(task: Task, bound: float) -> Task:
+    """Return the task with a known bound, and with its prices as they are."""
+    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
+    vars(closer).update(choices=task.choices, dual=task.dual)
+    return closer
 
 
 def _search_longer(given: Task, task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
@@ -164,9 +195,9 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
             )
 
     plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound, report)
-    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
-    vars(closer).update(choices=task.choices, dual=task.dual)
-    return closer, plan
+    if bound >= task.bound and plan is start:
+        return task, start
+    return _with_bound(task, bound), plan
 
 
 def _report_start(task: Task, start: Ints | None) -> None:
@@ -206,19 +237,26 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 
 def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
-    """Ask the solver about all plans, or about the columns of the start and of all better plans.
+    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
+    if task.solver is None and start is not None and task.round.omitted_pairs is None:
+        return _ask_about_better_plans(task, engine, start, limits)
+    values = None if start is None else task.choices.to_x(start)
+    return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))
+
+
+def _ask_about_better_plans(
+    task: Task, engine: Solver, start: Ints, limits: SolveLimits
+) -> SolverResult:
+    """Ask the solver about the columns of the start and of all better plans.
 
     No other plan is better than the start, so the solver's bound holds for all plans.
     """
     choices = task.choices
-    columns = np.arange(choices.n)
-    if task.solver is None and start is not None and task.round.omitted_pairs is None:
-        columns = find_columns_of_better_plans(choices, task.dual, start)
-    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
-    known = None if start is None else choices.to_x(start)[columns]
-    hint = WarmStart(known, task.dual.prices)
+    columns = find_columns_of_better_plans(choices, task.dual, start)
+    limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
+    hint = WarmStart(choices.to_x(start)[columns], task.dual.prices)
     answer = engine.solve(task.round.model.take(columns), limits, hint)
-    if answer.values is None or len(answer.values) != len(columns):
+    if answer.values is None:
         return answer
     values = np.zeros(choices.n)
     values[columns] = answer.values
@@ -286,12 +324,14 @@ def marginal(task: Task) -> Proposal:
     Each job takes its best option at the dual prices; the plan is made feasible and filled
     (formulations/primal/rounding.py). The plan that changes nothing is preferred at the same value.
     """
+    given = task
     task = add_missing_pairs(task)
     proposal = find_fallback_plan(task)
+    unchanged_choice = task.round.unchanged_choice()
+    if task.choices.feasible(unchanged_choice) and task.choices.value_of(
+        unchanged_choice
+    ) >= task.choices.value_of(proposal.choice):
+        return Proposal(unchanged_choice, task=_task_if_changed(task, given))
     if proposal.fallback == "marginal":
-        proposal = Proposal(proposal.choice)
-    unchanged_choice, value = task.round.unchanged_choice(), task.choices.value_of
-    stays = task.choices.feasible(unchanged_choice)
-    if stays and value(unchanged_choice) >= value(proposal.choice):
-        proposal = Proposal(unchanged_choice)
-    return dataclasses.replace(proposal, task=task)
+        return Proposal(proposal.choice, task=_task_if_changed(task, given))
+    return dataclasses.replace(proposal, task=_task_if_changed(task, given))

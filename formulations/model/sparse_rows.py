@@ -144,6 +144,17 @@ class SparseRows:
             (self.shape[0], len(columns)),
         )
 
+    def transpose(self) -> SparseRows:
+        """Return the matrix by column: its rows are the columns of this one."""
+        order = np.argsort(self.indices, kind="stable")
+        count = np.bincount(self.indices, minlength=self.shape[1])
+        return SparseRows(
+            self.data[order],
+            self.row[order],
+            np.append(0, np.cumsum(count)),
+            (self.shape[1], self.shape[0]),
+        )
+
     def toarray(self) -> Floats:
         """Return the dense matrix (n, R)."""
         dense = np.zeros(self.shape)

@@ -40,6 +40,13 @@ class Losses:
         """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
         return self.column <= self.bound - value, self.nothing <= self.bound - value
 
+    def least(self, count: int) -> tuple[Bools, Bools]:
+        """Return the best column of every group, and the `count` others that lose least."""
+        loss = np.append(self.column, self.nothing)
+        count += len(self.nothing)
+        most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
+        return self.column < most, self.nothing < most
+
     def nearest(self, c: Choices, plan: Ints, count: int) -> Bools:
         """Return the `count` groups of a plan whose change loses least, (J,)."""
         held = np.zeros(c.n, dtype=bool)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.bounds.lagrangian import evaluate, group_max, project_prices
+from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints, LinearModel
 from formulations.model.ragged import starts
-from formulations.primal.losses import Losses
 
 NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row
 
@@ -71,8 +70,11 @@ class NearTies:
     ) -> None:
         self.choices = choices
         self.p = project_prices(choices, prices)
-        losses = Losses.of(choices, evaluate(choices, prices))
-        loss, nothing = losses.column, losses.nothing
+        reduced = choices.value - choices.matrix @ self.p
+        best = group_max(choices, reduced, 0.0)
+        best = np.where(choices.mandatory, best, np.maximum(best, 0.0))
+        loss = np.repeat(best, np.diff(choices.start)) - reduced
+        nothing = np.where(choices.mandatory, np.inf, best)
         other = np.concatenate([loss[loss > 0], nothing[nothing > 0]])
         limit = np.partition(other, want - 1)[want - 1] if want <= len(other) else np.inf
         self._near: Bools = loss <= min(limit, most_loss)

@@ -39,19 +39,27 @@ def knapsack() -> tuple[Choices, Dual]:
 @pytest.mark.parametrize(
     ("groups", "gap", "expected"),
     [
-        ((), 0.0, ([-1, 1, 2], 10.0, ["all better plans"])),
+        ((), 0.0, ([-1, 1, 2], 10.0, ["few rows, counted", "all better plans"])),
         # half of all groups and more are not worth a search of their own
-        ((2,), 0.0, ([-1, 1, 2], 10.0, ["change of 2 groups", "all better plans"])),
+        (
+            (2,),
+            0.0,
+            ([-1, 1, 2], 10.0, ["change of 2 groups", "few rows, counted", "all better plans"]),
+        ),
         # a gap that is proven is not searched, one that the proof closes is the asked one
         ((1,), 0.7, ([0, -1, -1], 11.1, [])),
-        ((1,), 0.05, ([-1, 1, 2], 10.5, ["change of 1 groups", "all better plans"])),
+        (
+            (1,),
+            0.05,
+            ([-1, 1, 2], 10.5, ["change of 1 groups", "few rows, counted", "all better plans"]),
+        ),
     ],
 )
 def test_steps_by_hand(groups, gap, expected):
     """From the plan of the job of 6 GPUs alone: the two smaller jobs are found and proven."""
     c, dual = knapsack()
     steps: list[str] = []
-    with settings(GROUPS=groups):
+    with settings(GROUPS=groups, COUNTED=0):
         plan, bound = close_gap(c, dual, ALONE, gap, report=lambda name, *_: steps.append(name))
     assert (plan.tolist(), steps) == (expected[0], expected[2])
     assert bound == pytest.approx(expected[1])
@@ -88,10 +96,11 @@ def test_only_few_groups_are_searched_before_the_loops_are_compiled(few: int, fo
     size=st.sampled_from([0.0, 0.3, 2.0]),
     groups=st.sampled_from([(), (1, 2), (100,)]),
     few=st.sampled_from([0, 20]),
+    counted=st.sampled_from([0, 6]),
     kind=st.sampled_from(["rows of all kinds", "a round"]),
 )
 def test_the_best_plan_is_never_excluded(
-    seed: int, size: float, groups: tuple[int, ...], few: int, kind: str
+    seed: int, size: float, groups: tuple[int, ...], few: int, counted: int, kind: str
 ):
     """At any prices the bound covers the best plan, and the gap is closed.
 
@@ -110,7 +119,7 @@ def test_the_best_plan_is_never_excluded(
     if best is None or plan is None:
         return
     slack, gap = 1e-8 * (1 + abs(best)), float(rng.choice([0.0, 1e-3, 0.5]))
-    with settings(GROUPS=groups, LITTLE=few):
+    with settings(GROUPS=groups, LITTLE=few, COUNTED=counted):
         closed, bound = close_gap(c, dual, plan, gap)
     assert c.feasible(closed)
     value, gap = c.value_of(closed), 0.0 if few else gap
