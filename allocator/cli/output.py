@@ -140,7 +140,7 @@ def progress_bar(is_counted: bool) -> Progress:
 
 
 def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> str:
-    """Return rows with equal keys as CSV.
+    """Return rows as CSV; a cell is empty where a row has no value of that name.
 
     A mapping becomes a column per key, KEY:NAME; `digits` are those of fractions, by default all.
     """
@@ -166,7 +166,8 @@ def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> 
         }
         for row in rows
     ]
-    return csv_text(flat[0], (row.values() for row in flat))
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    return csv_text(columns, ([row.get(name) for name in columns] for row in flat))
 
 
 def write_results(

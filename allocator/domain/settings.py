@@ -82,7 +82,10 @@ def _read(
     found: Findings,
     table: str = "",
 ) -> dict[str, Any]:
-    """Parse one key; an unknown one gives a warning, which may suggest one of the spare keys."""
+    """Parse one key of the settings.
+
+    An unknown key gives a warning, which suggests the nearest of the keys that may still be given.
+    """
     column = next((c for c in known if c.name == key), None)
     if column is None:
         words = f"{quote(str(key))} is not known and is ignored{suggest_setting(str(key), spare)}"

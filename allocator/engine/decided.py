@@ -59,7 +59,7 @@ class Decision:
 
     @cached_property
     def proof(self) -> tuple[float, str, float]:
-        """The bound, the name of its source, and the relative gap.
+        """The bound on the value of every plan, what proved it, and the relative gap.
 
         No plan has a larger value than the bound, whichever jobs share GPUs, and whatever the
         policy considered. The dual is computed here if the policy did not need it.

@@ -118,11 +118,11 @@ class LedgerExecutor(ABC):
         """Make the folder of a new allocation. Raises NotNow."""
 
     def _begin(self, one: OpenAllocation) -> None:
-        """Do what is missing so that an open allocation runs; this may be repeated."""
+        """Do what an open allocation still needs to run. A second call does no harm."""
         return
 
     def _begin_to_stop(self, one: OpenAllocation) -> None:
-        """Do at once what can be done to stop an open allocation; this may be repeated."""
+        """Begin to stop an open allocation, and return at once. A second call does no harm."""
         return
 
     def _observe_all(self) -> Sequence[Observation | None]:

@@ -121,8 +121,7 @@ def find_by_id(connection: Connection, token_id: int, now_s: float) -> Token | N
 
 def find_by_name(connection: Connection, name: str, now_s: float) -> Token | None:
     """Return the newest valid token of this name, or None."""
-    listed = reversed(list_tokens(connection))
-    return next((token for token in listed if token.name == name and token.is_valid(now_s)), None)
+    return _find_valid(connection, "name", name, now_s)
 
 
 def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
@@ -142,5 +141,6 @@ def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
 
 
 def _find_valid(connection: Connection, column: str, value: Any, now_s: float) -> Token | None:
-    found = [Token(*row) for row in query(connection, f"{_READ} WHERE {column} = ?", value)]
+    rows = query(connection, f"{_READ} WHERE {column} = ? ORDER BY id DESC", value)
+    found = [Token(*row) for row in rows]
     return next((token for token in found if token.is_valid(now_s)), None)

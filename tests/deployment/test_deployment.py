@@ -26,7 +26,7 @@ PARTS = ("", "_bucket", "_sum", "_count")  # names that Prometheus makes of one 
 
 
 def run(*words: str, cwd: Path | None = None) -> str:
-    """What a program prints; it ends with exit code 0."""
+    """Run a program that must succeed, and return what it prints."""
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -34,8 +34,8 @@ def run(*words: str, cwd: Path | None = None) -> str:
 
 @pytest.mark.parametrize("name", ["allocator-run", "allocator-serve"])
 def test_units_are_right_and_closed(name: str, tmp_path: Path) -> None:
-    """systemd finds nothing to warn about, and measures an exposure of at most 2 of 10; the options
-    are those of the command."""
+    """systemd has no warning about a unit, and rates its exposure at 2 of 10 or less. The unit
+    calls the command with options that the command has."""
     systemd = find_program("systemd-analyze") or lack("units of systemd need systemd-analyze")
     text = (FOLDER / "systemd" / f"{name}.service").read_text()
     unit = tmp_path / f"{name}.service"
@@ -54,7 +54,7 @@ def test_units_are_right_and_closed(name: str, tmp_path: Path) -> None:
 
 
 def test_the_image_installs_what_there_is() -> None:
-    """Its extras are those of the package, and it starts the program as another user than root."""
+    """The recipe asks for extras that the package has, and does not start the program as root."""
     lines = (FOLDER / "Containerfile").read_text().splitlines()
     metadata = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     extras = re.search(r"\[([\w,]+)\]\"", "\n".join(lines))
@@ -64,14 +64,14 @@ def test_the_image_installs_what_there_is() -> None:
 
 
 def read_manifests() -> list[dict[str, Any]]:
-    """The objects that kubectl would apply."""
+    """Return the objects that kubectl would apply."""
     kubectl = find_program("kubectl") or lack("manifests need kubectl")
     return list(yaml.safe_load_all(run(kubectl, "kustomize", str(FOLDER / "kubernetes"))))
 
 
 def test_manifests_are_right() -> None:
-    """Every object is by the published schema, names a volume, account and port that there is, and
-    every container has the least rights."""
+    """Every object fits its published schema. The volumes, accounts and ports that it names exist,
+    and every container has the least rights."""
     objects = [check(one) for one in read_manifests()]
     named = {(one["kind"], one["metadata"]["name"].rpartition("-")[0]) for one in objects}
     named |= {(one["kind"], one["metadata"]["name"]) for one in objects}
@@ -94,19 +94,19 @@ def test_manifests_are_right() -> None:
 
 
 def test_the_role_is_the_printed_one(capsys: Output) -> None:
-    """The role of the manifests is what `allocator rbac run` prints, to the letter."""
+    """The role in the manifests is exactly what `allocator rbac run` prints."""
     assert call(capsys, "rbac run")[1] == (FOLDER / "kubernetes" / "rbac.yaml").read_text()
 
 
 def test_the_pod_starts_with_a_queue(tmp_path: Path, capsys: Output) -> None:
-    """The snapshot of the manifests makes a queue, and its settings are those of the executor."""
+    """The snapshot in the manifests makes a queue, of which a round can be decided."""
     queue = tmp_path / "cluster.db"
     assert call(capsys, f"queue init {queue} --from {FOLDER / 'kubernetes' / 'cluster'}")[0] == 0
     assert call(capsys, f"run {queue}")[0] == 0
 
 
 def test_alerts_and_dashboard_name_metrics_that_there_are() -> None:
-    """Each name in an expression is a metric of the controller, in the form that it has there."""
+    """Every metric that an expression names is one that the controller writes."""
     there = {PREFIX + name + part for name in HELP for part in PARTS}
     alerts = yaml.safe_load((FOLDER / "prometheus" / "alerts.yml").read_text())
     board = json.loads((FOLDER / "grafana" / "allocator.json").read_text())
@@ -119,7 +119,8 @@ def test_alerts_and_dashboard_name_metrics_that_there_are() -> None:
 
 
 def test_each_alert_fires_and_not_before(tmp_path: Path) -> None:
-    """The rules against series of numbers, by the tool of Prometheus (tests/data/deployment)."""
+    """promtool runs the alerts against the series in tests/data/deployment. Each alert stays quiet
+    until its time, and fires then."""
     tool = find_program("promtool") or lack(
         "alerts need promtool (as root: apt-get install prometheus)"
     )

@@ -117,9 +117,9 @@ def test_every_answer_has_the_headers_of_a_safe_page(server: Server) -> None:
 
 
 def test_a_proxy_names_the_user(tmp_path: Path) -> None:
-    """Whom the header names has the rights of the token of that name, and changes need the form's
-    token as ever. Another name, two names, a name without a token, and a header that no proxy of
-    the service wrote give nothing.
+    """The user whom the header names has the rights of the token of that name. A change still needs
+    the CSRF token of its form. The session ends when the header names somebody else. Two names, a
+    name without a token, and a header from an address that is no proxy let nobody in.
     """
     with served(tmp_path, user_header="X-Forwarded-User") as server, server.client() as browser:
 

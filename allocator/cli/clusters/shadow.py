@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allocator.cli.clusters.observe import LOOK, read_request
-from allocator.cli.output import note, show_result
+from allocator.cli.output import format_csv, note, show_result
 from allocator.cli.parsing import (
     POLICY,
     CommandGroup,
@@ -83,12 +83,12 @@ def watch(args: argparse.Namespace) -> int:
         note(*(f"note: {line}" for line in notes if line not in said), _describe(look))
         said.update(notes)
 
-    watch = Watch(
+    going = Watch(
         Record(Path(args.record)), args.cluster, observe, clock, args.every, args.policy, tell
     )
-    with stop_on_signals(watch, clock.wake):
-        decided = watch.run(args.rounds)
-    return 0 if decided or watch.stopping else 1
+    with stop_on_signals(going, clock.wake):
+        decided = going.run(args.rounds)
+    return 0 if decided or going.stopping else 1
 
 
 def _describe(look: Look) -> str:
@@ -119,10 +119,8 @@ def report(args: argparse.Namespace) -> int:
     from allocator.bench.shadow.summary import summarise
     from allocator.cli.clusters.shadow_words import COLUMNS, rows, sentences
     from allocator.cli.tables import Table, show
-    from allocator.queue.jobs.csv_jobs import format_csv
 
     found = summarise(Record(Path(args.record)).looks())
-    columns = list(dict.fromkeys(name for look in found["looks"] for name in look))
     said, table = sentences(found), rows(found)
     if args.out:
         from allocator.report.shadow import write_shadow
@@ -133,7 +131,7 @@ def report(args: argparse.Namespace) -> int:
         args.format,
         found,
         lambda: show([Table(f"beside {found['cluster']}", COLUMNS, table)], said),
-        lambda: format_csv(columns, found["looks"]),
+        lambda: format_csv(found["looks"]),
     )
     return 0
 

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +56,11 @@ Decides again and again which job gets which GPUs, writes the round to the journ
 carried out. It may be killed at any time and started again; started twice, the second one stands by
 and takes over when the first is gone. SIGTERM ends it in order: jobs run on. The exit code is then
 0. A decision may take half of the interval, unless --time-limit says otherwise."""
+
+
+def _parse_port(text: str) -> tuple[str, int]:
+    """Return address and port of [ADDRESS:]PORT. Raises UsageError."""
+    return parse_address(text if ":" in text else f"127.0.0.1:{text}", "--port")
 
 
 @command(
@@ -169,7 +173,7 @@ and takes over when the first is gone. SIGTERM ends it in order: jobs run on. Th
             "--port",
             "[ADDRESS:]N",
             "answer /metrics at this port (default of ADDRESS: 127.0.0.1)",
-            partial(parse_address, option="--port", here="127.0.0.1"),
+            _parse_port,
         ),
         option(
             "--serve",

@@ -137,9 +137,9 @@ def served(queue: str, listen: str) -> Iterator[None]:
             child.wait()
 
 
-def parse_address(text: str, option: str = "--listen", here: str = "") -> tuple[str, int]:
-    """Return address and port of ADDRESS:PORT, or `here` and PORT. Raises UsageError."""
+def parse_address(text: str, option: str = "--listen") -> tuple[str, int]:
+    """Return address and port of ADDRESS:PORT. Raises UsageError."""
     address, sign, port = text.rpartition(":")
-    if not (sign or here) or not port.isdecimal() or int(port) > 65535:
+    if not sign or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f'{option} "{text}": write ADDRESS:PORT, such as {LISTEN}')
-    return address.strip("[]") or (here if not sign else "0.0.0.0"), int(port)
+    return address.strip("[]") or "0.0.0.0", int(port)

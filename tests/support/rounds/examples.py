@@ -30,6 +30,9 @@ def seeds(few: int, many: int) -> list[object]:
 
 
 def series(values: Sequence[object], by_default: int) -> list[object]:
-    """Return the values of a test's parameter: the first ones by default, the rest nightly."""
+    """Return values for a parameter of a test, of which the default suite tries the first few.
+
+    The others are marked nightly.
+    """
     rest = (pytest.param(value, marks=pytest.mark.nightly) for value in values[by_default:])
     return [*values[:by_default], *rest]
