@@ -76,7 +76,9 @@ SEEDS = {20: 200, 100: 200, 500: 200, 2_000: 50, 10_000: 20}
 MECHANISMS: dict[str, tuple[str, str, Any]] = {
     "nearby-prices": ("formulations.bounds.nearby_prices", "MOST", -1.0),
     "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
-    "sparse-equations": ("formulations.bounds.curvature", "DENSE", 10**9),
+    "equations-by-tenant": ("formulations.bounds.arrow", "DENSE", 10**9),
+    "kept-rows": ("formulations.bounds.kept_rows", "NARROW", 0.0),
+    "counted-rows": ("formulations.primal.closing", "COUNTED", -1),
     "near-ties": ("formulations.primal.restriction", "NEAR", 10**9),
     "least-loss": ("formulations.primal.rounding", "LARGEST_LOSS", math.inf),
     "idle-units": ("formulations.primal.rounding", "IDLE", math.inf),
@@ -454,7 +456,8 @@ def main() -> None:
     }
     without = args.without.split(",") if args.without else []
     if unknown := set(without) - set(MECHANISMS):
-        parser.error(f"unknown mechanisms: {', '.join(sorted(unknown))}")
+        known = ", ".join(MECHANISMS)
+        parser.error(f"unknown mechanisms: {', '.join(sorted(unknown))}; there are {known}")
     if args.child:
         for name in without:
             module, constant, value = MECHANISMS[name]

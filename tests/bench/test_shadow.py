@@ -184,7 +184,7 @@ def test_what_is_refused(tiny: Path, tmp_path: Path, capsys: Output) -> None:
     demo = ROOT / "data" / "snapshots" / "demo"
     for words, why in (
         (f"report {demo}/jobs.csv", "cannot be used"),
-        (f"report {tmp_path}/none.db", "no look yet"),
+        (f"report {tmp_path}/none.db", "there is no record"),
         (f"watch nowhere {tmp_path}/a.db", "unknown cluster"),
         (f"watch slurm {tmp_path}/a.db --add {demo}/none.csv", "no file of a snapshot"),
     ):

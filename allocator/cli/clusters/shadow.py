@@ -17,6 +17,7 @@ from allocator.cli.parsing import (
     option,
     parse_integer,
 )
+from allocator.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,10 @@ def report(args: argparse.Namespace) -> int:
     from allocator.cli.clusters.shadow_words import COLUMNS, rows, sentences
     from allocator.cli.tables import Table, show
 
-    found = summarise(Record(Path(args.record)).looks())
+    path = Path(args.record)
+    if not path.exists():
+        raise UsageError(f'there is no record "{path}"; "allocator shadow watch" makes one')
+    found = summarise(Record(path).looks())
     said, table = sentences(found), rows(found)
     if args.out:
         from allocator.report.shadow import write_shadow
