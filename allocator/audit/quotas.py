@@ -103,9 +103,10 @@ def _quotas(s: AuditContext) -> Iterator[_Quota]:
     rows = problem.quotas
     pools = problem.pools
     every = np.ones(len(pools), dtype=bool)
+    by_hours, spent = _read_gpu_hours(s)
     for q in range(len(tenants)):
-        most = float(tenants.max_gpus[q])
-        least = int(tenants.guaranteed_gpus[q])
+        most = min(float(tenants.max_gpus[q]), by_hours.get(q, np.inf))
+        least = 0 if q in spent else int(tenants.guaranteed_gpus[q])
         yield _Quota(q, "", (-1, -1), every, most, least, 0.0)
     for k in range(len(rows)):
         kind = int(rows.gpu_type[k])
@@ -118,10 +119,41 @@ def _quotas(s: AuditContext) -> Iterator[_Quota]:
         elif pool >= 0:
             of = f' of pool "{pools.pool[pool]}"'
             where = np.arange(len(pools)) == pool
-        least = int(rows.guaranteed_gpus[k])
+        least = 0 if int(rows.tenant[k]) in spent else int(rows.guaranteed_gpus[k])
         reserve = max(0.0, least - float(rows.lend_gpus[k]))
         most = float(rows.max_gpus[k])
         yield _Quota(int(rows.tenant[k]), of, (kind, pool), where, most, least, reserve)
+
+
+def _read_gpu_hours(s: AuditContext) -> tuple[dict[int, int], set[int]]:
+    """Return the GPUs at most of the tenants with a limit of GPU-hours, and those whose guarantees
+    have ended for the month (R69).
+    """
+    problem = s.problem
+    tenants, jobs, rows = problem.tenants, problem.jobs, problem.quotas
+    most: dict[int, int] = {}
+    spent: set[int] = set()
+    for q, hours in enumerate(tenants.gpu_hours_per_month.tolist()):
+        if hours == np.inf:
+            continue
+        tree = set(np.flatnonzero(_below(s, q)).tolist())
+        kept = sum(
+            int(jobs.gpus[j])
+            for j in np.flatnonzero(s.running & (jobs.primary < 0)).tolist()
+            if int(jobs.tenant[j]) in tree
+            and (not jobs.preemptible[j] or jobs.resizes_left[j] == 0 or problem.max_changes >= 0)
+        )
+        promised = sum(int(tenants.guaranteed_gpus[t]) for t in tree) + sum(
+            int(g)
+            for t, g in zip(rows.tenant.tolist(), rows.guaranteed_gpus.tolist(), strict=True)
+            if t in tree
+        )
+        left_s = 3600.0 * (hours - float(tenants.gpu_hours_used[q]))
+        paid = max(0, int(left_s // (problem.interval_s * (1 - 1e-9))))
+        most[q] = max(paid, kept)
+        if paid < kept + promised:
+            spent |= tree
+    return most, spent
 
 
 def _claim(s: AuditContext, quotas: list[_Quota], k: int) -> Claim:

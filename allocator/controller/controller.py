@@ -22,7 +22,7 @@ from allocator.controller import guarded_decision, learning, spending, steadines
 from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
 from allocator.controller.queue_cluster import QueueCluster, RoundInput
-from allocator.controller.reporting.telemetry import Telemetry
+from allocator.controller.reporting.telemetry import LONGRUN, MONTHS, Telemetry
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -233,7 +233,8 @@ class Controller:
         with self.store.read() as connection:
             gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
             self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
-            self.log.longrun(spending.report(connection))
+            self.log.tenants(LONGRUN, spending.report(connection))
+            self.log.tenants(MONTHS, spending.report_months(connection))
         self.log.metrics.set("overhead_seconds", overhead_s)
         self.log.metrics.set("in_charge", 1)
         self.log.write()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,15 +27,17 @@ from allocator.domain.problem import Market, Problem
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental
-from allocator.market import books
+from allocator.market import books, gpu_hours
 from allocator.market.history import History
 from allocator.queue import cluster_tables
+from allocator.queue.costs import read_gpu_hours
 from allocator.queue.database.bulk import execute_many
 from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs
 from allocator.queue.holdings import read_turns_since, split_by_holder
 from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
+GPU_HOURS, MONTHS = "gpu_hours", "months"  # of the books: the GPU-hours of tenants, as reported
 HOUR = 3600.0
 _FORGET = "DELETE FROM meta WHERE key = ?"
 
@@ -56,15 +59,19 @@ def apply_budgets(
     -------
     tuple of (Snapshot, Problem, str or None)
         The snapshot and the problem with prices and limits, and the books to write with the round.
-        Without such budgets, the snapshot and the problem are unchanged and the books are None.
+        The GPU-hours of the month are among them. Without budgets and limits of GPU-hours, the
+        snapshot and the problem are unchanged and the books are None.
     """
+    found = _read_books(connection)
+    months: dict[str, Any] = {}
+    if gpu_hours.is_limited(problem):
+        snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
     if not books.budgets(problem):
-        return snapshot, problem, None
+        return snapshot, problem, json.dumps(months, sort_keys=True) if months else None
 
     def read_past(since_s: float) -> History:
         return read_history(connection, snapshot.name, problem.models, since_s)[0]
 
-    found = _read_books(connection)
     since_s = found.get("at_s")
     spent = {} if since_s is None else measure_costs(connection, problem, since_s)
     now = books.update_books(books.from_json(found), problem, spent)
@@ -74,10 +81,27 @@ def apply_budgets(
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
         **books.to_json(now),
         "report": books.report(now, changed),
+        **months,
     }
     # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
     return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
+
+
+def _with_gpu_hours(
+    connection: Connection, snapshot: Snapshot, problem: Problem, found: Mapping[str, Any]
+) -> tuple[Snapshot, Problem, dict[str, Any]]:
+    """Return the snapshot and the problem with the GPU-hours of the month, and what is kept."""
+    use = gpu_hours.from_json(found.get(GPU_HOURS))
+    now_s = problem.now_s
+    held = read_gpu_hours(connection, use.since_s(now_s), now_s)
+    use = gpu_hours.add_held(use, now_s, held)
+    problem = gpu_hours.with_used(problem, use)
+    rows = len(snapshot.tables["tenants.csv"])  # as in snapshot_with_terms
+    used = problem.tenants.gpu_hours_used[:rows]
+    snapshot = snapshot.with_columns("tenants.csv", gpu_hours_used=used)
+    months = {GPU_HOURS: gpu_hours.to_json(use), MONTHS: gpu_hours.report(problem)}
+    return snapshot, replace(problem, digest=snapshot.digest), months
 
 
 def write(connection: Connection, text: str | None) -> None:
@@ -94,6 +118,12 @@ def write(connection: Connection, text: str | None) -> None:
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the budgets as of the last round (market/longrun.py); "": the whole cluster."""
     found: dict[str, dict[str, Any]] = _read_books(connection).get("report", {})
+    return found
+
+
+def report_months(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return the GPU-hours of tenants with a limit as of the last round (market/gpu_hours.py)."""
+    found: dict[str, dict[str, Any]] = _read_books(connection).get(MONTHS, {})
     return found
 
 

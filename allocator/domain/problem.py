@@ -255,6 +255,8 @@ class Tenants(Rows):
     average_per_hour: Floats  # nan = none
     amount: Floats  # nan = none
     until_s: Floats  # inf = none
+    gpu_hours_per_month: Floats  # inf = no limit
+    gpu_hours_used: Floats  # since the month began, by the jobs of its tree
     parent: Ints  # index into tenants, -1 = none
 
     @cached_property

@@ -355,8 +355,10 @@ class Tenant(Record):
         US dollars per hour that its jobs may cost on average.
     amount, until_s : float, optional
         US dollars that its jobs may cost until a date, in seconds on the clock of `now_s`.
+    gpu_hours_per_month, gpu_hours_used : float, optional
+        Most GPU-hours that its jobs may hold in a calendar month, and those of the present month.
     parent : str, optional
-        Tenant above it, whose quota, guarantee and hourly budget count its jobs, too.
+        Tenant above it, whose quota, guarantee, hourly budget and GPU-hours count its jobs, too.
 
     Examples
     --------
@@ -376,6 +378,8 @@ class Tenant(Record):
     average_per_hour: float | None = None
     amount: float | None = None
     until_s: float | None = None
+    gpu_hours_per_month: float | None = None
+    gpu_hours_used: float = 0.0
     parent: str | None = None
 
 

@@ -5,8 +5,9 @@ is its cause. So lifting all limits that are named gives the job more, and lifti
 does not. A lifted limit is absent:
 
     budget        no budget_per_hour of the round
-    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant and
-                  of those above it, and no GPUs that tenants do not lend
+    quota         no max_gpus, budget_per_hour, gpu_hours_per_month, max_spot_gpus or
+                  max_spot_share of its tenant and of those above it, and no GPUs that tenants do
+                  not lend
     GPUs          every pool has GPUs for all jobs
     max_changes   tried last, if the other three together do not help
 
@@ -182,7 +183,13 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
     if QUOTA in limits:
         line = problem.tenants.ancestors[:, tenant]
         line = line[line >= 0]
-        names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
+        names = (
+            "max_gpus",
+            "budget_per_hour",
+            "gpu_hours_per_month",
+            "max_spot_gpus",
+            "max_spot_share",
+        )
         raised = {name: getattr(problem.tenants, name).copy() for name in names}
         for name, column in raised.items():
             column[tenant if "spot" in name else line] = np.inf

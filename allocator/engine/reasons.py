@@ -49,6 +49,7 @@ from allocator.engine.rules import (
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
 from allocator.options.option_table import OptionTable, find_blocked_jobs
+from allocator.options.quotas import quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import gpu_prices
@@ -393,14 +394,17 @@ class _Writer:
         """
         own = self.round.instance.tenants[self.round.problem.jobs.tenant[j]]
         names = {
-            (layer, block.labels[block.row[layer, o]]): block.kind == linear.LENDING
+            (layer, block.labels[block.row[layer, o]]): block.kind
             for block, broken in (self._broken_alone if is_alone else self._broken)
             for layer in np.flatnonzero(broken[:, o] if o >= 0 else ()).tolist()
         }
         first = min(names, key=lambda at: (at[1] != own, at[0]), default=(0, own))
-        if names.get(first):
+        if names.get(first) == linear.LENDING:
             return f"what tenants lend of {first[1]}"
         limits = "max_gpus, budget_per_hour or max_spot" if is_alone else "the limits"
+        quotas = quota_table(self.round.problem)
+        if names.get(first) == linear.QUOTA and quotas.is_by_hours[quotas.label.index(first[1])]:
+            limits = "the monthly limit of GPU-hours"
         return f'{limits} of tenant "{first[1]}"'
 
 

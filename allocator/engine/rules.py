@@ -55,6 +55,7 @@ RULES = {
     linear.EXPOSURE: Rule(QUOTA),
     linear.LENDING: Rule(QUOTA, "{}.lend_gpus", "GPU"),
 }
+GPU_HOURS = Rule(QUOTA, "{}.gpu_hours_per_month", "GPU-hour")  # a quota where these leave less
 PAIRS = (linear.COLOCATION, linear.TAKEOVER)  # rules that nobody sets
 
 

@@ -29,8 +29,9 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decided import Decision
-from allocator.engine.rules import RULES, Rule
+from allocator.engine.rules import GPU_HOURS, RULES, Rule
 from allocator.options.quotas import quota_table
+from formulations.model import linear
 from formulations.objectives.interval import HOUR
 
 if TYPE_CHECKING:
@@ -233,12 +234,16 @@ def _binding_limits(
         label: [quotas.place[n] for n in quotas.named_by(k).tolist()]
         for k, label in enumerate(quotas.label)
     }
+    hours = round_.problem.interval_s / HOUR
+    by_hours = {quotas.label[k] for k in np.flatnonzero(quotas.is_by_hours).tolist()}
     price: dict[tuple[str, str], float] = defaultdict(float)
     for family in round_.model.families:
-        rule = RULES.get(family.kind, Rule())
         for row, label in enumerate(family.labels, family.first):
+            each = abs(float(decision.prices[row]))
+            rule = RULES.get(family.kind, Rule())
+            if family.kind == linear.QUOTA and label in by_hours:
+                rule, each = GPU_HOURS, each / hours
             for name in places_of[label] if rule.cell.startswith("{}") else [label]:
-                each = abs(float(decision.prices[row]))
                 price[rule.cell.format(name), rule.unit] += each
     least = PRICED * max(abs(decision.value), 1e-9)
     found = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
@@ -249,7 +254,7 @@ def _binding_limits(
 
 def _is_limit(place: str) -> bool:
     """Return whether a place has a limit of a rule."""
-    columns = {rule.cell.rpartition(".")[2] for rule in RULES.values()}
+    columns = {rule.cell.rpartition(".")[2] for rule in (*RULES.values(), GPU_HOURS)}
     tables = ("pools", "interactive", "tenants", "quotas", place)
     return place.rpartition(".")[2] in columns and place.partition(".")[0] in tables
 

@@ -15,10 +15,11 @@ from typing import overload
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
-from allocator.options.option_table import OptionTable
+from allocator.options.option_table import OptionTable, find_locked_jobs
 from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
+from formulations.objectives.interval import HOUR
 
 EVERYBODY = -1  # tenant of a quota that concerns all jobs
 
@@ -42,7 +43,9 @@ class QuotaTable:
     pools : (kinds, P)
         The pools of each set; set 0 are all pools.
     max_gpus, budget_per_hour : (K,)
-        Limits, inf = none.
+        Limits, inf = none. The GPU-hours that are left of a month are part of max_gpus.
+    is_by_hours : (K,)
+        Whether max_gpus is what the GPU-hours of the month leave.
     guaranteed_gpus, reserve : (K,)
         GPUs at least, and those of them that others may not hold.
     accounts : (L, Q, P)
@@ -58,6 +61,7 @@ class QuotaTable:
     granularity: Ints
     pools: Bools
     max_gpus: Floats
+    is_by_hours: Bools
     budget_per_hour: Floats
     guaranteed_gpus: Ints
     reserve: Floats
@@ -113,8 +117,11 @@ def _make_table(problem: Problem) -> QuotaTable:
         name, of = tenants.tenant[q], sets[n]
         label.append(f'{name}" of {of.of} "{of.name}' if of.name else f'{name}" of "all GPUs')
         place.append(f"quotas.{name}{f'/{of.name}' if of.name else ''}")
+    by_hours, ended = _limit_by_gpu_hours(problem)
+    own_guarantee = np.where(ended, 0, tenants.guaranteed_gpus)
+    quota_guarantee = np.where(ended[quotas.tenant], 0, quotas.guaranteed_gpus)
     reserve = np.zeros(len(kind))
-    reserve[len(tenants) :] = np.maximum(0.0, quotas.guaranteed_gpus - quotas.lend_gpus)
+    reserve[len(tenants) :] = np.maximum(0.0, quota_guarantee - quotas.lend_gpus)
     common = sorted({n for n, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
     unlimited = np.full(len(common), np.inf)
     table = QuotaTable(
@@ -129,12 +136,17 @@ def _make_table(problem: Problem) -> QuotaTable:
             dtype=np.int64,
         ),
         pools=np.stack([each.pools for each in sets]),
-        max_gpus=np.concatenate([tenants.max_gpus, quotas.max_gpus, unlimited]),
+        max_gpus=np.concatenate(
+            [np.minimum(tenants.max_gpus, by_hours), quotas.max_gpus, unlimited]
+        ),
+        is_by_hours=np.append(
+            by_hours < tenants.max_gpus, np.zeros(len(quotas) + len(common), dtype=bool)
+        ),
         budget_per_hour=np.concatenate(
             [tenants.budget_per_hour, np.full(len(quotas), np.inf), unlimited]
         ),
         guaranteed_gpus=np.concatenate(
-            [tenants.guaranteed_gpus, quotas.guaranteed_gpus, np.zeros(len(common), np.int64)]
+            [own_guarantee, quota_guarantee, np.zeros(len(common), np.int64)]
         ),
         reserve=np.append(reserve, np.zeros(len(common))),
         accounts=np.zeros((0, len(tenants), len(pools)), dtype=np.int64),
@@ -142,6 +154,35 @@ def _make_table(problem: Problem) -> QuotaTable:
     )
     layers = [layer for layer in _layers(table) if (layer >= 0).any()]
     return replace(table, accounts=np.stack(layers)) if layers else table
+
+
+def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
+    """Return the GPUs that the GPU-hours left of the month allow, and which guarantees end, (Q,).
+
+    A tenant with h GPU-hours left may hold floor(h / hours of a round) GPUs. Jobs that can only
+    keep what they hold stay, and so do all that run where changes are limited. The guarantees in
+    the tree of a tenant end until the next month when h does not pay for them and for these jobs
+    (R69).
+    """
+    tenants, quotas, jobs = problem.tenants, problem.quotas, problem.jobs
+    Q = len(tenants)
+    limit, ended = np.full(Q, np.inf), np.zeros(Q, dtype=bool)
+    limited = np.flatnonzero(np.isfinite(tenants.gpu_hours_per_month))
+    if not len(limited):
+        return limit, ended
+    stays = (jobs.state == State.RUNNING) & (problem.max_changes >= 0) | find_locked_jobs(problem)
+    stays &= jobs.primary < 0
+    stay = np.bincount(jobs.tenant[stays], jobs.gpus[stays], Q)
+    guaranteed = tenants.guaranteed_gpus.astype(float)
+    np.add.at(guaranteed, quotas.tenant, quotas.guaranteed_gpus)
+    left = tenants.gpu_hours_per_month - tenants.gpu_hours_used
+    pays = np.maximum(0.0, np.floor(left / (problem.interval_s / HOUR) + 1e-9))
+    for q in limited.tolist():
+        tree = (tenants.ancestors == q).any(axis=0)
+        limit[q] = max(pays[q], stay[tree].sum())
+        if pays[q] < (stay + guaranteed)[tree].sum():
+            ended |= tree
+    return limit, ended
 
 
 @dataclass(frozen=True)

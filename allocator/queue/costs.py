@@ -141,6 +141,15 @@ def read_daily_costs(
     ]
 
 
+def read_gpu_hours(connection: Connection, since_s: float, now_s: float) -> dict[str, float]:
+    """Return the GPU-hours that the jobs of each tenant held from since_s to now_s."""
+    turns = read_turns_since(connection, since_s)
+    out: dict[str, float] = defaultdict(float)
+    for span in _paid_spans(query(connection, _OPEN_SINCE, since_s), turns, now_s):
+        out[span.tenant] += span.cost(since_s).gpu_hours
+    return dict(out)
+
+
 def list_days(now_s: float, days: int) -> list[str]:
     """Return the last days as read_daily_costs names them, the oldest first."""
     today = math.floor(now_s / DAY)

@@ -13,8 +13,9 @@ from allocator.domain.workload import Workload
 from allocator.engine.decided import Decision
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.ticks import latest_tick
-from allocator.market import books
+from allocator.market import books, gpu_hours
 from allocator.market.history import History
+from allocator.market.longrun import HOUR
 from allocator.options.node_needs import as_placements, by_job
 from allocator.simulator.loss_beliefs import LossBeliefs
 from allocator.simulator.options import SimulationOptions
@@ -51,6 +52,9 @@ class TraceDrivenCluster:
         self.books = books.Books()
         # dollars of each tenant that are in the books already
         self._booked_dollars = self.world.rented.copy()
+        # GPU-hours of the month by tenant, and the GPU-seconds of all jobs that are in them
+        self._month = gpu_hours.MonthlyUse()
+        self._booked_gpu_s = self.world.attained.copy()
         self._rental = LiveRental()
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
@@ -170,7 +174,21 @@ class TraceDrivenCluster:
             problem = dataclasses.replace(problem, sharing=self._slowdown_beliefs.sharing)
         self.update_books(problem)
         problem = self._rental.apply(problem, self._read_history, self.books.total)
-        return books.apply_books(problem, self.books)
+        return books.apply_books(self._with_gpu_hours(problem), self.books)
+
+    def _with_gpu_hours(self, problem: Problem) -> Problem:
+        """Return the problem with the GPU-hours of the month.
+
+        Those since the last round count for the month in which they end.
+        """
+        if not gpu_hours.is_limited(problem):
+            return problem
+        gpu_s = self.world.attained - self._booked_gpu_s
+        self._booked_gpu_s = self.world.attained.copy()
+        own = np.bincount(self._problem.jobs.tenant, gpu_s, len(problem.tenants)) / HOUR
+        held = dict(zip(problem.tenants.tenant, own.tolist(), strict=True))
+        self._month = gpu_hours.add_held(self._month, problem.now_s, held)
+        return gpu_hours.with_used(problem, self._month)
 
     def _expect_by_loss(self) -> dict[str, Floats]:
         """Return the columns of the open jobs that follow from the losses which they report."""
@@ -268,4 +286,6 @@ class TraceDrivenCluster:
             or self._pending is not None
             or math.isfinite(w.next_arrival())
             or math.isfinite(w.next_return())
+            # the next month brings new GPU-hours
+            or any(self._month.gpu_hours.values())
         )

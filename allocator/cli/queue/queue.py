@@ -113,6 +113,11 @@ TENANT = CommandGroup(
             option("--parent", "TENANT", 'the tenant above it; "" removes it'),
             option("--weight", "W", "share in fairness objectives"),
             option("--budget-per-hour", "USD", "of all GPUs of its jobs and of those below it"),
+            option(
+                "--gpu-hours-per-month",
+                "H",
+                'most GPU-hours of its tree in a calendar month (UTC); "" for no limit',
+            ),
             option("--type", "TYPE", "the GPUs of this type only", dest="gpu_type"),
             option("--pool", "POOL", "the GPUs of this pool only"),
             option("--max-gpus", "N", 'most GPUs at once; "" for no limit'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,6 +42,7 @@ def status(queue: Queue) -> dict[str, Any]:
         expected = read_expected(connection)
         waiting_jobs = list_jobs(connection, states=["queued", "paused"])
         money = spending.report(connection)
+        months = spending.report_months(connection)
         shared = read_secondaries(connection)
         costs = read_tenant_costs(connection, now)
         trials = profiling.read(connection)
@@ -82,6 +84,7 @@ def status(queue: Queue) -> dict[str, Any]:
         "noise_scales": noise,
         "corrected_slowdowns": slowdowns,
         "longrun": money,
+        "gpu_hours": months,
         "costs": costs,
     }
 
@@ -170,6 +173,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
         for r in found["corrected_slowdowns"]
     ]
     out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
+    out += [f"GPU-hours   {tenant}: {format_month(m)}" for tenant, m in found["gpu_hours"].items()]
     out += [
         f"cost        {c['tenant']}: {c['dollars_today']:.2f} $ today, {c['dollars']:.2f} $ in"
         f" {RECENT_DAYS} days"
@@ -202,6 +206,17 @@ def _format_budget(tenant: str, b: dict[str, Any]) -> str:
         f"{f'{tenant}: ' if tenant else ''}{what} {RENTED}: {b['spent']:.2f} $ spent, {saved}, "
         f"{b['remaining']:.2f} $ left, the price of a dollar is {b['dollar_price']:.3g} h{gone}"
     )
+
+
+def format_month(month: Mapping[str, Any]) -> str:
+    """Return the GPU-hours of a tenant in the present month as text."""
+    gone = month["runs_out_s"]
+    forecast = "" if gone is None else f"; at this rate they are gone {format_time(gone)}"
+    used, most = (
+        format(month[key], ",.0f" if month[key] >= 100 else ".3g")
+        for key in ("gpu_hours_used", "gpu_hours_per_month")
+    )
+    return f"{used} of {most} this month{forecast}"
 
 
 def format_time(at_s: float) -> str:

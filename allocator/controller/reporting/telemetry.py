@@ -63,6 +63,12 @@ HELP = {
         "When they are gone at the recent rate, if that is before.",
     ),
     "longrun_dollar_price": ("gauge", "Value of a dollar in weighted hours, by its books."),
+    "tenant_gpu_hours_limit": ("gauge", "Most GPU-hours of a tenant in a calendar month."),
+    "tenant_gpu_hours_used": ("gauge", "Its GPU-hours of the present month."),
+    "tenant_gpu_hours_run_out_timestamp_seconds": (
+        "gauge",
+        "When the limit is reached at the mean rate of the month, if that is within it.",
+    ),
     "overhead_seconds": ("gauge", "Wall seconds of the last round besides its decision."),
 }
 LONGRUN = {
@@ -73,6 +79,12 @@ LONGRUN = {
     "longrun_dollar_price": "dollar_price",
 }
 """Gauges of a long-run budget, and the key of each in the report of the budget."""
+MONTHS = {
+    "tenant_gpu_hours_limit": "gpu_hours_per_month",
+    "tenant_gpu_hours_used": "gpu_hours_used",
+    "tenant_gpu_hours_run_out_timestamp_seconds": "runs_out_s",
+}
+"""Gauges of the GPU-hours of a tenant, and the key of each in their report."""
 
 MOST_CONNECTIONS = 16  # connections to the metrics port at once; more are refused
 IDLE_S = 5.0  # seconds after which a connection that sends nothing is closed
@@ -252,9 +264,9 @@ class Telemetry:
             self.metrics.set("pool_gpus", gpus, pool=pool)
             self.metrics.set("pool_gpus_used", used, pool=pool)
 
-    def longrun(self, report: Mapping[str, Mapping[str, Any]]) -> None:
-        """Report the books of the long-run budgets (market/longrun.py)."""
-        for name, key in LONGRUN.items():
+    def tenants(self, gauges: Mapping[str, str], report: Mapping[str, Mapping[str, Any]]) -> None:
+        """Report what is booked on tenants: LONGRUN or MONTHS, and the values by tenant."""
+        for name, key in gauges.items():
             self.metrics.clear(name)
             for tenant, found in report.items():
                 if found[key] is not None:

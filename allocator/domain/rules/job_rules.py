@@ -27,6 +27,7 @@ LIMITS = (
     "max_spot_share",
     "average_per_hour",
     "amount",
+    "gpu_hours_per_month",
 )
 """Columns of tenants.csv that limit a tenant."""
 NEAR = ("same", "prefer")

@@ -33,6 +33,7 @@ from allocator.options.quotas import QuotaTable, quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.model.linear import Floats
+from formulations.objectives.interval import HOUR
 
 KINDS = (
     "release",
@@ -325,9 +326,11 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
             continue
         place = s.quotas.place[k]
         most = float(s.quotas.max_gpus[k])
-        yield from _search_gpu_limit(
-            "quota", f"{place}.max_gpus", most, total, used[k] + least - most
-        )
+        guess = used[k] + least - most
+        if s.quotas.is_by_hours[k]:
+            yield from _search_gpu_hours(s, k, most, total, guess)
+        else:
+            yield from _search_gpu_limit("quota", f"{place}.max_gpus", most, total, guess)
         budget = float(s.quotas.budget_per_hour[k])
         yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, float(spent[k]), s)
     yield from _search_gpu_limit(
@@ -344,6 +347,22 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
         int(s.problem.jobs.max_gpus[s.j]),
         1,
     )
+
+
+def _search_gpu_hours(
+    s: JobContext, k: int, limit: float, total: int, guess: float
+) -> Iterator[ChangeSearch]:
+    """Search GPU-hours of the month raised by those of one GPU in this round."""
+    hours = s.problem.interval_s / HOUR
+    used = float(s.problem.tenants.gpu_hours_used[k])
+    place = f"{s.quotas.place[k]}.gpu_hours_per_month"
+    if total > limit:
+        yield ChangeScale(
+            "quota",
+            lambda n: {place: round_up(used + (limit + n) * hours)},
+            int(total - limit),
+            max(1, int(guess)),
+        )
 
 
 def _search_lending(s: JobContext, common: int) -> Iterator[ChangeSearch]:

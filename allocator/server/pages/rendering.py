@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
-from allocator.controller.reporting.status import format_time
+from allocator.controller.reporting.status import format_month, format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.measures import number
 from allocator.report.visible import show_hidden
@@ -91,6 +91,7 @@ def _templates() -> Environment:
     templates.filters |= {
         "when": mark_time,
         "stamp": format_time,
+        "month": format_month,
         "since": format_since,
         "duration": format_seconds,
         "money": format_money,

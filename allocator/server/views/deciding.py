@@ -115,7 +115,8 @@ def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple
     snapshot = build_snapshot(connection, now_s)
     if profiling.is_enabled(snapshot.config):
         snapshot = profiling.use_fits(snapshot, profiling.read(connection))
-    if "average_per_hour" in snapshot.config.get(RENTAL, {}) or spending.report(connection):
+    has_books = spending.report(connection) or spending.report_months(connection)
+    if has_books or "average_per_hour" in snapshot.config.get(RENTAL, {}):
         problem = validate(snapshot)
         snapshot, _, _ = spending.apply_budgets(connection, snapshot, problem, LiveRental())
     last = round_journal.history(connection, limit=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from allocator.controller import spending
 from allocator.io.tables.csv_table import csv_text
 from allocator.queue.costs import RECENT_DAYS, DailyCost, list_days, read_daily_costs
 from allocator.queue.database.bulk import query
@@ -41,6 +42,8 @@ class TenantRow:
         US dollars per hour; None: no limit.
     quotas : list of dict
         Its rows of quotas.csv.
+    month : dict or None
+        Its limit of GPU-hours, their use and the forecast (market/gpu_hours.py); None: no limit.
     gpus, dollars_per_hour, jobs
         What its jobs, and those of the tenants below it, hold now, cost per hour, and their
         number by state.
@@ -55,6 +58,7 @@ class TenantRow:
     guaranteed_gpus: int
     budget_per_hour: float | None
     quotas: list[dict[str, Any]]
+    month: Mapping[str, Any] | None = None
     level: int = 0
     share: float = 1.0
     gpus: int = 0
@@ -104,6 +108,7 @@ def read_tenants_view(
     daily = read_daily_costs(connection, now_s, days, tenant)
     shown = tuple(list_days(now_s, days))
     counted = query(connection, _JOBS)
+    months = spending.report_months(connection)
     names = dict.fromkeys(
         [*given, *(row[0] or DEFAULT_TENANT for row in counted), *(cost.tenant for cost in daily)]
     )
@@ -116,6 +121,7 @@ def read_tenants_view(
             row.get("guaranteed_gpus") or 0,
             row.get("budget_per_hour"),
             [quota for quota in stored["quotas"] if quota["tenant"] == name],
+            months.get(name),
         )
         for name in names
         for row in [given.get(name, {})]

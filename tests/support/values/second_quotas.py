@@ -29,6 +29,12 @@ class Right:
 def rights(r: Rules) -> list[Right]:
     """All rows, those of tenants.csv first."""
     every = frozenset(r.at)
+    paid = {t["tenant"]: gpus_paid(r, t["tenant"]) for t in r.tenants}
+    spent = {
+        t["tenant"]
+        for t in r.tenants
+        if any(is_below(r, t["tenant"], top) and gpus[1] for top, gpus in paid.items())
+    }
     found = [(t, ("", ""), every, 0) for t in r.tenants]
     for row in r.table("quotas"):
         what = (row.get("gpu_type") or "", row.get("pool") or "")
@@ -38,6 +44,7 @@ def rights(r: Rules) -> list[Right]:
             if what[0] in ("", p["gpu_type"]) and what[1] in ("", p["pool"])
         )
         promised, lent = row.get("guaranteed_gpus") or 0, row.get("lend_gpus")
+        promised = 0 if row["tenant"] in spent else promised
         found.append((row, what, pools, 0 if lent is None else max(0, promised - lent)))
     return [
         Right(
@@ -45,12 +52,40 @@ def rights(r: Rules) -> list[Right]:
             row["tenant"],
             what,
             pools,
-            math.inf if row.get("max_gpus") is None else row["max_gpus"],
-            row.get("guaranteed_gpus") or 0,
+            min(
+                math.inf if row.get("max_gpus") is None else row["max_gpus"],
+                paid[row["tenant"]][0] if n < len(r.tenants) else math.inf,
+            ),
+            0 if row["tenant"] in spent else row.get("guaranteed_gpus") or 0,
             reserve,
         )
         for n, (row, what, pools, reserve) in enumerate(found)
     ]
+
+
+def gpus_paid(r: Rules, tenant: str) -> tuple[float, bool]:
+    """GPUs that the GPU-hours left of a tenant pay for in this round, and whether its guarantees
+    end with them."""
+    row = r.owner[tenant]
+    if row["gpu_hours_per_month"] == math.inf:
+        return math.inf, False
+    left_s = 3600 * (row["gpu_hours_per_month"] - row["gpu_hours_used"])
+    paid = 0
+    while (paid + 1) * r.config["interval_s"] <= left_s + 1e-6:
+        paid += 1
+    stay = sum(
+        j["gpus"]
+        for j in r.jobs
+        if j["state"] == "running"
+        and not j["shared_with"]
+        and is_below(r, j["tenant"], tenant)
+        and (not j["preemptible"] or j["resizes_left"] == 0 or r.config["max_changes"] < 10**9)
+    )
+    promises = [*r.tenants, *r.table("quotas")]
+    promised = sum(
+        row.get("guaranteed_gpus") or 0 for row in promises if is_below(r, row["tenant"], tenant)
+    )
+    return max(paid, stay), paid < stay + promised
 
 
 def is_below(r: Rules, tenant: str | None, top: str) -> bool:
