@@ -112,7 +112,7 @@ def test_alerts_and_dashboard_name_metrics_that_there_are() -> None:
     board = json.loads((FOLDER / "grafana" / "allocator.json").read_text())
     rules = [rule["expr"] for rule in alerts["groups"][0]["rules"]]
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    assert len(rules) == 10 and len(asked) > 20
+    assert len(rules) == 11 and len(asked) > 20
     for expression in (*rules, *asked):
         names = set(re.findall(rf"\b{PREFIX}\w+", expression))
         assert names and names <= there, expression
