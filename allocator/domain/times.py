@@ -9,6 +9,8 @@ import math
 import re
 from datetime import UTC, datetime
 
+import numpy as np
+
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds by unit."""
 PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)\s*({'|'.join(UNITS)})")
@@ -141,3 +143,15 @@ def parse_date(text: str) -> float:
 
 def _unit_name(plain_s: float) -> str:
     return {1.0: "seconds", 3600.0: "hours", 86400.0: "days"}[plain_s]
+
+
+def month_start_s(now_s: float, months: int = 0) -> float:
+    """Return when the month of now_s begins, or that of so many months later, in seconds.
+
+    Examples
+    --------
+    >>> month_start_s(40 * 86400.0) / 86400, month_start_s(40 * 86400.0, 1) / 86400
+    (31.0, 59.0)
+    """
+    month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]") + months
+    return float(month.astype("datetime64[s]").astype(np.int64))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Problem
+from allocator.domain.times import month_start_s
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,6 @@ class MonthlyUse:
     def since_s(self, now_s: float) -> float:
         """Return from when on GPU-hours are missing: at_s, or the start of the present month."""
         return max(self.at_s, month_start_s(now_s))
-
-
-def month_start_s(now_s: float, months: int = 0) -> float:
-    """Return when the month of now_s begins, or that of so many months later, in seconds.
-
-    Examples
-    --------
-    >>> month_start_s(40 * 86400.0) / 86400, month_start_s(40 * 86400.0, 1) / 86400
-    (31.0, 59.0)
-    """
-    month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]") + months
-    return float(month.astype("datetime64[s]").astype(np.int64))
 
 
 def is_limited(problem: Problem) -> bool:

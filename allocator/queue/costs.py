@@ -18,15 +18,17 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.domain.times import month_start_s
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.holdings import Turns, read_turns_of, read_turns_since, split_by_holder
 
 HOUR = 3600.0
 DAY = 86_400.0
+KEYS = ("month", "day", "tenant", "model", "job_id")  # by which costs can be summed
 RECENT_DAYS = 14  # for which the costs of tenants are shown
 _COLUMNS = (
-    "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"
+    "SELECT a.job_id, a.generation, j.tenant, j.model, a.gpus, a.ordered_s, a.ended_s,"
     " COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb"
     " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
     " LEFT JOIN pools p ON p.pool = a.pool WHERE "
@@ -61,6 +63,7 @@ class _PaidSpan(NamedTuple):
 
     job_id: str
     tenant: str
+    model: str
     begin_s: float
     end_s: float
     gpus: int
@@ -124,30 +127,48 @@ def read_daily_costs(
         Only this tenant.
     """
     begin_s = (math.floor(now_s / DAY) - days + 1) * DAY
-    rows = query(connection, _OPEN_SINCE, begin_s)
-    turns = read_turns_since(connection, begin_s)
-    found: dict[tuple[int, str], Cost] = defaultdict(Cost)
-    for span in _paid_spans(rows, turns, now_s):
+    rows = read_costs(connection, now_s, begin_s, ("day", "tenant"), tenant)
+    return [DailyCost(**row) for row in rows]
+
+
+def read_costs(
+    connection: Connection,
+    now_s: float,
+    since_s: float,
+    by: Sequence[str],
+    tenant: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return what was used since a moment, summed by some of KEYS and sorted by them.
+
+    A record has these keys, gpu_hours and dollars. Days and months are those of UTC.
+    """
+    turns = read_turns_since(connection, since_s)
+    found: dict[tuple[str, ...], Cost] = defaultdict(Cost)
+    for span in _paid_spans(query(connection, _OPEN_SINCE, since_s), turns, now_s):
         if tenant not in (None, span.tenant):
             continue
-        first, last = (math.floor(at / DAY) for at in (max(span.begin_s, begin_s), span.end_s))
-        for day in range(first, last + 1):
-            key = day, span.tenant
-            found[key] = found[key].plus(span.cost(day * DAY, (day + 1) * DAY))
+        at_s = max(span.begin_s, since_s)
+        while at_s < span.end_s:
+            end_s, day = math.inf, _format_day(math.floor(at_s / DAY))
+            if "day" in by:
+                end_s = (math.floor(at_s / DAY) + 1) * DAY
+            elif "month" in by:
+                end_s = month_start_s(at_s, 1)
+            names = span._asdict() | {"day": day, "month": day[:7]}
+            key = tuple(names[name] for name in by)
+            found[key] = found[key].plus(span.cost(at_s, end_s))
+            at_s = end_s
     return [
-        DailyCost(_format_day(day), name, *cost)
-        for (day, name), cost in sorted(found.items())
+        dict(zip(by, key, strict=True)) | cost._asdict()
+        for key, cost in sorted(found.items())
         if cost.gpu_hours > 0
     ]
 
 
 def read_gpu_hours(connection: Connection, since_s: float, now_s: float) -> dict[str, float]:
     """Return the GPU-hours that the jobs of each tenant held from since_s to now_s."""
-    turns = read_turns_since(connection, since_s)
-    out: dict[str, float] = defaultdict(float)
-    for span in _paid_spans(query(connection, _OPEN_SINCE, since_s), turns, now_s):
-        out[span.tenant] += span.cost(since_s).gpu_hours
-    return dict(out)
+    rows = read_costs(connection, now_s, since_s, ("tenant",))
+    return {row["tenant"]: row["gpu_hours"] for row in rows}
 
 
 def list_days(now_s: float, days: int) -> list[str]:
@@ -161,11 +182,11 @@ def _format_day(day: int) -> str:
 
 
 def _paid_spans(
-    rows: Sequence[tuple[str, int, str, int, float, float | None, float]],
+    rows: Sequence[tuple[str, int, str, str, int, float, float | None, float]],
     turns: Turns,
     now_s: float,
 ) -> Iterator[_PaidSpan]:
-    for job_id, generation, tenant, gpus, ordered_s, ended_s, price in rows:
+    for job_id, generation, tenant, model, gpus, ordered_s, ended_s, price in rows:
         changes = turns.get((job_id, generation), ())
         for begin_s, end_s, own in split_by_holder(gpus, ordered_s, ended_s, changes):
             if own:
@@ -173,6 +194,7 @@ def _paid_spans(
                 yield _PaidSpan(
                     job_id,
                     tenant or DEFAULT_TENANT,
+                    model,
                     begin_s,
                     max(begin_s, until_s),
                     own,

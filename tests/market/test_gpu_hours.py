@@ -1,4 +1,4 @@
-"""GPU-hours of a calendar month: counted by hand, in a simulation of three months, and in advice."""
+"""GPU-hours of a calendar month: by hand, in a simulation of three months, and in advice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from builders import problem, snapshot, write_folder
 from hypothesis import given, strategies as st
 from worlds import workload
 
+from allocator.domain.times import month_start_s
 from allocator.market import gpu_hours
-from allocator.market.gpu_hours import MonthlyUse, month_start_s
+from allocator.market.gpu_hours import MonthlyUse
 from allocator.simulator.run import simulate
 
 DAY = 86_400.0

@@ -347,6 +347,22 @@ call = CommandGroup(
             output=(),
         ),
         _verb(
+            "costs",
+            "GPU-hours and dollars by month, day, tenant, model or job",
+            "allocator queue costs cluster.db\n"
+            "allocator queue costs cluster.db --by tenant,model --months 3 --format csv",
+            option(
+                "--by",
+                "KEYS",
+                "what to sum by: month, day, tenant, model, job_id (default: month,tenant)",
+                lambda text: text.split(","),
+                ["month", "tenant"],
+            ),
+            option("--months", "N", "so many, this one included (default: 1)", parse_integer(1), 1),
+            option("--tenant", "TENANT", "only its own jobs"),
+            output=CSV,
+        ),
+        _verb(
             "pools",
             "the pools and who holds how much of them; change their GPUs",
             "allocator queue pools cluster.db\nallocator queue pools cluster.db --set a100=24",

@@ -21,12 +21,14 @@ from allocator.cli.output import note, print_json, print_lines, show_result, war
 from allocator.cli.queue.job_options import NAMES
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
+from allocator.controller.reporting.status import format_time
 from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.domain.times import month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import FIELDS
 from allocator.queue import cluster_tables, snapshot, tokens
-from allocator.queue.costs import Cost, add_costs
+from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
@@ -377,6 +379,30 @@ def pools(args: argparse.Namespace, queue: Queue) -> None:
             ]
         ),
         lambda: csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows),
+    )
+
+
+def costs(args: argparse.Namespace, queue: Queue) -> None:
+    by = [key for key in KEYS if key in args.by]
+    if unknown := set(args.by) - set(KEYS):
+        raise UsageError(f"--by {min(unknown)}: costs are summed by {', '.join(KEYS)}")
+    now_s = queue.clock()
+    since_s = month_start_s(now_s, 1 - args.months)
+    with queue.store.read() as connection:
+        rows = read_costs(connection, now_s, since_s, by, args.tenant)
+    total = Cost(sum(row["gpu_hours"] for row in rows), sum(row["dollars"] for row in rows))
+    words = f"{total.gpu_hours:,.1f} GPU-hours and {total.dollars:,.2f} $ since "
+    cells = [
+        [*(row[key] for key in by), f"{row['gpu_hours']:,.1f}", f"{row['dollars']:,.2f}"]
+        for row in rows
+    ]
+    show_result(
+        args.format,
+        {"since_s": since_s, "costs": rows},
+        lambda: show_tables(
+            [Table("costs", (*by, ">GPU-hours", ">$"), cells)], [words + format_time(since_s)]
+        ),
+        lambda: csv_jobs.format_csv((*by, "gpu_hours", "dollars"), rows),
     )
 
 
