@@ -166,6 +166,17 @@ class Comparison:
         if not self.jobs:
             yield from self._binding()
 
+    @property
+    def answer(self) -> str:
+        """What the other values change, in one sentence."""
+        work, dollars = (after - before for before, after in (self.work_h, self.dollars))
+        told = "as much work as before"
+        if abs(work) > 1e-9 * max(1.0, abs(self.work_h[0])):
+            told = f"{abs(work):.4g} hours of work {'more' if work > 0 else 'less'}"
+        if dollars:
+            told += f" for {abs(dollars):,.2f} $/h {'more' if dollars > 0 else 'less'}"
+        return f"Of the jobs {self._jobs()}, and the round does {told}."
+
     def _jobs(self) -> str:
         count = {"starts": 0, "stops": 0, "grows": 0, "shrinks": 0, "moves": 0}
         for job in self.jobs:

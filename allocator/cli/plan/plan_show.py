@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from collections import Counter
@@ -25,11 +26,11 @@ def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ())
     """Print a plan on standard output.
 
     A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
-    head: lines to print before the plan.
+    head: lines to print before the plan, in place of the answer in words.
     """
     first = [by_action(result), by_reason(result), pools_table(result), by_tenant(result)]
     first = [table for table in first if table.rows]
-    lines = [*head, *headline(result)]
+    lines = [*(head or (answer(result), "")), *headline(result)]
     show(first, lines)
     if not sys.stdout.isatty():
         show([jobs_table(result.jobs, result.now_s)])
@@ -65,6 +66,41 @@ def show_reasons(result: Plan) -> None:
     ):
         if code:
             print(wrap(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  "))
+
+
+def answer(result: Plan) -> str:
+    """Return in words what runs now, what the plan changes, and how much better one could be."""
+    jobs, totals = result.jobs, result.pools
+    count = Counter(jobs["action"])
+    now = sum(pool is not None for pool in jobs["previous_pool"])
+    then = sum(pool is not None for pool in jobs["pool"])
+    changes = [
+        f"{verb}s {count[verb]}"
+        for verb in ("start", "grow", "move", "shrink", "pause")
+        if count[verb]
+    ]
+    spent = result.budget.spent_per_hour
+    better = (
+        "No plan is better."
+        if result.gap <= 0
+        else f"No plan is more than {math.ceil(result.gap * 1e4) / 100:g} % better."
+        if result.gap < 1
+        else f"No plan has more than {1 + result.gap:.3g} times its value."
+        if math.isfinite(result.gap)
+        else "How much better a plan could be is not known."
+    )
+    waits = len(jobs["job_id"]) - now
+    changed = " and ".join(filter(None, (", ".join(changes[:-1]), *changes[-1:])))
+    return (
+        f"Now {_count(now, 'job runs', 'jobs run')} and {_count(waits, 'waits', 'wait')}."
+        f" This plan {changed or 'changes nothing'}: {_count(then, 'job runs', 'jobs run')} on"
+        f" {sum(p.used for p in totals)} of {sum(p.gpus for p in totals)} GPUs"
+        f"{f' for {spent:,.2f} $/h' if spent else ''}. {better}"
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def headline(result: Plan) -> list[str]:

@@ -129,7 +129,10 @@ def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) ->
         show([plans({"with it": after}, "plan"), jobs_table(after.jobs, after.now_s)], head)
         return
     totals = _totals(comparison)
-    show([totals, differences(comparison, after)] if comparison.jobs else [totals], head)
+    if not comparison.jobs:
+        show([totals], head)
+    else:
+        show([totals, differences(comparison, after)], [comparison.answer, *head])
     print("", *comparison.lines(), sep="\n")
 
 

@@ -1,0 +1,42 @@
+"""The first sentence of a command that decides says what its plan does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+from commands import Output, call
+from places import SHIPPED
+
+
+@pytest.mark.parametrize("words", ["demo", "medium --gap 1e-3", "demo --policy greedy"])
+def test_the_answer_of_solve(words: str, capsys: Output) -> None:
+    """Jobs that run before and after, those that each verb counts, GPUs, dollars and the gap are
+    those of plan.json."""
+    name, *options = words.split()
+    command = " ".join(["solve", str(SHIPPED / name), *options])
+    said = call(capsys, command)[1].splitlines()[0]
+    plan = json.loads(call(capsys, f"{command} --format json")[1])
+    jobs, pools = plan["jobs"], plan["pools"]
+    action = Counter(job["action"] for job in jobs)
+    ran = sum(job["previous_gpus"] > 0 for job in jobs)
+    assert said.startswith(f"Now {ran} jobs run and {len(jobs) - ran} wait. This plan ")
+    told = {verb: int(n) for verb, n in re.findall(r"(start|grow|move|shrink|pause)s (\d+)", said)}
+    assert told == {verb: n for verb, n in action.items() if verb not in ("keep", "wait")}
+    runs = sum(job["gpus"] > 0 for job in jobs)
+    gpus = f"{sum(p['used'] for p in pools)} of {sum(p['gpus'] for p in pools)} GPUs"
+    assert f": {runs} jobs run on {gpus} for {plan['budget']['spent_per_hour']:,.2f} $/h" in said
+    share = re.search(r"more than ([\d.]+) % better|times its value|No plan is better", said)
+    assert share
+    if share[1]:
+        assert 0 <= float(share[1]) / 100 - plan["gap"] <= 1e-4
+
+
+def test_the_answer_of_whatif(capsys: Output) -> None:
+    """With 24 $/h detect has four GPUs and sweep-a another one, for 2 $/h."""
+    demo = SHIPPED / "demo"
+    said = call(capsys, f"whatif {demo} --set budget_per_hour=24")[1].splitlines()[0]
+    assert said.startswith("Of the jobs 1 grows, 1 shrinks, and the round does 0.08333 hours")
+    assert said.endswith("of work more for 2.00 $/h more.")
