@@ -8,7 +8,9 @@ from collections import Counter
 
 import pytest
 from commands import Output, call
-from places import SHIPPED
+from places import ROOT
+
+SHIPPED = ROOT / "data" / "snapshots"
 
 
 @pytest.mark.parametrize("words", ["demo", "medium --gap 1e-3", "demo --policy greedy"])
