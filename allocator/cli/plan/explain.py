@@ -40,7 +40,7 @@ allocator explain cluster.db bert-3
     option(
         "--tries",
         "N",
-        "decisions that the search for changes may make (default: 4 to 60, fewer in larger rounds)",
+        "decisions that the search for changes may make (default: 3 to 60, fewer in larger rounds)",
         parse_integer(0),
     ),
     formats("text", "json"),

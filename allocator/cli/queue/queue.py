@@ -323,7 +323,7 @@ call = CommandGroup(
                 ),
                 ("release", "undo hold"),
                 ("cancel", "end jobs; running ones are stopped first"),
-                ("retry", "bring parked or cancelled jobs back; end the pause after failures"),
+                ("retry", "bring parked or cancelled jobs back; end the delay after failures"),
             )
         ),
         _verb(

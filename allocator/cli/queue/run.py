@@ -204,7 +204,7 @@ def call(args: argparse.Namespace) -> int:
     for name in ACTING:
         if is_dry and getattr(args, name) is not None:
             raise UsageError(
-                f"--{name} needs an executor that acts: --executor files or local; "
+                f"--{name} needs an executor that acts, such as --executor local; "
                 "without one this is a dry run, which changes nothing"
             )
     with ExitStack() as stack:
