@@ -126,6 +126,7 @@ class Jobs(Rows):
     host_memory_gb_per_gpu: Floats
     gpu_fraction: Floats  # nan = whole GPUs
     placement: tuple[str, ...]
+    time_limit_s: Floats  # nan = none
     target_loss: Floats  # nan = none
     loss_work: Floats  # whole work as its losses say, nan = they say nothing
     loss_error: Floats  # of ln of the work left

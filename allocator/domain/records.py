@@ -108,6 +108,8 @@ class Job(Record):
     placement : str
         "packed", "spread", "same_LEVEL" or "prefer_LEVEL", where LEVEL is "rack" or another level
         of the topology.
+    time_limit_s : float, optional
+        Longest time that its user allows it to run, for the policies `easy` and `conservative`.
     target_loss : float, optional
         The job is done when its training loss is as low; `total_work` is the most that it does.
     loss_work, loss_error : float, optional
@@ -160,6 +162,7 @@ class Job(Record):
     host_memory_gb_per_gpu: float = 0.0
     gpu_fraction: float | None = None
     placement: str = "packed"
+    time_limit_s: float | None = None
     target_loss: float | None = None
     loss_work: float | None = None
     loss_error: float | None = None

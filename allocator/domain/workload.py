@@ -30,10 +30,9 @@ class RecordedTimes(Rows):
 
     start_s: Floats
     end_s: Floats
-    limit_s: Floats
 
 
-NOT_RECORDED = RecordedTimes(np.zeros(0), np.zeros(0), np.zeros(0))
+NOT_RECORDED = RecordedTimes(np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,8 +51,8 @@ class Workload:
     assumed : str
         What is assumed of the jobs because their log does not say it; also in `problem.warnings`.
     recorded : RecordedTimes
-        When each job started and ended at its site, on the clock of the workload, and how long
-        its user allowed it to run; without rows where that is recorded of no job.
+        When each job started and ended at its site, on the clock of the workload; without rows
+        where that is recorded of no job.
 
     Examples
     --------

@@ -144,7 +144,7 @@ def _raw(workload: Workload) -> Snapshot:
     columns = jobs(problem)
     own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED)}
     if len(recorded := workload.recorded):
-        times = (recorded.start_s, recorded.end_s, recorded.limit_s)
+        times = (recorded.start_s, recorded.end_s)
         own |= {c.name: values for c, values in zip(RECORDED, times, strict=True)}
     tables = {WORKLOAD.file: build_table(WORKLOAD, own), **cluster_tables(problem)}
     changes = workload.changes

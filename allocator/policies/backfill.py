@@ -10,9 +10,11 @@ earliest time at which the expected ends of those that run, and the reservations
 room for the whole run of the job. A job starts now if its run collides with no reservation: it is
 over before one begins, or needs only GPUs that this one leaves.
 
-What differs from the sources: ends are expected from the work left and the speed, as in a plan
-(engine/expected.py), not from time limits of users. Reservations are made anew in every round. With
-several pools, a job takes the pool in which it starts first, of equal ones the fastest. A job that
+A job with `time_limit_s` is expected to run to its limit, as its user said; another one until its
+work is done at the speed of the option, as in a plan (engine/expected.py).
+
+What differs from the sources: reservations are made anew in every round. With several pools, a job
+takes the pool in which it starts first, of equal ones the fastest. A job that
 is stopped by a budget or quota, and not by GPUs, has no reservation, because its wait may have no
 end. Guarantees take precedence over the order.
 """
@@ -23,6 +25,7 @@ import math
 
 import numpy as np
 
+from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import ROUNDING, FreeCapacity
 from allocator.policies.steps import (
@@ -55,9 +58,7 @@ def _backfill(task: Task, reservations: float) -> Proposal:
     asked = options_at_requested_size(round_)
     preferred = rank_options(round_, asked[i.primary[asked] < 0])
     order = np.lexsort((jobs.submitted_s, -jobs.weight))
-    with np.errstate(divide="ignore"):
-        work_s = jobs.remaining_work[i.job] / option_rates(round_)
-    run_s = round_.option_table.pause_s[round_.option] + work_s
+    run_s = _expected_run_s(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
         serve_pinned(round_, free_capacity, order, i.mandatory)
@@ -86,6 +87,22 @@ def _backfill(task: Task, reservations: float) -> Proposal:
                 pools[i.pool[able[best]]].take(at, run_s[able[best]], i.load[able[best]])
 
     return run_steps(task, steps, start=round_.unchanged_choice(), guaranteed=False)
+
+
+def _expected_run_s(round_: CompiledRound) -> Floats:
+    """Return the seconds from now to the end of each option of the model, as users' limits say.
+
+    What a running job has run already is its GPU-time over its GPUs, which never change.
+    """
+    i, jobs = round_.instance, round_.problem.jobs
+    with np.errstate(divide="ignore"):
+        work_s = jobs.remaining_work[i.job] / option_rates(round_)
+    ran_s = np.where(jobs.gpus > 0, jobs.attained_gpu_s / np.maximum(jobs.gpus, 1), 0.0)
+    left_s = jobs.time_limit_s - ran_s
+    # one that runs on past its limit is expected to end by the next round
+    left_s = np.where(left_s <= 0, round_.problem.interval_s, left_s)[i.job]
+    to_end_s = round_.option_table.pause_s[round_.option] + work_s
+    return np.asarray(np.where(np.isnan(left_s), to_end_s, left_s), dtype=np.float64)
 
 
 class _FreeOverTime:

@@ -50,9 +50,7 @@ def site(jobs: int = 24, gpus: int = 4, gap_s: float = 9000.0, **late_s: float) 
     options = allocator.SimulationOptions(react_s=1.0, prove_every=0)
     ran = allocator.simulate(made, policy="easy", options=options).tables["jobs"]
     times = [np.asarray(ran[c]) + late_s.get(c, 0.0) for c in ("started_s", "finished_s")]
-    return dataclasses.replace(
-        made, recorded=RecordedTimes(*times, np.full(jobs, np.nan)), assumed=ASSUMED
-    )
+    return dataclasses.replace(made, recorded=RecordedTimes(*times), assumed=ASSUMED)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_own_log_from_slurm(
     assert "greedy" in out
     workload = read_workload("mine")
     assert workload.problem.jobs.job_id == ("1", "2_1", "2_2", "2_2-2", "5")
-    assert workload.recorded.limit_s.tolist() == [86400.0] * 5
+    assert workload.problem.jobs.time_limit_s.tolist() == [86400.0] * 5
 
 
 @pytest.mark.parametrize(

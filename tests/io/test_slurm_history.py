@@ -207,7 +207,7 @@ def test_time_limits(cell: str, limit: str, tmp_path: Path) -> None:
     rows = ["1|0|0|9|gres/gpu=1|" + cell, "2|0|0|9|gres/gpu=1|2:00"]
     (tmp_path / "h").write_text("\n".join([f"{HEADER}|Timelimit", *rows]), encoding="utf-8")
     files = import_trace("slurm", tmp_path / "h", TraceOptions())[0].files
-    assert files["workload.csv"]["recorded_limit_s"] == [limit, "120"]
+    assert files["workload.csv"]["time_limit_s"] == [limit, "120"]
 
 
 def test_steps_and_times_that_go_back_are_counted(tmp_path: Path) -> None:

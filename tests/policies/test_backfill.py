@@ -19,12 +19,18 @@ LINEAR = {k: float(k) for k in range(1, 17)}
 
 @dataclass(frozen=True)
 class Ask:
-    """A job: seconds of its submission, GPUs, seconds that it runs."""
+    """A job: seconds of its submission, GPUs, seconds that it runs, and that its user allows."""
 
     at_s: int
     gpus: int
     run_s: int
+    limit_s: int | None = None
     weight: float = 1.0
+
+    @property
+    def said_s(self) -> int:
+        """Seconds that it is expected to run."""
+        return self.limit_s or self.run_s
 
 
 def test_by_hand_on_one_pool() -> None:
@@ -49,6 +55,15 @@ def test_what_the_reservation_leaves() -> None:
         assert starts([*head, Ask(1, 2, 99)], 10, policy)[2] == 1
         assert starts([*head, Ask(1, 3, 99)], 10, policy)[2] == 20
         assert starts([*head, Ask(1, 3, 9)], 10, policy)[2] == 1
+
+
+def test_users_limits_count_and_not_the_truth() -> None:
+    """8 GPUs, 4 of them until 10 with a limit of 20. b needs 8; c, 2 for 9 s without a limit,
+    starts beside, d with a limit of 30 would delay b, and waits until b is done.
+    """
+    asks = [Ask(0, 4, 10, 20), Ask(1, 8, 5), Ask(1, 2, 9), Ask(1, 2, 9, 30)]
+    for policy in ("easy", "conservative"):
+        assert starts(asks, 8, policy) == [0, 10, 1, 15]
 
 
 def test_weights_come_before_submission() -> None:
@@ -85,7 +100,8 @@ def random_asks(rng: np.random.Generator, jobs: int, gpus: int) -> list[Ask]:
     at = np.sort(rng.integers(0, 40 * jobs, jobs)).tolist()
     width = np.minimum(2 ** rng.integers(0, 5, jobs), gpus).tolist()
     run = rng.integers(1, 400, jobs).tolist()
-    return [Ask(*ask) for ask in zip(at, width, run, strict=True)]
+    limit = [None if k == 0 else k * s for k, s in zip(rng.integers(0, 4, jobs), run, strict=True)]
+    return [Ask(*ask) for ask in zip(at, width, run, limit, strict=True)]
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
@@ -110,15 +126,18 @@ def easy_by_definition(asks: Sequence[Ask], gpus: int) -> list[int]:
     start: list[int] = [-1] * len(asks)
     now = 0
     while -1 in start:
-        running = [(start[k] + a.run_s, a.gpus) for k, a in enumerate(asks) if started(k, start)]
-        running = [(end, width) for end, width in running if end > now]
+        running = [
+            (start[k] + a.said_s, a.gpus)
+            for k, a in enumerate(asks)
+            if started(k, start) and start[k] + a.run_s > now
+        ]
         free = gpus - sum(width for _, width in running)
         queue = [k for k, a in enumerate(asks) if start[k] < 0 and a.at_s <= now]
         while queue and asks[queue[0]].gpus <= free:
             k = queue.pop(0)
             start[k] = now
             free -= asks[k].gpus
-            running.append((now + asks[k].run_s, asks[k].gpus))
+            running.append((now + asks[k].said_s, asks[k].gpus))
         if queue:
             head, have, shadow = asks[queue[0]].gpus, free, now
             for end, width in sorted(running):
@@ -130,7 +149,7 @@ def easy_by_definition(asks: Sequence[Ask], gpus: int) -> list[int]:
                 ask = asks[k]
                 if ask.gpus > free:
                     continue
-                if now + ask.run_s > shadow:
+                if now + ask.said_s > shadow:
                     if ask.gpus > extra:
                         continue
                     extra -= ask.gpus
@@ -144,18 +163,18 @@ def conservative_by_definition(asks: Sequence[Ask], gpus: int) -> list[int]:
     """Each waiting job, in order, is put at the first second from which it fits all the time."""
     start: list[int] = [-1] * len(asks)
     now = 0
-    horizon = asks[-1].at_s + sum(a.run_s for a in asks) + 1
+    horizon = asks[-1].at_s + sum(a.said_s for a in asks) + 1
     while -1 in start:
         used = np.zeros(horizon, dtype=int)
         for k, a in enumerate(asks):
-            if started(k, start):
-                used[start[k] : start[k] + a.run_s] += a.gpus
+            if started(k, start) and start[k] + a.run_s > now:
+                used[start[k] : start[k] + a.said_s] += a.gpus
         for k, a in enumerate(asks):
             if start[k] < 0 and a.at_s <= now:
                 at = now
-                while (blocked := np.flatnonzero(used[at : at + a.run_s] + a.gpus > gpus)).size:
+                while (blocked := np.flatnonzero(used[at : at + a.said_s] + a.gpus > gpus)).size:
                     at += int(blocked[-1]) + 1
-                used[at : at + a.run_s] += a.gpus
+                used[at : at + a.said_s] += a.gpus
                 start[k] = now if at == now else -1
         now = next_event(asks, start, now)
     return start
@@ -181,6 +200,7 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
             "total_work": a.gpus * a.run_s,
             **dict.fromkeys(("requested_gpus", "min_gpus", "max_gpus"), a.gpus),
             "sizes": [a.gpus],
+            "time_limit_s": a.limit_s,
             "weight": a.weight,
         }
         for a in asks

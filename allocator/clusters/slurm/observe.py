@@ -326,7 +326,11 @@ class _Look:
             left = max(1.0, left)
         elif left is None:
             left = total
-        return {"remaining_work": left, "total_work": None if total is None else max(total, left)}
+        return {
+            "remaining_work": left,
+            "total_work": None if total is None else max(total, left),
+            "time_limit_s": slurm.limit_s,
+        }
 
     def _sizes(self, job: _Job, said: dict[str, Any]) -> Row:
         """Return the sizes of a job: elastic only where it says so and Slurm can change it."""

@@ -100,6 +100,7 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
         "remaining_work": columns.pop("remaining_work", work),
         "total_work": work,
         "gpu_types": types if set(types) != set(site.gpu_types.values()) else None,
+        "time_limit_s": limit,
         **sizes,
         **columns,
     }

@@ -216,10 +216,10 @@ def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> C
             "tenant": jobs.tenant,
             "gpu_types": jobs.gpu_types,
             "restart_s": jobs.restart_s,
+            "time_limit_s": jobs.time_limit_s,
             "weight": np.where(jobs.weight == 1, np.nan, jobs.weight),
             "recorded_start_s": jobs.recorded_start_s,
             "recorded_end_s": jobs.recorded_end_s,
-            "recorded_limit_s": jobs.recorded_limit_s,
         }
     )
 

@@ -83,7 +83,7 @@ class TraceJobs:
     work : in the unit of the model; nan for duration times speed.
     restart_s : seconds; nan for the default of the workload.
     weight : factor of the job in the objective.
-    recorded_start_s, recorded_end_s, recorded_limit_s : seconds; nan if the trace does not say.
+    recorded_start_s, recorded_end_s, time_limit_s : seconds; nan if the trace does not say.
     """
 
     job_id: tuple[str, ...]
@@ -98,7 +98,7 @@ class TraceJobs:
     weight: Floats
     recorded_start_s: Floats
     recorded_end_s: Floats
-    recorded_limit_s: Floats
+    time_limit_s: Floats
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -138,7 +138,7 @@ def trace_jobs(
     restart_s: Floats | None = None,
     weight: Floats | None = None,
     recorded: tuple[Floats, Floats] | None = None,
-    limit_s: Floats | None = None,
+    time_limit_s: Floats | None = None,
 ) -> TraceJobs:
     """Return TraceJobs with the defaults filled in.
 
@@ -162,7 +162,7 @@ def trace_jobs(
         np.ones(n) if weight is None else weight,
         start,
         np.where(np.isnan(start), np.nan, end),
-        unknown if limit_s is None else limit_s,
+        unknown if time_limit_s is None else time_limit_s,
     )
 
 

@@ -89,7 +89,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
         gpus,
         gpu_types=[next(iter(types), "") for types in held],
         recorded=(start, end),
-        limit_s=read_limits(rows),
+        time_limit_s=read_limits(rows),
     )
     jobs, origin = whole.take(keep).begin_at_first()
     names, types = jobs.job_id, jobs.gpu_types

@@ -35,7 +35,7 @@ from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
 
 MOMENTS = ("submitted_s", "deadline_s")
-DURATIONS = ("restart_s", "checkpoint_s", "checkpoint_every_s", "every_s")
+DURATIONS = ("restart_s", "checkpoint_s", "checkpoint_every_s", "every_s", "time_limit_s")
 """Columns that may be written as domain/times.py reads them, such as 2h."""
 SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""

@@ -36,7 +36,7 @@ preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,aft
 synchronous,interactive,shrinkable,\
 every_s,times,cpus_per_gpu,host_memory_gb_per_gpu,gpu_fraction,placement,modes,best_effort,\
 target_loss,cells,state_gb,state_gb_s,recorded_start_s,recorded_end_s,\
-recorded_limit_s
+time_limit_s
 bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,,,,6,,,,\
 replicated:2|asynchronous,true,0.4,,,,,,
 bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true,,,,32.5,,\
