@@ -42,17 +42,6 @@ def test_other_models_are_refused_with_the_reason(change, word):
         choices(dataclasses.replace(base, **change))
 
 
-def test_bound_by_hand():
-    """Price 2 per GPU, pool of 2: 2*2 + max(0, 3-2, 5-4) + max(0, 4-4) = 5, the optimum."""
-    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
-    assert bound_at(c, np.array([0, 0, 2.0])) == pytest.approx(5, rel=1e-8)
-    # prices of job rows are ignored
-    assert bound_at(c, np.array([9.0, 9, 2])) == pytest.approx(5, rel=1e-8)
-    # wrong sign counts as 0
-    assert bound_at(c, np.array([0, 0, -7.0])) == pytest.approx(9)
-    assert bound_at(c, np.array([0, 0, np.nan])) == pytest.approx(9)
-
-
 def test_the_bound_covers_plans_within_the_tolerance():
     """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price the bound stays above
     that plan.

@@ -22,31 +22,12 @@ from formulations.transient.revocations import (
     HOUR_S,
     Hazard,
     best_interval_s,
-    cumulative,
-    loss_rate,
     losses,
-    mean_life_h,
     synchronous_seconds,
     synchronous_share,
 )
 
 BURST = Hazard(np.array([0.2, 0.02]), np.array([0.0, 1.0]), 24.0)
-
-
-def test_survival_by_hand() -> None:
-    """0.2 per hour in the first hour, 0.02 after: .2 until 1 h, .2 + .04 until 3 h."""
-    assert cumulative(BURST, np.array([0.0, 1.0, 3.0])) == pytest.approx([0, 0.2, 0.24])
-    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
-    assert mean_life_h(BURST) == pytest.approx(by_hand)
-    assert mean_life_h(Hazard.constant(0.05)) == pytest.approx(20.0)
-    assert (
-        mean_life_h(Hazard.constant(0.0)) == math.inf
-        and mean_life_h(Hazard.constant(0.0, 24.0)) == 24.0
-    )
-    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
-    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(
-        mean_life_h(Hazard.constant(0.05, 24.0)) * HOUR_S
-    )
 
 
 @pytest.mark.parametrize(
@@ -103,20 +84,6 @@ def test_phi_is_the_share_of_a_long_job() -> None:
         phi, rel=1e-5
     )
     assert phi == pytest.approx(1 - delta / tau - rate * (pause + tau / 2), abs=3e-4)
-
-
-def test_phi_at_its_ends() -> None:
-    """Nothing is lost without hazard; checkpoints cost their share; much hazard leaves nothing."""
-    assert useful_fraction(8, 0.0, replace_s=80.0) == 1.0
-    assert useful_fraction(8, 0.0, checkpoint_s=10.0, checkpoint_every_s=90.0) == pytest.approx(0.9)
-    # free checkpoints
-    assert useful_fraction(8, 1.0, replace_s=45.0) == pytest.approx(math.exp(-8 * 45 / 3600))
-    assert (
-        useful_fraction(512, 1e6, checkpoint_s=5.0, checkpoint_every_s=600.0, replace_s=60.0) == 0.0
-    )
-    assert useful_fraction(
-        8, 0.0, lifetime_s=86_400.0, replace_s=864.0, synchronous=False
-    ) == pytest.approx(1 / 1.01)
 
 
 @settings(max_examples=60)

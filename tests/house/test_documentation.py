@@ -5,7 +5,6 @@ simulator from Python.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import re
 import shlex
@@ -145,18 +144,6 @@ def test_a_missing_path_is_found() -> None:
     """A path that does not exist is found, in backticks and in commands."""
     text = "see `engine/nowhere.py`, run python scripts/nothing.py --out data/snapshots/demo"
     assert missing_paths(text, (ROOT,)) == ["scripts/nothing.py", "engine/nowhere.py"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_python_of_a_page_imports_what_exists(page: Path) -> None:
-    """Every name that Python code of a page imports from the packages exists."""
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        for node in ast.walk(ast.parse(block)):
-            package = (getattr(node, "module", "") or "").split(".")[0]
-            if isinstance(node, ast.ImportFrom) and package in ("allocator", "formulations"):
-                module = importlib.import_module(str(node.module))
-                missing = [name.name for name in node.names if not hasattr(module, name.name)]
-                assert missing == [], f"{page.name}: {node.module}"
 
 
 @pytest.mark.parametrize("page", ["reference/glossary.md", "extending.md"])

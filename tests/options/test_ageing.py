@@ -16,19 +16,6 @@ JOBS = [
 ]
 
 
-def test_weight_grows_with_the_time_a_job_held_nothing() -> None:
-    """At 1000: j0 waited 1000 - 400, j1 (weight 2) 100; with ageing_s 200 that is 1 + 3 and 2 (1
-    + 0.5).
-    """
-    p = problem(
-        [{"submitted_s": 0}, {"submitted_s": 900, "weight": 2}],
-        config={"now_s": 1000, "ageing_s": 200},
-        received=[{"job_id": "j0", "gpu_type": "A", "seconds": 400}],
-    )
-    assert p.weight.tolist() == [4, 3]
-    assert problem([{"weight": 2}], config={"now_s": 1000}).weight.tolist() == [2]
-
-
 def test_an_old_job_overtakes_a_short_one() -> None:
     """One GPU: the short job has value 300/3000, twice the long one's; with ageing_s 500 the long
     one has weight 3 and the short one 1.2, so that the long one gets the GPU, and the audit agrees

@@ -4,11 +4,9 @@ it is measured.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from builders import problem, snapshot
@@ -22,10 +20,8 @@ from queues import NOW, cluster
 from text_tables import columns, tables
 
 from allocator.api import solve
-from allocator.audit import audit
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -36,10 +32,6 @@ from allocator.engine.promises import promise
 from allocator.errors import InvalidInput
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
-from allocator.options.instance_building import compile_round
-from allocator.options.option_table import option_table
-from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
-from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
 from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
@@ -62,13 +54,6 @@ TOLD = (
 def mixed(**config: Any) -> Problem:
     """Four jobs of models without a rate, one of a model with rates for type A."""
     return problem(JOBS, TWO, RATES, config=config)
-
-
-def listed(p: Problem) -> list[tuple[Any, ...]]:
-    """Job, pool, GPUs and speed of every option."""
-    m = option_table(p, RateTable.of(p))
-    names = [p.jobs.job_id[j] for j in m.job.tolist()], [p.pools.pool[q] for q in m.pool.tolist()]
-    return list(zip(*names, m.gpus.tolist(), m.rate.tolist(), strict=True))
 
 
 def rows(result: Plan) -> dict[str, dict[str, Any]]:
@@ -176,38 +161,6 @@ def test_a_model_with_some_rates_is_no_model_without() -> None:
     assert rows(decide(p))["j0"]["reason"] == "no_matching_gpu_type"
 
 
-def test_observed_speeds_take_the_place_of_assumed_ones() -> None:
-    """Seen: 8 a second on 2 A, 12 on 4 A, 3 on 2 B. Measured sizes count, a range makes the job
-    elastic among them; at its requested size it does as much per GPU as at the nearest size seen,
-    the slower of two as near."""
-    names = "model gpu_type gpus work_per_s observed"
-    seen = columns(f"{names}: x A 2 8 true; x A 4 12 true; x B 2 3 true")
-    p = problem(
-        [{"model": "x", "requested_gpus": 8}, {"model": "x", "requested_gpus": 1, "max_gpus": 2}],
-        TWO,
-        seen,
-    )
-    assert listed(p) == [
-        ("j0", "a", 2, 8.0),
-        ("j0", "a", 4, 12.0),
-        ("j0", "a", 8, 24.0),
-        ("j0", "b", 2, 3.0),
-        ("j1", "a", 1, 1.5),
-        ("j1", "a", 2, 8.0),
-        ("j1", "b", 1, 1.5),
-        ("j1", "b", 2, 3.0),
-    ]
-    assert p.warnings == ()
-    speed = BelievedSpeeds(p).speed(
-        Configurations.of(np.zeros(2, int), np.zeros(2, int), np.array([4, 8]))
-    )
-    assert speed.rate.tolist() == [12.0, 24.0] and speed.error[0] < speed.error[1] == GUESSED
-    given = columns(f"{names}: x A 1 5 false")
-    with_given = problem([{"model": "x", "requested_gpus": 8}], TWO, [*seen, *given])
-    # a rate that was given: the rules of rates hold
-    assert with_given.jobs.sizes.tolist() == [-1]
-
-
 def test_lists_of_sizes_hold() -> None:
     """A list without the requested size has the size below it; without one below, its smallest."""
     p = problem(
@@ -219,18 +172,6 @@ def test_lists_of_sizes_hold() -> None:
         [2],
         [4],
     ]
-
-
-def test_audit_knows_the_rule_by_itself() -> None:
-    """A plan that gives another size than the requested one at an assumed speed is refused."""
-    p = problem([{"model": "x", "requested_gpus": 3}], TWO, [])
-    wide = replace(p, size_lists=(np.array([3, 4]),))
-    for gpus, fine in ((3, True), (4, False)):
-        plan = Allocation(np.array([0]), np.array([gpus]), np.array([-1]), np.array([-1]))
-        repairs = Repairs(np.zeros(1, bool), -1, np.zeros(len(p.tenants), np.int64))
-        faults = audit(wide, plan, repairs, compile_round(wide).offer).faults
-        assert (faults == ()) is fine and all("at an assumed speed" in f for f in faults)
-    assert compile_round(wide).option_table.gpus.tolist() == [3, 3]
 
 
 def test_nothing_is_promised_on_an_assumed_speed() -> None:

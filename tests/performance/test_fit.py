@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
-from scipy.optimize import nnls
 from text_tables import columns
 
 import allocator
@@ -29,7 +28,6 @@ from allocator.performance import batched, curves
 from allocator.performance.fit.choose import ORDER, extend_range, fit, fit_batched
 from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.similar import guess_curves
-from allocator.performance.fit.squares import non_negative
 
 SIZES = np.array([1, 2, 4, 8, 16])
 TRUTH = {
@@ -67,14 +65,6 @@ def test_one_size_gets_the_usual_shape() -> None:
         8.0, rel=1e-3
     )
     assert found.parameters["error"] == 0.3
-
-
-def test_non_negative_against_scipy() -> None:
-    """Random problems at once, against `nnls` one by one."""
-    draw = np.random.default_rng(1)
-    a, y = draw.normal(size=(50, 6, 2)), draw.normal(size=(50, 6))
-    expected = [nnls(*one)[0] for one in zip(a, y, strict=True)]
-    assert non_negative(a, y) == pytest.approx(np.array(expected))
 
 
 def profile(noise: float = 0.0) -> tuple[dict[str, float], Observations]:

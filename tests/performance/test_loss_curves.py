@@ -108,15 +108,6 @@ def test_losses_say_what_is_left(sizes: str) -> None:
         assert found.guessed.tolist() == [False, True]
 
 
-def test_known_total_work_is_the_most_that_a_job_does() -> None:
-    """Losses that say 5,000 leave the 600 of 1,000; where sizes are unknown they count."""
-    assert estimate_sizes(made("known", loss_work=5000.0)).jobs.remaining_work[0] == 600
-    assert estimate_sizes(made("unknown", loss_work=5000.0)).jobs.remaining_work[0] > 4600
-    # a job that has done more than its losses said goes on for a little
-    done = estimate_sizes(made("unknown", loss_work=300.0))
-    assert done.jobs.remaining_work[0] == pytest.approx(0.01 * 400 * np.exp(HALF))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from examples import seeds
 from text_tables import columns
 
 from allocator.engine.decision import decide
-from allocator.options.configure import configure
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import added_prices, gpu_prices
@@ -59,41 +57,3 @@ def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
     found = decide(problem([{"max_gpus": 2}] * 2, [pool], rates, config=config))
     assert found.jobs["gpus"] == [2, 2] and found.status == "optimal"
     assert found.budget.spent_per_hour == pytest.approx(20.0)
-
-
-@pytest.mark.parametrize("seed", seeds(4, 200))
-def test_a_round_and_the_configuration_search_have_one_price(seed: int) -> None:
-    """The cost of an option is that of the way of `allocator configure` with its row."""
-    rng = np.random.default_rng(seed)
-    rates = [
-        {
-            "model": "m",
-            "gpu_type": kind,
-            "gpus": k,
-            "batch_size": 64 * n,
-            "work_per_s": float(k ** rng.uniform(0.5, 1.0) * rng.uniform(0.9, 1.1)),
-            "memory_gb": float(rng.uniform(10, 45)) if rng.random() < 0.8 else None,
-        }
-        for kind in "AB"
-        for k in (1, 2, 4)
-        for n in range(1, 3)
-    ]
-    pools = [
-        POOL
-        | {"pool": kind, "gpu_type": kind, "price_per_gpu_hour": float(rng.uniform(0, 3))}
-        | {"price_per_gb_hour": float(rng.choice([0.0, rng.uniform(0, 0.2)]))}
-        for kind in "AB"
-    ]
-    p = problem([{"max_gpus": 4, "memory_gb": 12}], pools, rates)
-    m = option_table(p, RateTable.of(p))
-    ways = configure(p, "j0")
-    speed = dict(
-        zip(
-            zip(ways.pool, ways.gpus.tolist(), ways.rate.tolist(), strict=True),
-            (ways.cost / ways.hours).tolist(),
-            strict=True,
-        )
-    )
-    for o in range(len(m)):
-        way = p.pools.pool[m.pool[o]], int(m.gpus[o]), float(m.rate[o])
-        assert m.cost[o] == pytest.approx(speed[way])

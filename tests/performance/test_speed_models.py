@@ -15,7 +15,7 @@ from text_tables import columns
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.performance import batched, curves, profiling
+from allocator.performance import batched, profiling
 from allocator.performance.knee import front, knee
 from allocator.performance.speed import BETWEEN, MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
@@ -29,30 +29,6 @@ def at(q: dict[str, float], k: int, batch: int, passes: int = 0) -> float:
     """Speed of one configuration of a goodput curve."""
     tried = np.array([[float(k)], [float(batch)], [float(passes)]])
     return float(batched.at("goodput", q, *(tried if passes else tried[:2])).rate[0])
-
-
-def test_capped_and_iteration_by_hand() -> None:
-    """min(2 k, 7); 1 / (8/k + 2 + k/2): 1 on 1.. is 1/10.5, on 4 GPUs 1/6, and best at K* =
-    sqrt(8 / 0.5) = 4.
-    """
-    capped = curves.rate("capped", {"rate_1": 2.0, "cap": 7.0}, np.array([1, 3, 4]))
-    assert capped.tolist() == [2.0, 6.0, 7.0]
-    sizes = np.arange(1, 13)
-    rate = curves.rate("iteration", {"compute": 8.0, "sync": 0.5, "constant": 2.0}, sizes)
-    assert rate[0] == pytest.approx(1 / 10.5) and rate[3] == pytest.approx(1 / 6)
-    assert sizes[np.argmax(rate)] == 4
-
-
-def test_goodput_by_hand() -> None:
-    """Batch 8 on 1 GPU: 8 / (1 + .8). On 2 of one node (gamma 1 adds): 8 / (1 + .4 + 2). On 8, two
-    nodes: 8 / (1 + .1 + 4 + 6). Batch 32 on 1 GPU takes 2 passes of 16: 32 / (2 x 2.6). Noise scale
-    24: a sample of batch 32 counts (24 + 8)/(24 + 32) of one of batch 8. Not possible: local batch
-    32 in one pass with memory for 16, batch 128 above the largest, 8 samples on 16 GPUs."""
-    by_hand = {(1, 8): 8 / 1.8, (2, 8): 8 / 3.4, (8, 8): 8 / 11.1, (1, 32): 32 / 5.2}
-    by_hand |= {(1, 32, 1): math.nan, (1, 128): math.nan, (16, 8): math.nan}
-    found = {asked: at(GOODPUT, *asked) for asked in by_hand}
-    assert found == pytest.approx(by_hand, nan_ok=True)
-    assert at(GOODPUT | {"noise_scale": 24.0}, 1, 32) == pytest.approx(32 / 5.2 * 32 / 56)
 
 
 @given(k=st.integers(1, 40), phi=st.floats(0, 1000), gamma=st.floats(1, 10))

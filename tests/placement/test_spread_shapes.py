@@ -65,39 +65,6 @@ def test_the_nodes_and_the_speed_of_one_job(
     assert (plan.job("a").value or 0.0) == pytest.approx(speed * 300 / 10_000)
 
 
-def test_a_running_job_has_the_speed_of_its_nodes() -> None:
-    """It keeps them at the speed of two nodes, or pays for the move to one node."""
-    for restart_s, speed, action in ((0, 4.0, "move"), (200, 3.0, "keep")):
-        for placement in ("spread", "packed"):
-            runs = job("x", 4, "p", restart_s=restart_s, placement=placement)
-            plan = allocator.solve(problem([runs], [4, 4], {"x": {"n0": 2, "n1": 2}}))
-            assert (plan.job("x").work_per_s, plan.job("x").action) == (speed, action)
-            pause = 0 if action == "keep" else restart_s
-            assert plan.job("x").value == pytest.approx(speed * (300 - pause) / 10_000)
-
-
-def test_a_move_opens_holes_for_a_spread_shape() -> None:
-    """a needs GPUs of two nodes; x, which may move, makes way on the second one."""
-    jobs = [job("x", 4, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
-    plan = allocator.solve(problem(jobs, [4, 4, 4], {"x": {"n1": 4}}))
-    assert nodes_of(plan)["x"] == {"n1": 4} and len(nodes_of(plan)["a"]) == 2
-    tight = [job("x", 2, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
-    plan = allocator.solve(problem(tight, [4, 4, 2], {"x": {"n1": 2}}))
-    assert nodes_of(plan) == {"x": {"n2": 2}, "a": {"n0": 4, "n1": 4}}
-
-
-def test_levels_hold_for_spread_shapes() -> None:
-    """Both nodes are in one rack, whatever the order of the nodes."""
-    racks = {f"n{i}": {"rack": f"r{i % 2}"} for i in range(4)}
-    more = {"topology": {"levels": ["rack"]}}
-    plan = allocator.solve(
-        problem([job("a", 8, placement="same_rack")], [4, 2, 4, 2], **racks, **more)
-    )
-    assert nodes_of(plan) == {"a": {"n0": 4, "n2": 4}}
-    none = problem([job("a", 8, placement="same_rack")], [4, 4, 2, 2], **racks, **more)
-    assert nodes_of(allocator.solve(none)) == {}
-
-
 def test_pools_of_one_type_with_nodes_of_two_sizes() -> None:
     """Two nodes are a shape of 4 GPUs in pool p, and all that pool q has for 4 packed GPUs."""
     nodes = [Node("p0", "p", 8), Node("p1", "p", 8), Node("q0", "q", 2), Node("q1", "q", 2)]

@@ -40,17 +40,6 @@ def test_by_hand_on_one_pool() -> None:
     assert starts(asks, 8, "static") == [0, 10, 20, 25, 25]
 
 
-def test_what_the_reservation_leaves() -> None:
-    """10 GPUs, 6 of them until 10: b (8) begins then and leaves 2. A long job of 2 starts at once,
-    a long one of 3 would delay it, one of 3 that is over at 10 starts.
-    """
-    head = [Ask(0, 6, 10), Ask(1, 8, 10)]
-    for policy in ("easy", "conservative"):
-        assert starts([*head, Ask(1, 2, 99)], 10, policy)[2] == 1
-        assert starts([*head, Ask(1, 3, 99)], 10, policy)[2] == 20
-        assert starts([*head, Ask(1, 3, 9)], 10, policy)[2] == 1
-
-
 def test_weights_come_before_submission() -> None:
     """A heavier job that came last is the head of the queue; equal ones keep their order."""
     asks = [Ask(0, 4, 10), Ask(1, 4, 10), Ask(1, 4, 10), Ask(2, 4, 10, weight=2)]

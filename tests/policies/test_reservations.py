@@ -191,39 +191,3 @@ def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
 
     assert wait_s(0.0) <= 1800 + 300 + 300
     assert wait_s(NEVER) > 4 * 3600
-
-
-@pytest.mark.parametrize("seed", series(range(30), 10))
-def test_no_plan_that_keeps_it_is_better(seed: int) -> None:
-    """Every set of waiting jobs is tried. The best set that leaves the reserved GPUs free from the
-    start of the reservation on has the value of the plan."""
-    rng = np.random.default_rng(seed)
-    running = [runs(float(w)) for w in rng.integers(100, 2000, rng.integers(0, 4))]
-    later = [
-        waits(float(w), preemptible=bool(rng.random() < 0.3)) for w in rng.integers(100, 2000, 5)
-    ]
-    p = a_round(LARGE, *running, *later)
-    decision = decide_round(p, limits=EXACT)
-    round_ = compile_round(p, prunes=False)
-    m = round_.option_table
-    kept = decision.round.problem.reservations
-    alone = [int(np.flatnonzero(m.job == j)[0]) for j in range(len(p.jobs))]
-    first = len(running) + 1
-    held = float(m.value[alone[1:first]].sum())
-    best = -np.inf
-    for mask in range(2 ** len(later) * 2):
-        on = [j for n, j in enumerate([0, *range(first, len(p.jobs))]) if mask >> n & 1]
-        gpus = sum(4 if j == 0 else 1 for j in on)
-        if gpus + len(running) > 4:
-            continue
-        for r in kept:
-            there = [
-                j
-                for j in [*range(1, first), *on]
-                if j and not p.jobs.preemptible[j] and p.jobs.remaining_work[j] > r.after_s
-            ]
-            if len(there) > 0:
-                break
-        else:
-            best = max(best, held + float(m.value[[alone[j] for j in on]].sum()))
-    assert decision.value == pytest.approx(best, rel=1e-9)

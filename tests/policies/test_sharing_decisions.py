@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from builders import problem
 
-from allocator.domain.plan import Plan
 from allocator.engine.decision import decide
 from allocator.options.instance_building import compile_round
 from allocator.solvers.base import SolveLimits
@@ -44,36 +43,8 @@ def test_a_pair_by_hand() -> None:
     assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2] and plan.pools[0].used == 2
 
 
-def pair_of(*jobs: dict[str, Any], gpus: int = 1, **more: Any) -> Plan:
-    """The best plan of jobs that may share the GPUs of one pool."""
-    tables = {"sharing": SHARE, **more}
-    return decide(problem(jobs, [POOL | {"gpus": gpus}], {1: 1.0}, **tables), limits=EXACT)
-
-
 def running(**more: Any) -> dict[str, Any]:
     return ONE | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60} | more
-
-
-def test_what_a_running_pair_may_do() -> None:
-    """It stays for nothing. With a second GPU the secondary job moves there, at a restart of 60 s:
-    0.3 + 0.24 instead of 0.25 each. If the primary job may not run at all, its secondary job keeps
-    the GPU and loses nothing. If neither may move, they stay."""
-    primary, secondary = running(), running(shared_with="j0")
-    slow = primary | {"weight": 1e-3}
-    for plan, value, action in (
-        (pair_of(primary, secondary), [0.25, 0.25], ["keep", "keep"]),
-        (pair_of(primary, secondary, gpus=2), [0.3, 0.24], ["keep", "move"]),
-        (pair_of(slow, secondary), [0.0, 0.3], ["pause", "keep"]),
-    ):
-        assert plan.jobs["value"] == pytest.approx(value) and plan.jobs["action"] == action
-    firm = pair_of(*(job | {"preemptible": False} for job in (primary, secondary)), gpus=2)
-    assert firm.jobs["shared_with"] == ["j1", "j0"]
-
-
-def test_changes_are_counted_for_both() -> None:
-    """max_changes 0: the pair stays although a second GPU is free, and the objective would gain."""
-    plan = pair_of(running(), running(shared_with="j0"), gpus=2, config={"max_changes": 0})
-    assert plan.jobs["shared_with"] == ["j1", "j0"]
 
 
 def test_lost_gpus_of_pairs() -> None:

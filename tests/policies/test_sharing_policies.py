@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import problem
 
-from allocator.bench.workloads.sharing import sharing
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
-from allocator.report.charts.series import series
-from allocator.report.runs import read_simulation
-from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator.results.files import write_simulations
 
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 
@@ -121,46 +114,3 @@ def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
         "keep",
         "keep",
     ]
-
-
-@pytest.mark.parametrize("policy", ["bsbf", "mip"])
-def test_laws_of_a_shared_cluster(policy: str) -> None:
-    """Over a whole workload: GPUs held never exceed the cluster; a secondary job's span lies in its
-    primary job's; who shares, shares two by two; all that was held was paid for once; every job
-    ends. `bsbf` and `ffs` never restart anybody."""
-    w = sharing(seed=2, load=1.5, jobs=24, slowdown=(1.05, 1.6)).workload()
-    s = simulate(
-        w,
-        policy=policy,
-        options=SimulationOptions(objective="completion", misjudged=0.1, prove_every=0),
-    )
-    assert not s.unfinished and (policy == "mip" or s.metrics["restarts"] == 0)
-    own, secondaries = s.spans[s.spans["shared_with"] == ""], s.spans[s.spans["shared_with"] != ""]
-    assert len(secondaries) > 3
-    for t in np.unique(s.spans["from_s"]):
-        now = s.spans[(s.spans["from_s"] <= t) & (s.spans["to_s"] > t)]
-        assert now["job_id"].is_unique and now.loc[now["shared_with"] == "", "gpus"].sum() <= 32
-        on = now[now["shared_with"] != ""]
-        assert on["shared_with"].is_unique
-        primary = now[now["shared_with"] == ""].set_index("job_id").loc[on["shared_with"]]
-        assert (primary["gpus"].to_numpy() == on["gpus"].to_numpy()).all()
-    held = (own["to_s"] - own["from_s"]) * own["gpus"]
-    assert held.sum() / 3600 == pytest.approx(s.metrics["gpu_hours"])
-    assert s.metrics["utilisation"] <= 1 + 1e-9
-
-
-def test_a_report_counts_the_gpus_of_pairs_once(tmp_path: Path) -> None:
-    """What its curve says is held is what the simulation pays for."""
-    w = sharing(seed=2, load=1.5, jobs=40, slowdown=(1.05, 1.5)).workload()
-    s = simulate(
-        w,
-        policy="bsbf",
-        options=SimulationOptions(prove_every=0),
-    )
-    write_simulations(tmp_path, w.problem, 0, [s])
-    study = read_simulation(tmp_path)
-    shown = series(study, study.runs[0], float(s.metrics["makespan_s"]))
-    assert shown.held["gpus"].max() <= 32 + 1e-9
-    assert shown.held["gpus"].mean() * s.metrics["makespan_s"] / 3600 == pytest.approx(
-        s.metrics["gpu_hours"]
-    )

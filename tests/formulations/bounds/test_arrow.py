@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formulations.bounds.arrow import LARGEST, Arrow, ArrowMatrix, ArrowSums
+from formulations.bounds.arrow import ArrowMatrix, ArrowSums
 from formulations.bounds.smoothing import box_step
 from formulations.model.sparse_rows import SparseRows
 
@@ -33,20 +33,6 @@ def columns_of_tenants(
 def dense(matrix: ArrowMatrix, R: int) -> np.ndarray:
     """Return the matrix as its products with the unit vectors."""
     return np.stack([matrix @ line for line in np.eye(R)], axis=1)
-
-
-def test_a_block_that_is_too_large_is_split() -> None:
-    """A chain of 100 rows, of which neighbours share a job, has no blocks by itself."""
-    index = np.stack([np.arange(99), np.arange(1, 100)], axis=1).ravel()
-    A = SparseRows(np.ones(198), index, np.arange(0, 199, 2), (99, 100))
-    form = Arrow.of(A, np.arange(99), 99)
-    assert len(form.place) <= LARGEST
-    rows = np.sort(np.append(form.common, form.place[form.place < 100]))
-    assert (rows == np.arange(100)).all()
-    for job in range(99):
-        blocks = {q for q in range(form.place.shape[1]) for r in (job, job + 1)
-                  if r in form.place[:, q]}  # fmt: skip
-        assert len(blocks) <= 1
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,6 @@ def two_tenants() -> Choices:
     )
 
 
-def test_a_quota_that_cannot_be_filled():
-    """Prices allow 5 GPUs for the first tenant; whole jobs only 4. The wide row is priced."""
-    c = two_tenants()
-    diagrams = build_diagrams(c)
-    assert diagrams.kept.tolist() == [True, True, False]
-    assert len(np.unique(diagrams.block)) == 6
-    prices = np.append(np.zeros(c.J), [9.0, 9.0, 1.0])  # those of kept rows do not count
-    found = evaluate_blocks(c, diagrams, prices)
-    assert found.bound == pytest.approx(4 + 2 + 3)
-    assert found.choice[:2].tolist() == [0, -1]
-
-
 @examples(20, 1_000)
 @given(
     seed=st.integers(0, 10**9),
