@@ -100,14 +100,8 @@ def test_rounds_alternate() -> None:
 def test_leases() -> None:
     """Rounds of 60 s make leases of 6: at 360 s the waiting job's turn has come, at 420 s the lease
     goes on and only the free GPU is given away. Rounds of 300 s are a lease each."""
-    assert [is_lease_start(t, 60.0) for t in (0, 60, 300, 360, 419, 420)] == [
-        True,
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+    starts = [t for t in (0, 60, 300, 360, 419, 420) if is_lease_start(t, 60.0)]
+    assert starts == [0, 360, 419]
     assert is_lease_start(300, 300.0) and is_lease_start(1000, 600.0)
     run = {"state": "running", "pool": "p0", "gpus": 2, "requested_gpus": 2}
     tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 300}]

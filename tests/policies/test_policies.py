@@ -63,11 +63,11 @@ def with_history(folder: Folder, rng: np.random.Generator) -> Folder:
 
 @functools.cache
 def rounds(number: int, first: int = 500) -> list[Problem]:
-    """Random rounds of 15 jobs; every third one has a history."""
+    """Random rounds of 10 jobs; every third one has a history."""
     found = []
     for seed in range(first, first + number):
         rng = np.random.default_rng(seed)
-        folder = random_snapshot(rng, 15)
+        folder = random_snapshot(rng, 10)
         found.append(validate((folder if seed % 3 else with_history(folder, rng)).snapshot()))
     return found
 
@@ -94,7 +94,7 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gap and bound are in order; each job is there once, in its place, with a pool exactly if it has
     GPUs; the input is left alone; the same input gives the same bytes.
     """
-    tried = rounds(count(5, 40))
+    tried = rounds(count(3, 40))
     arrays = [copy.deepcopy(vars(p.jobs)) for p in tried]
     plans = [planned(p, policy) for p in tried]
     assert [r is not None for r in plans] == feasible(len(tried))
@@ -204,8 +204,8 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
     alike: between equals something has to decide. For policies that search among plans of equal
     value, only that there is a plan."""
     compared = 0
-    for s in range(count(3, 12)):
-        folder = random_snapshot(np.random.default_rng(3000 + s), 12, pools=2)
+    for s in range(count(2, 12)):
+        folder = random_snapshot(np.random.default_rng(3000 + s), 8, pools=2)
         types = [row["gpu_type"] for row in folder.tables["pools.csv"]]
         one = planned(validate(folder.snapshot()), policy)
         if len(set(types)) < len(types) or one is None:

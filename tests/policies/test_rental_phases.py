@@ -80,6 +80,7 @@ def test_terms_from_arrivals() -> None:
     assert plan_terms(p, _example_history(1.0, 1), 2.0) is None
 
 
+@pytest.mark.nightly
 def test_the_budget_is_kept_without_a_price() -> None:
     """Jobs of both classes arrive in turn every 1.25 h, and no price is given. The mean number of
     GPUs is the budget within 3 %, and the response time is that of theory. The same for 4,000

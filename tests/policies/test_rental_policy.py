@@ -50,6 +50,7 @@ def test_the_width_of_a_power_law() -> None:
     assert widths(1 / 8, jobs=[{}], pools=[{**POOL, "market": "reserved"}]) == [16]
 
 
+@pytest.mark.nightly
 def test_a_split_class_is_carried_out() -> None:
     """Whole GPUs at a budget of 2.3: 39 % of one class run on 12 GPUs and 61 % on 13. Jobs of size
     1 take the time that theory says and as many GPU-hours, within 1 %. The same with 4,000 jobs:

@@ -178,9 +178,9 @@ def test_plan_and_reasons_speak_of_it() -> None:
 def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
     """Jobs of one GPU and 30 min use 95 % of 8 GPUs, and after an hour a gang comes that needs all
     8. It waits at most as long as the longest job that runs then, and two rounds. Without
-    reservations it waits for hours."""
+    reservations it waits for more than an hour."""
     rng = np.random.default_rng(seed)
-    at = np.sort(rng.uniform(0, 6 * 3600, int(0.95 * 8 * 6 * 2)))
+    at = np.sort(rng.uniform(0, 3 * 3600, int(0.95 * 8 * 3 * 2)))
     jobs = [{**FIRM, "submitted_s": float(s), "total_work": 1800} for s in at]
     gang = {**FIRM, "submitted_s": 3600, "total_work": 8 * 1800, "min_gpus": 8, "max_gpus": 8}
 
@@ -190,4 +190,4 @@ def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
         return float(done.loc["j0", "started_s"]) - 3600
 
     assert wait_s(0.0) <= 1800 + 300 + 300
-    assert wait_s(NEVER) > 4 * 3600
+    assert wait_s(NEVER) > 3600
