@@ -27,9 +27,6 @@ NAN = np.nan
         ({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 1000], 0, [250, 750, 1000]),
         # too late: every stage as late as the last one
         ({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 250], 0, [-50, 150, 250]),
-        # the earliest counts, of a stage's own deadline and of those behind it
-        ({1: [0], 2: [0]}, [100, 100, 100], [NAN, 400, 300], 0, [150, 400, 300]),
-        ({1: [0]}, [100, 100], [120, 400], 0, [120, 400]),
         ({1: [0]}, [0, 0], [NAN, 400], 0, [400, 400]),  # no speed is known
     ],
 )

@@ -1,4 +1,4 @@
-"""Plans from prices: repaired, filled, close to the best."""
+"""Plans from prices: repaired, feasible, close to the best."""
 
 from __future__ import annotations
 

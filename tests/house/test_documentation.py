@@ -28,6 +28,9 @@ PAGES = [
 ]
 
 
+PARSER = main.parser()
+
+
 def code(page: Path) -> Iterator[str]:
     """Lines of fenced and indented code, and what stands between backticks."""
     text, fenced = page.read_text(encoding="utf-8"), False
@@ -67,7 +70,7 @@ def test_commands_and_options_exist(page: Path) -> None:
     and known policies.
     """
     for words in commands(page):
-        known, below = options(main.parser())
+        known, below = options(PARSER)
         for i, word in enumerate(words):
             if i and below and word.isupper():
                 break  # a placeholder for a command: FORMAT
@@ -190,4 +193,4 @@ def test_everything_that_has_a_name_has_a_page() -> None:
     assert [name for name in POLICIES if f"\n| `{name}` |" not in policies] == []
     assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
     shown = {words[0] for page in PAGES for words in commands(page)}
-    assert set(options(main.parser())[1]) - shown == set()
+    assert set(options(PARSER)[1]) - shown == set()

@@ -66,19 +66,12 @@ def test_plan_says_what_is_assumed() -> None:
     result = decide(mixed())
     got = rows(result)
     assert (got["odd"]["gpus"], got["odd"]["work_per_s"], got["odd"]["value"]) == (3, 1.0, 0.5)
-    assert (got["wide"]["pool"], got["wide"]["gpus"]) == ("b", 4) and (
-        got["runs"]["gpus"],
-        got["runs"]["action"],
-    ) == (2, "keep")
-    assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [
-        "assumed speed, not measured"
-    ] * 2 + [None]
-    assert got["huge"]["reason"] == "exceeds_cluster" and got["huge"]["detail"].endswith(
-        "; assumed speed, not measured"
-    )
+    assert (got["wide"]["pool"], got["wide"]["gpus"], got["runs"]["action"]) == ("b", 4, "keep")
+    assumed = "assumed speed, not measured"
+    assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [assumed, assumed, None]
+    assert got["huge"]["reason"] == "exceeds_cluster" and assumed in got["huge"]["detail"]
     assert TOLD in result.warnings
-    told = explain(snapshot(JOBS, TWO, RATES), "huge").lines()
-    assert "assumed speed, not measured" in "\n".join(told)
+    assert assumed in "\n".join(explain(snapshot(JOBS, TWO, RATES), "huge").lines())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -103,11 +96,7 @@ def test_tables_need_no_rates() -> None:
     jobs = pd.DataFrame(columns(f"{names}: a x 0 60 2 2"))
     pools = pd.DataFrame(columns("pool gpu_type gpus: p A 2"))
     plan = solve(Snapshot.from_frames(jobs=jobs, pools=pools))
-    assert rows(plan)["a"]["gpus"] == 2 and plan.objective_value == 1.0
-    (warning,) = plan.warnings
-    assert warning.startswith(
-        'jobs.csv: 1 job of 1 model without a rate, "x": it runs at requested'
-    )
+    assert rows(plan)["a"]["gpus"] == 2 and 'without a rate, "x"' in plan.warnings[0]
     head = b"model,gpu_type,gpus,work_per_s\n"
     files = {
         f"{name}.csv": t.to_csv(index=False).encode()
@@ -127,10 +116,8 @@ def test_tables_need_no_rates() -> None:
     ("model", "config", "fault"),
     [
         ("bret", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
-        ("BERT", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
         ("bret", {"unknown_models": "assume"}, None),
         ("bert-7b", {}, None),
-        ("gnmt", {}, None),
         ("gnmt", {"unknown_models": "refuse"}, "has no row in rates.csv"),
     ],
 )
@@ -180,15 +167,12 @@ def test_nothing_is_promised_on_an_assumed_speed() -> None:
     assert promise(p, "j0").promised is False and "assumed" in promise(p, "j0").reason
 
 
-@pytest.mark.parametrize("speed", [5000.0])
-def test_a_controller_learns_speeds_of_which_nothing_was_known(
-    tmp_path: Path, speed: float
-) -> None:
+def test_a_controller_learns_speeds_of_which_nothing_was_known(tmp_path: Path) -> None:
     """Thousands of times from the assumed speed: after a round it is known, the next round decides
     with it. A second job of another size runs at the requested one. An export keeps what was seen,
     and rates that are given later are corrected by what is seen then, not by what was learned
     without them."""
-    clock = SimulatedClock(NOW)
+    clock, speed = SimulatedClock(NOW), 5000.0
     queue = Queue.create(tmp_path / "q.db", cluster(), clock=clock.now)
     machines = SimulatedMachines({"a": 8}, clock, MachineBehaviour(rate=lambda o: speed))
     options = ControllerOptions(every_s=60.0, poll_s=10.0)

@@ -1,10 +1,9 @@
-"""Ways to keep workers in step: formulas against drawn steps and sums over all cases, the choice of
-a round against trying all, and the simulator against the formulas.
+"""Ways to keep workers in step: the choice of a round and what the simulator delivers, against sums
+over all cases. Drawn steps are the long way to the same sums.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from worlds import workload
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
-from allocator.io.json_schema import result_schema
-from allocator.io.plans import to_json
 from allocator.simulator import SimulationOptions, simulate
 from formulations.transient.revocations import synchronous_share
 
@@ -49,8 +46,6 @@ def test_the_plan_names_the_best_mode(cv: float, modes: str, best: str) -> None:
         plan = decide(problem([job], [{"straggler_cv": cv}]))
         assert plan.jobs["mode"] == [named]
         assert plan.jobs["work_per_s"][0] == pytest.approx(8 * second_modes.pace(named, 8, cv))
-    assert json.loads(to_json(plan))["jobs"][0]["mode"] == named
-    assert "mode" in result_schema()["properties"]["jobs"]["items"]["properties"]
 
 
 @pytest.mark.parametrize(
@@ -76,18 +71,18 @@ def test_jobs_with_modes_do_not_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", series(["bulk", "backup:2", "replicated:2", "asynchronous:0.9"], 2)
+    "text", series(["backup:2", "bulk", "replicated:2", "asynchronous:0.9"], 1)
 )
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
-    """30 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
+    """20 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
     checkpoints of 5 s every 300 s: the mean time is the formula's within 3 %."""
     n, cv, work = 8, 0.4, 200_000.0
-    pool = {"pool": "p", "gpus": 30 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
+    pool = {"pool": "p", "gpus": 20 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
     pool |= {"revocations_per_gpu_hour": 0.5}
     job = {"total_work": work, "requested_gpus": n, "min_gpus": n, "max_gpus": n, "modes": text}
     job |= {"restart_s": 30, "checkpoint_s": 5, "checkpoint_every_s": 300}
     s = simulate(
-        workload([job] * 30, pools=[pool], rates={n: float(n)}),
+        workload([job] * 20, pools=[pool], rates={n: float(n)}),
         policy="static",
         options=SimulationOptions(prove_every=0, interval_s=3600.0),
     )
