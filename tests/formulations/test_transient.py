@@ -11,18 +11,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from formulations.transient.lifetimes import useful_fraction
-from formulations.transient.parameter_servers import (
-    bottleneck,
-    capped,
-    harmonic,
-    servers,
-    step_time_exponential,
-)
+from formulations.transient.parameter_servers import bottleneck
 from formulations.transient.revocations import (
     HOUR_S,
     Hazard,
     best_interval_s,
+    loss_rate,
     losses,
+    mean_life_h,
     synchronous_seconds,
     synchronous_share,
 )
@@ -114,32 +110,17 @@ def test_phi_is_a_share(
     assert (phi >= 0).all() and (phi <= 1).all() and phi[1] <= most and phi[2] <= most
 
 
-def test_harmonic_numbers() -> None:
-    """Exponential step times: bulk m H_n, k backups m (H_n - H_k), r replicas m H_n / r at the
-    same cost per step.
-    """
-    assert harmonic(4) == pytest.approx(25 / 12) and harmonic(0) == 0
-    assert step_time_exponential("bulk", 4, 2.0) == pytest.approx(25 / 6)
-    assert step_time_exponential("backup", 4, spare=1) == pytest.approx(1 / 4 + 1 / 3 + 1 / 2)
-    for r in (1, 2, 5):
-        cost = servers("replicated", 16, r) * step_time_exponential("replicated", 16, spare=r)
-        assert cost == pytest.approx(16 * harmonic(16))
-    for mode, n, spare in (("backup", 4, 4), ("replicated", 4, 0), ("bulk", 4, 1), ("other", 4, 0)):
-        with pytest.raises(ValueError, match=r"spare|known"):
-            step_time_exponential(mode, n, spare=spare)
+def test_survival_by_hand() -> None:
+    """0.2 per hour in the first hour, 0.02 after, and an end after 24 h; a place loses a server in
+    a mean life, also where nobody takes it back."""
+    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
+    assert mean_life_h(BURST) == pytest.approx(by_hand)
+    assert mean_life_h(Hazard.constant(0.0)) == math.inf
+    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
+    in_a_day = mean_life_h(Hazard.constant(0.05, 24.0))
+    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(in_a_day * HOUR_S)
 
 
-def test_caps() -> None:
-    """min(n v1, C); a soft corner lies below both and tends to them; ResNet-32 on P100 with one
-    server: C 44, p 6.
-    """
-    assert capped(np.array([11.8, 47.2]), 44.0).tolist() == [11.8, 44.0]
-    measured = {1: 11.4, 2: 22.6, 4: 40.8, 6: 44.2, 8: 43.2}  # Li et al., ICDCS 2020
-    for n, v in measured.items():
-        assert float(capped(n * 11.8, 44.0, 6.0)) == pytest.approx(v, rel=0.05)
-    assert (
-        capped(5.0, 5.0, 1.0) == 2.5
-        and capped(5.0, math.inf, 6.0) == 5.0
-        and capped(0.0, 5.0, 6.0) == 0.0
-    )
+def test_bottleneck() -> None:
+    """Servers are the bottleneck where workers do clearly less than alone."""
     assert bottleneck([11.8, 47.2], [11.4, 40.8]).tolist() == [False, True]

@@ -57,3 +57,13 @@ def test_only_jobs_without_any_other_of_their_model_are_guessed() -> None:
     assert guessed is not None
     assert guessed.tolist() == [False, False, False, True]
     assert p.warnings == ('finished.csv:3: model "d" has no rate and no job',)
+
+
+@pytest.mark.parametrize("number", [1, 2, SIZES])
+def test_equal_jobs_teach_their_size(number: int) -> None:
+    """Before the start, with a guess that counts as one job more."""
+    e = max(0.1, 0.5 / number)
+    mean = 500.0 * np.exp(e**2 / 2)
+    assert left([0.0], finished(*[(0, 500.0)] * number)).item() == pytest.approx(
+        (10.0 + number * mean) / (1 + number)
+    )

@@ -1,4 +1,4 @@
-"""Policies that share GPUs by rules of their own: by hand, and over whole workloads."""
+"""Policies that share GPUs by rules of their own, by hand."""
 
 from __future__ import annotations
 
@@ -7,53 +7,26 @@ from typing import Any
 import pytest
 from builders import problem
 
-from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 
 
-def round_(
-    jobs: list[dict[str, Any]],
-    slow: dict[str, tuple[float, float]],
-    gpus: int = 1,
-    isolation: str = "any",
-    memory_gb: float = 10,
-) -> Problem:
-    """Jobs of 4 GB; slow: "ab" -> slowdowns of a and b on the same GPUs."""
-    rows = [{"max_gpus": 1, "memory_gb": 4, "model": "a", **j} for j in jobs]
-    return problem(
-        rows,
-        [{"gpus": gpus, "memory_gb": memory_gb, "sharing": isolation}],
-        RATES,
-        config={"now_s": 100},
-        sharing=[
-            {
-                "model_a": k[0],
-                "model_b": k[1],
-                "gpu_type": "A",
-                "gpus": 1,
-                "slowdown_a": x,
-                "slowdown_b": y,
-            }
-            for k, (x, y) in slow.items()
-        ],
-    )
+def plan(policy: str, jobs: Any, slow: dict[str, tuple[float, float]], gpus: int = 1) -> list[Any]:
+    """Who shares GPUs with each job of 4 GB; slow: "ab" -> slowdowns of a and b next to each other.
 
-
-def primaries(p: Problem, policy: str) -> dict[str, str | None]:
-    """Who runs, and on whose GPUs ("" = its own)."""
-    from allocator.engine.decision import decide_round
-
-    a = decide_round(p, policy=policy).allocation
-    return {
-        name: "" if h < 0 else p.jobs.job_id[h]
-        for name, pool, h in zip(p.jobs.job_id, a.pool.tolist(), a.primary.tolist(), strict=True)
-        if pool >= 0
-    }
-
-
-RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptible": True}
+    Jobs of models b and c run.
+    """
+    runs = {"state": "running", "pool": "p0", "gpus": 1}
+    rows = [{"max_gpus": 1, "memory_gb": 4} | (runs if j["model"] != "a" else {}) | j for j in jobs]
+    alike = {"gpu_type": "A", "gpus": 1}
+    sharing = [
+        {"model_a": a, "model_b": b, "slowdown_a": x, "slowdown_b": y} | alike
+        for (a, b), (x, y) in slow.items()
+    ]
+    pool, config = {"gpus": gpus, "memory_gb": 10, "sharing": "any"}, {"now_s": 100}
+    p = problem(rows, [pool], RATES, config=config, sharing=sharing)
+    return list(decide(p, policy=policy).jobs["shared_with"])
 
 
 @pytest.mark.parametrize(
@@ -70,47 +43,28 @@ RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptibl
 def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
     """The running job has b left, the newcomer a; xi: slowdowns of the running job and of the
     newcomer. `ffs` always shares, `sjf` never."""
-    p = round_(
-        [
-            RUNS | {"job_id": "B", "model": "b", "remaining_work": b},
-            {"job_id": "A", "remaining_work": a},
-        ],
-        {"ba": xi},
-    )
-    assert primaries(p, "bsbf") == {"B": ""} | ({"A": "B"} if together else {})
-    assert primaries(p, "ffs") == {"B": "", "A": "B"}
-    assert primaries(p, "sjf") == {"B": ""}
+    jobs = [{"model": "b", "remaining_work": b}, {"model": "a", "remaining_work": a}]
+    both, apart = ["j1", "j0"], [None, None]
+    for policy, expected in (("bsbf", both if together else apart), ("ffs", both), ("sjf", apart)):
+        assert plan(policy, jobs, {"ba": xi}) == expected
 
 
 def test_the_best_pair() -> None:
-    """A of 10 next to B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
-    takes who came first.
-    """
+    """j2 of 10 next to j0 of 40 (1.5 each) or j1 of 40 (1.1 each): with j1 the mean is less. `ffs`
+    takes who came first."""
     jobs = [
-        RUNS | {"job_id": "B", "model": "b", "remaining_work": 40},
-        RUNS | {"job_id": "C", "model": "c", "remaining_work": 40, "submitted_s": 5},
-        {"job_id": "A", "remaining_work": 10},
+        {"model": "b", "remaining_work": 40},
+        {"model": "c", "remaining_work": 40, "submitted_s": 5},
+        {"model": "a", "remaining_work": 10},
     ]
-    p = round_(jobs, {"ba": (1.5, 1.5), "ca": (1.1, 1.1)}, gpus=2)
-    assert primaries(p, "bsbf") == {"B": "", "C": "", "A": "C"} and primaries(p, "ffs") == {
-        "B": "",
-        "C": "",
-        "A": "B",
-    }
+    slow = {"ba": (1.5, 1.5), "ca": (1.1, 1.1)}
+    assert plan("bsbf", jobs, slow, gpus=2) == [None, "j2", "j1"]
+    assert plan("ffs", jobs, slow, gpus=2) == ["j2", None, "j0"]
 
 
 def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
-    """A is B's secondary job already; C waits."""
-    jobs = [
-        RUNS | {"job_id": "B", "model": "b"},
-        RUNS | {"job_id": "A", "shared_with": "B"},
-        {"job_id": "C"},
-    ]
-    p = round_(jobs, {"ba": (2.4, 2.4), "aa": (1.0, 1.0)})
+    """The second job is the secondary job of the first one already; the third one waits."""
+    jobs = [{"model": "b"}, {"model": "c", "shared_with": "j0"}, {"model": "a"}]
+    slow = {"bc": (2.4, 2.4), "ba": (1.0, 1.0), "ca": (1.0, 1.0)}
     for policy in ("bsbf", "ffs"):
-        assert primaries(p, policy) == {"B": "", "A": "B"}
-    kept = decide(p, policy="bsbf")
-    assert list(kept.jobs["shared_with"]) == ["A", "B", None] and kept.jobs["action"][:2] == [
-        "keep",
-        "keep",
-    ]
+        assert plan(policy, jobs, slow) == ["j1", "j0", None]
