@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -23,7 +24,7 @@ from allocator.engine.promises import FIELDS, promise, promises
 from allocator.errors import UsageError
 from allocator.simulator import SimulationOptions, simulate
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
-from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation, soonest
+from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation
 
 RUNS = {"state": "running", "pool": "p0"}
 
@@ -61,21 +62,6 @@ def test_elasticflow_refuses_what_would_break_a_promise() -> None:
     assert gpus(p, "edf") == [0, 1]
 
 
-def test_share_by_hand() -> None:
-    """1,000 work at 1, 1.8 and 3 per second on 1, 2 and 4 GPUs, due in 700 s, slots of 300 s,
-    start-up 50 s.
-
-    One GPU: 250 + 300 + 100. Two: 450 + 540 + 180 = 1,170, enough in the third slot: 10 of its work
-    are left, 1/180 h."""
-    need = DeadlineNeed(
-        np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), 1000.0, 700.0, 50.0, 50.0, 0
-    )
-    found = reservation(need, np.array([8, 8, 8, 8]), 300.0)
-    assert found is not None and found.size.tolist() == [2, 2, 2]
-    assert found.done_s == pytest.approx(600 + 10 / 1.8)
-    assert soonest(need, np.full(4, 8), 300.0) == pytest.approx(300 + 250 / 3)
-
-
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=8),
     st.integers(1, 3000),
@@ -88,8 +74,7 @@ def test_a_share_does_the_work_in_time(
     free: list[int], work: int, by: int, pause: int, held: int
 ) -> None:
     """Followed slot by slot: never more than is free, and the work is done at done_s, by the
-    deadline.
-    """
+    deadline. Smaller sizes alone are not enough."""
     pauses = float(pause), float(pause)
     need = DeadlineNeed(
         np.array([1, 2, 4]), np.array([1.0, 1.8, 3.0]), float(work), float(by), *pauses, held
@@ -104,6 +89,9 @@ def test_a_share_does_the_work_in_time(
         done += speed[size] * max(0.0, seconds - (pause if size != before else 0.0))
         before = size
     assert done == pytest.approx(work)
+    few = int(np.searchsorted(need.sizes, found.size.max()))
+    fewer = dataclasses.replace(need, sizes=need.sizes[:few], rate=need.rate[:few])
+    assert reservation(fewer, np.array(free), 100.0) is None
 
 
 def test_promises_by_hand() -> None:

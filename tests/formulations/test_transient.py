@@ -19,7 +19,6 @@ from formulations.transient.revocations import (
     loss_rate,
     losses,
     mean_life_h,
-    synchronous_seconds,
     synchronous_share,
 )
 
@@ -66,20 +65,6 @@ def test_no_interval_is_better(rate: float, delta: float) -> None:
     assert (
         0 <= here <= 1 and (here >= synchronous_share(rate, delta, others, 0.0) * (1 - 1e-12)).all()
     )
-
-
-def test_phi_is_the_share_of_a_long_job() -> None:
-    """Over many stretches work / time tends to phi; to first order phi = 1 - delta/tau - lambda
-    (R + tau/2).
-    """
-    n, h, delta, tau, pause = 8, 0.0182, 4.0, 450.0, 83.0
-    rate = n * h / HOUR_S
-    phi = float(useful_fraction(n, h, checkpoint_s=delta, checkpoint_every_s=tau, replace_s=pause))
-    work = 10_000 * tau
-    assert work / float(synchronous_seconds(work, rate, delta, tau, pause)) == pytest.approx(
-        phi, rel=1e-5
-    )
-    assert phi == pytest.approx(1 - delta / tau - rate * (pause + tau / 2), abs=3e-4)
 
 
 @settings(max_examples=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,27 +103,17 @@ def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
         assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}
 
 
-FIELDS = {field.name for field in fields(LinearModel)} - {"families"}
-
-
-def same(a: LinearModel, b: LinearModel) -> bool:
-    """Whether all arrays and families are equal, bit by bit."""
-    families, arrays = (
-        [[(f.kind, f.first, list(f.labels)) for f in x.families] for x in (a, b)],
-        [{k: (v.dtype, v.tolist()) for k, v in vars(x).items() if k in FIELDS} for x in (a, b)],
-    )
-    return families[0] == families[1] and arrays[0] == arrays[1]
-
-
 def test_neutral_file_gives_the_same_model(tmp_path: Path) -> None:
-    """Every array, family and label comes back; twice the same bytes."""
+    """Every array, family and label comes back, bit by bit; twice the same bytes."""
     for name, model in (
         ("odd", odd()),
         ("round", build_model(generate((30, 24, 3), 0, EVERYTHING))),
         ("none", dense([], [])),
     ):
         path = write_instance(model, tmp_path / f"{name}.npz")
-        assert same(read_instance(path), model)
+        assert write_instance(read_instance(path), tmp_path / "read.npz").read_bytes() == (
+            path.read_bytes()
+        )
         assert write_model(model, tmp_path / "again.npz").read_bytes() == path.read_bytes()
 
 
