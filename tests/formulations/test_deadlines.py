@@ -24,7 +24,7 @@ from allocator.engine.promises import FIELDS, promise, promises
 from allocator.errors import UsageError
 from allocator.simulator import SimulationOptions, simulate
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
-from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation
+from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation, soonest
 
 RUNS = {"state": "running", "pool": "p0"}
 
@@ -90,8 +90,11 @@ def test_a_share_does_the_work_in_time(
         before = size
     assert done == pytest.approx(work)
     few = int(np.searchsorted(need.sizes, found.size.max()))
-    fewer = dataclasses.replace(need, sizes=need.sizes[:few], rate=need.rate[:few])
+    fewer = dataclasses.replace(
+        need, sizes=need.sizes[:few], rate=need.rate[:few], held=held * (held < found.size.max())
+    )
     assert reservation(fewer, np.array(free), 100.0) is None
+    assert soonest(need, np.array(free), 100.0) <= found.done_s + 1e-6
 
 
 def test_promises_by_hand() -> None:

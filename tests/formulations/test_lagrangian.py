@@ -43,12 +43,11 @@ def test_other_models_are_refused_with_the_reason(change, word):
 
 
 def test_the_bound_covers_plans_within_the_tolerance():
-    """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price the bound stays above
-    that plan.
-    """
+    """0.1 + 0.2 dollars pass a budget of 0.3 by rounding; at any price, also none, the bound
+    stays above that plan."""
     c = view([[(1, {0: 0.1})], [(1, {0: 0.2})]], [(-np.inf, 0.3)])
     assert c.feasible(np.array([0, 1]))
-    for price in (0.0, 1.0, 5.0, 10.0, 1e3):
+    for price in (0.0, 1.0, 5.0, 10.0, 1e3, -7.0, np.nan):
         assert bound_at(c, np.array([0, 0, price])) >= 2
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from builders import problem, snapshot
@@ -32,6 +33,8 @@ from allocator.engine.promises import promise
 from allocator.errors import InvalidInput
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
+from allocator.options.instance_building import compile_round
+from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
 from allocator.policies.registry import POLICIES
 from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
@@ -146,6 +149,18 @@ def test_a_model_with_some_rates_is_no_model_without() -> None:
     """Type B alone, where only type A has rates: the job waits with no_matching_gpu_type."""
     p = problem([{}], TWO[1:], columns("gpu_type gpus work_per_s: A 1 1"))
     assert rows(decide(p))["j0"]["reason"] == "no_matching_gpu_type"
+
+
+def test_a_size_that_was_not_seen_does_as_much_per_gpu_as_the_nearest_one() -> None:
+    """Seen: 8 a second on 2 GPUs, 12 on 4. Eight do 24, with a larger error; the job may have the
+    sizes that were seen, too."""
+    seen = columns("model gpu_type gpus work_per_s observed: x A 2 8 true; x A 4 12 true")
+    p = problem([{"model": "x", "requested_gpus": 8}], TWO[:1], seen)
+    zeros = np.zeros(3, dtype=np.int64)
+    speed = BelievedSpeeds(p).speed(Configurations.of(zeros, zeros, np.array([2, 4, 8])))
+    assert speed.rate.tolist() == [8.0, 12.0, 24.0]
+    assert speed.error[0] < speed.error[2] == GUESSED
+    assert compile_round(p, prunes=False).offer.gpus.tolist() == [2, 4, 8]
 
 
 def test_lists_of_sizes_hold() -> None:

@@ -142,6 +142,10 @@ BY_HAND: dict[str, tuple[dict[str, Any], Callable[[list[int]], bool]]] = {
         {"jobs": [RUNS | {"gpus": 2, "resizes_left": 0}, {"requested_gpus": 8}, {}]},
         lambda gpus: gpus[0] in (0, 2),
     ),
+    "3 of 8 GPUs are kept for interactive jobs": (
+        {"jobs": [{}, {}, {}], "interactive": [{"pool": "p0", "headroom_gpus": 3}]},
+        lambda gpus: 0 < sum(gpus) <= 5,
+    ),
 }
 
 

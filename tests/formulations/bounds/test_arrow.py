@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formulations.bounds.arrow import ArrowMatrix, ArrowSums
+from formulations.bounds.arrow import LARGEST, Arrow, ArrowMatrix, ArrowSums
 from formulations.bounds.smoothing import box_step
 from formulations.model.sparse_rows import SparseRows
 
@@ -44,6 +44,7 @@ def test_sums_products_and_steps_are_dense_ones(tenants: int, each: int, shared:
     A, group = columns_of_tenants(random, tenants, each, shared)
     J, R = 5 * tenants, A.shape[1]
     x = random.random(len(group))
+    assert len(Arrow.of(A, group, J).place) <= LARGEST  # larger blocks are split
     matrix = ArrowSums(A, group, J).spread(x)
     a = A.toarray()
     E = np.zeros((J, R))
