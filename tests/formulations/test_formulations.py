@@ -7,17 +7,16 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from builders import problem
 from examples import seeds
 from rounds import best, random_instance
 
+from allocator.options.instance_building import compile_round
 from formulations.model import linear
 from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
-from formulations.model.instance import Instance
 from formulations.model.kept_gpus import KeptGpus
 from formulations.model.single_round import build_model
-
-INF = np.inf
 
 
 @pytest.mark.parametrize("seed", seeds(14, 150))
@@ -36,33 +35,11 @@ def test_more_gpus_that_end_in_time_are_not_dominated() -> None:
     """A reservation leaves one GPU to options that end after it begins. Job 0 ends after it on one
     GPU and before it on two, with the same value. Job 1 ends after it, on one GPU. So both jobs run
     only if job 0 gets two GPUs, and that option must not be dropped as dominated."""
-    limit = np.array([INF])
-    one = Instance(
-        value=np.array([1.0, 1.0, 5.0]),
-        start=np.array([0, 2, 3]),
-        job=np.array([0, 0, 1]),
-        pool=np.zeros(3, dtype=np.int64),
-        gpus=np.array([1, 2, 1]),
-        cost=np.zeros(3),
-        keep=np.zeros(3, dtype=bool),
-        primary=np.full(3, -1),
-        conflicting_option=np.full(3, -1),
-        mandatory=np.zeros(2, dtype=bool),
-        tenant=np.zeros(2, dtype=np.int64),
-        capacity=np.array([3]),
-        budget=INF,
-        quota=limit,
-        tenant_budget=limit,
-        guarantee=np.array([0]),
-        zone=np.array([-1]),
-        exposure=np.zeros(0),
-        least_kept=0,
-        jobs=["a", "b"],
-        pools=["p"],
-        tenants=["x"],
-        zones=[],
-        kept=(KeptGpus(linear.RESERVATION, np.array([1, 0, 1]), np.array([1.0])),),
-    )
+    jobs = [{"max_gpus": 2}, {"max_gpus": 1}]
+    round_ = compile_round(problem(jobs, [{"gpus": 3}], {1: 1.0, 2: 2.0}), prunes=False)
+    kept = KeptGpus(linear.RESERVATION, np.array([1, 0, 1]), np.array([1.0]))
+    one = replace(round_.instance, value=np.array([1.0, 1.0, 5.0]), kept=(kept,))
+    assert one.gpus.tolist() == [1, 2, 1]
     assert find_needed_options(one).tolist() == [True, True, True]
     assert best(build_model(one), one.start) == 6.0
     assert find_needed_options(replace(one, kept=())).tolist() == [True, False, True]

@@ -14,11 +14,8 @@ from allocator.domain.objectives import names, normalise, parse_levels
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput, UsageError
-from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.objectives.combination import GIVEN_UP, combine_ranks, factors, most
-
-EXACT = SolveLimits(gap=0.0)
 
 
 def test_objectives_are_names_sums_and_ranks() -> None:

@@ -54,9 +54,9 @@ TOLD = (
 )
 
 
-def mixed(**config: Any) -> Problem:
+def mixed() -> Problem:
     """Four jobs of models without a rate, one of a model with rates for type A."""
-    return problem(JOBS, TWO, RATES, config=config)
+    return problem(JOBS, TWO, RATES)
 
 
 def rows(result: Plan) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import problem
 
-from allocator.domain.problem import NO_FINISHED, Finished, Floats
+from allocator.domain.problem import Finished
 from allocator.performance.sizes import (
     SIZES,
     estimate_sizes,
@@ -14,19 +14,11 @@ from allocator.performance.sizes import (
 )
 
 
-def finished(*rows: tuple[int, float]) -> Finished:
-    """Finished jobs as (model, total_work)."""
-    return Finished(
-        np.array([m for m, _ in rows], dtype=np.int64), np.array([f for _, f in rows], dtype=float)
-    )
-
-
-def left(
-    done: list[float], over: Finished = NO_FINISHED, least: float = 10.0, models: str = ""
-) -> Floats:
-    """What is left of jobs of these models, "a" for all unless they are given."""
-    model = np.array([ord(m) - ord("a") for m in models or "a" * len(done)], dtype=np.int64)
-    return learned_remaining(model, np.array(done), np.full(len(done), least), over)
+def left(done: float, over: list[float]) -> float:
+    """What is left of a job of a model of which other jobs are over; the least is 10."""
+    none = np.zeros(1, dtype=np.int64)
+    teachers = Finished(np.zeros(len(over), dtype=np.int64), np.array(over))
+    return float(learned_remaining(none, np.array([done]), np.array([10.0]), teachers)[0])
 
 
 @pytest.mark.parametrize("done", [0.0, 50.0, 400.0, 3000.0])
@@ -42,7 +34,7 @@ def test_the_mixture_is_the_mean_of_the_draws_that_are_longer(done: float) -> No
     for draws in (*(f * np.exp(e * ndtri(u)) for f in size), 10.0 * ((1 - u) ** -0.5 - 1)):
         longer = draws[draws > done]
         rest, number = rest + float((longer - done).sum()), number + len(longer)
-    learned = left([done], finished(*[(0, f) for f in size.tolist()])).item()
+    learned = left(done, size.tolist())
     assert learned == pytest.approx(rest / number, rel=0.01)
 
 
@@ -64,6 +56,4 @@ def test_equal_jobs_teach_their_size(number: int) -> None:
     """Before the start, with a guess that counts as one job more."""
     e = max(0.1, 0.5 / number)
     mean = 500.0 * np.exp(e**2 / 2)
-    assert left([0.0], finished(*[(0, 500.0)] * number)).item() == pytest.approx(
-        (10.0 + number * mean) / (1 + number)
-    )
+    assert left(0.0, [500.0] * number) == pytest.approx((10.0 + number * mean) / (1 + number))

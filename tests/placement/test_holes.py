@@ -1,4 +1,4 @@
-"""Free GPUs of nodes: best fit, several nodes, shares, domains, limits; and exact for one job."""
+"""Free GPUs of nodes: best fit, shares, domains; and exact for one job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from hypothesis import given, strategies as st
 
 from formulations.placement.holes import Holes, Need, Place, Wish
 
-INF = math.inf
 
-
-def holes(*gpus: int, cpus: list[float] | None = None, domains: list[int] | None = None) -> Holes:
+def holes(*gpus: int, domains: list[int] | None = None) -> Holes:
     """Nodes of pool 0 with so many free GPUs."""
-    return Holes(
-        [0] * len(gpus), gpus, cpus or [INF] * len(gpus), [INF] * len(gpus), [domains or []]
-    )
+    no_limit = [math.inf] * len(gpus)
+    return Holes([0] * len(gpus), gpus, no_limit, no_limit, [domains or []])
 
 
 def spot(places: tuple[Place, ...] | None) -> dict[int, int] | None:

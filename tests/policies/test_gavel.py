@@ -25,8 +25,8 @@ from allocator.solvers.base import SolveLimits
 TWO = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
 
 
-def plan(p: Problem, **options: Any) -> list[tuple[str | None, int]]:
-    r = decide(p, policy="maxmin", **options)
+def plan(p: Problem) -> list[tuple[str | None, int]]:
+    r = decide(p, policy="maxmin")
     return list(zip(r.jobs["pool"], r.jobs["gpus"], strict=True))
 
 

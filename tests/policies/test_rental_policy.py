@@ -25,15 +25,12 @@ AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 SQRT = {k: float(np.sqrt(k)) for k in range(1, 17)}
 
 
-def widths(
-    price: float, *, jobs: list[dict[str, Any]], pools: list[dict[str, Any]], **tables: Any
-) -> list[int]:
+def widths(price: float, *, jobs: list[dict[str, Any]], pools: list[dict[str, Any]]) -> list[int]:
     p = problem(
         [{"max_gpus": 16, **j} for j in jobs],
         [{"gpus_per_node": 1, **q} for q in pools],
         SQRT,
         config={"dollar_price": price},
-        **tables,
     )
     return decide(p, policy="rental").jobs["gpus"]
 
