@@ -122,17 +122,13 @@ def parse(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
 def imports(name: str, path: Path) -> tuple[Import, ...]:
     """Every import of a module, inside functions and under TYPE_CHECKING too, and
-    import_module("...").
+    import_module("..."); found once for all rules.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return find_imports(package, path.read_text(encoding="utf-8"))
-
-
-@cache
-def find_imports(package: str, text: str) -> tuple[Import, ...]:
-    """The imports of a module of a package, found once for all rules."""
+    text = path.read_text(encoding="utf-8")
     calls = "import_module(" in text or "__import__(" in text
 
     def walk(node: ast.AST, at_import: bool) -> Iterator[Import]:

@@ -55,19 +55,19 @@ def test_a_job_on_one_gpu_of_an_empty_cluster_grows(objective: str) -> None:
     assert gpus(False) == (8 if objective == "flow" else 1)
 
 
-@st.composite
-def rounds(draw: Any) -> dict[str, Any]:
-    """A running job with any past, pause and work left."""
-    return {
-        "submitted_s": -draw(st.integers(0, 100_000)),
-        "restarts": draw(st.integers(0, 40)),
-        "restart_s": draw(st.one_of(st.just(0.0), st.floats(1, 1e3))),
-        "remaining_work": draw(st.floats(1, 1e6)),
-    }
-
-
 @settings(max_examples=25)
-@given(rounds(), st.integers(0, 100_000), st.integers(0, 40))
+@given(
+    st.fixed_dictionaries(
+        {
+            "submitted_s": st.integers(-100_000, 0),
+            "restarts": st.integers(0, 40),
+            "restart_s": st.just(0.0) | st.floats(1, 1e3),
+            "remaining_work": st.floats(1, 1e6),
+        }
+    ),
+    st.integers(0, 100_000),
+    st.integers(0, 40),
+)
 def test_laws_of_spread_pauses(job: dict[str, Any], more_s: int, more_restarts: int) -> None:
     """More age never lessens the work of a change, and more restarts never raise it. A spread pause
     is at most the real one, and exactly that where the job ends in the round. Whether and when it

@@ -231,7 +231,7 @@ def test_configure_by_hand(tmp_path: Path, capsys: Output) -> None:
     assert found == [*wrong.values()]
 
 
-def test_batches_of_a_curve(tmp_path: Path, capsys: Output) -> None:
+def test_batches_of_a_curve() -> None:
     """Where nothing was measured every size has several batches, the best of them on the front;
     corners are tried first. A plan names the batch that its speed supposes."""
     q = profile()[0] | {"noise_scale": 100.0}
@@ -242,9 +242,6 @@ def test_batches_of_a_curve(tmp_path: Path, capsys: Output) -> None:
     mine = ways.gpus == 8
     assert mine.sum() > 3 and ways.rate[mine].max() == pytest.approx(best.rate[0], rel=0.01)
     assert ways.front[mine].any() and not ways.measured.any()
-    write_folder(snap, tmp_path)
-    code, out, _ = call(capsys, f"configure {tmp_path} j --profile --format csv")
-    assert code == 0 and out.startswith("pool,gpus,batch_size,why,gain\na,1,")
     jobs = allocator.solve(snap).jobs
     gpus, batch = int(jobs["gpus"][0]), int(jobs["batch_size"][0])
     best = batched.best("goodput", q, np.array([float(gpus)]))

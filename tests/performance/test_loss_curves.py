@@ -77,20 +77,20 @@ def test_what_losses_say() -> None:
     assert np.isnan(error[1:]).all()
 
 
-def made(sizes: str, **changes: float) -> Problem:
+def made(**changes: float) -> Problem:
     """A job of 1,000, of which 400 are done, and whose losses say something; another one of which
     nothing is known."""
     return problem(
         jobs=[BY_LOSS | changes, {"model": "n", "total_work": 500, "remaining_work": 500}],
         rates=[{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": 1.0} for m in ("m", "n")],
-        config={"sizes": sizes, "interval_s": 300},
+        config={"sizes": "unknown", "interval_s": 300},
     )
 
 
 def test_losses_say_what_is_left() -> None:
     """100 by the median, 100 exp(.045) in the mean; of the other job nothing is known. The range is
     that of times and divided by exp(1.645 x 0.3)."""
-    found = estimate_sizes(made("unknown", loss_work=500.0))
+    found = estimate_sizes(made(loss_work=500.0))
     assert found.jobs.remaining_work == pytest.approx([100 * np.exp(HALF), 300.0])
     assert estimate_sizes(found) is found
     assert describe_expected_work(found, 0) == (
@@ -109,7 +109,7 @@ def test_losses_say_what_is_left() -> None:
 )
 def test_faults_name_file_line_job_value_and_rule(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        made("unknown", **changes)  # type: ignore[arg-type]
+        made(**changes)  # type: ignore[arg-type]
     [fault] = caught.value.faults
     assert (fault.file, fault.line) == ("jobs.csv", 2)
     assert words in fault.message

@@ -58,13 +58,6 @@ def test_two_jobs_two_types_by_hand() -> None:
     y = 2 / 19
     assert share_of(p)[0] == pytest.approx([y, 1 - y], abs=1e-6)
     assert share_of(p)[1] == pytest.approx([1 - y, y], abs=1e-6)
-    throughput = ThroughputDemand.of(compile_round(p, prunes=False)).throughput
-    assert throughput[0] == pytest.approx([0.2, 0.8]) and throughput[1] == pytest.approx(
-        [2 / 3, 4 / 3]
-    )
-    assert (np.array(share_of(p)) * throughput).sum(axis=1) == pytest.approx(
-        [14 / 19] * 2, abs=1e-6
-    )
 
 
 def test_second_programme_uses_what_the_level_leaves() -> None:

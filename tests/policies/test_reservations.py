@@ -50,9 +50,9 @@ def a_round(*jobs: dict[str, Any], after_s: float = 0.0, **tables: Any) -> Probl
     return problem(jobs, pools, config=config, **tables)
 
 
-def decided(p: Problem, **more: Any) -> tuple[list[int], tuple[Reservation, ...]]:
+def decided(p: Problem) -> tuple[list[int], tuple[Reservation, ...]]:
     """What each job gets, and what is reserved."""
-    decision = decide_round(p, limits=EXACT, **more)
+    decision = decide_round(p, limits=EXACT)
     return decision.allocation.gpus.tolist(), decision.round.problem.reservations
 
 
