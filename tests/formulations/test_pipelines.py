@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from text_tables import tables
 
 from allocator.engine.explain import explain
-from allocator.performance.pipelines import due, due_s, least_seconds_left
+from allocator.performance.pipelines import due, due_s
 from allocator.solvers.base import SolveLimits
 from formulations.deadlines.pipelines import split_deadlines
 
@@ -27,9 +27,6 @@ NAN = np.nan
         ({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 1000], 0, [250, 750, 1000]),
         # too late: every stage as late as the last one
         ({1: [0], 2: [1]}, [100, 200, 100], [NAN, NAN, 250], 0, [-50, 150, 250]),
-        # the earliest counts, of a stage's own deadline and of those behind it
-        ({1: [0], 2: [0]}, [100, 100, 100], [NAN, 400, 300], 0, [150, 400, 300]),
-        ({1: [0]}, [100, 100], [120, 400], 0, [120, 400]),
         ({1: [0]}, [0, 0], [NAN, 400], 0, [400, 400]),  # no speed is known
     ],
 )
@@ -97,20 +94,6 @@ STAGES = tables("""jobs:
     job_id=prepare remaining_work=800;
     job_id=train remaining_work=1600 after=prepare deadline_s=900;
     job_id=other remaining_work=800 after=gone deadline_s=5000""")["jobs"]
-
-
-def test_shortest_times_come_from_the_speeds_a_job_may_have() -> None:
-    """8 GPUs, 5 (largest size), 2 (list), 1 (of a slow type it must use), none; a pool of 4
-    holds only 4.
-    """
-    case = tables("""
-        jobs: ; max_gpus=5; sizes=1|2; gpu_types=B min_gpus=1 max_gpus=1; model=x /
-        rates: gpus=1 work_per_s=1; gpus=2 work_per_s=2; gpus=4 work_per_s=4; gpus=8 work_per_s=8;
-            gpu_type=B gpus=1 work_per_s=0.5; gpu_type=C gpus=1 work_per_s=1 model=x""")
-    rates = [{"gpu_type": "A", **row} for row in case["rates"]]
-    p = problem(case["jobs"], [{}, {"gpu_type": "B", "gpus": 4}], rates)
-    assert least_seconds_left(p, np.arange(5)).tolist() == [125, 200, 500, 2000, 0]
-    assert least_seconds_left(problem([{}], [{"gpus": 4}]), np.arange(1)).tolist() == [250]
 
 
 def test_a_stage_is_due_before_the_end() -> None:

@@ -1,4 +1,4 @@
-"""Plans from prices: repaired, filled, close to the best."""
+"""Plans from prices: repaired, feasible, close to the best."""
 
 from __future__ import annotations
 
@@ -12,25 +12,20 @@ from rounds import random_instance
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import choices
 from formulations.model.single_round import build_model
-from formulations.primal.rounding import fill, repair, round_dual
+from formulations.primal.rounding import repair, round_dual
 
 INF = np.inf
-WIDE = [[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]]
 
 
 @pytest.mark.parametrize(
     ("groups", "rows", "mandatory", "choice", "repaired"),
     [
-        # 4 GPUs: the large job of 3/4 a GPU leaves, not one of 2/2
-        ([[(3, {0: 4})], [(2, {0: 2})], [(2, {0: 2})]], [(-INF, 4)], (), [0, 1, 2], [-1, 1, 2]),
         # at least 3 GPUs: the job grows that loses least by it
         ([[(3, {0: 1}), (1, {0: 2})], [(3, {0: 1}), (2, {0: 2})]], [(3, INF)], (), [0, 2], [0, 3]),
         # exactly 3 units: the 2 leave as the 3 enter; no single move helps
         ([[(5, {0: 2})], [(1, {0: 3})]], [(3, 3)], (), [0, -1], [-1, 1]),
-        # who must run is put in; two that must and do not fit have no plan
-        ([[(1, {0: 1})]] * 2, [(-INF, 1)], {0}, [-1, 1], [0, -1]),
+        # two that must run and do not fit have no plan
         ([[(1, {0: 1})]] * 2, [(-INF, 1)], {0, 1}, [0, 1], None),
-        ([[]], [], {0}, [-1], None),
     ],
 )
 def test_repair_by_hand(groups, rows, mandatory, choice, repaired):
@@ -38,24 +33,6 @@ def test_repair_by_hand(groups, rows, mandatory, choice, repaired):
     c = view(groups, rows, mandatory)
     found = repair(c, np.array(choice), np.zeros(c.model.m))
     assert (None if found is None else found.tolist()) == repaired
-
-
-@pytest.mark.parametrize(
-    ("groups", "rows", "choice", "filled"),
-    [
-        # 5 GPUs, 2 in use: the better of the growths that fit
-        ([[(3, {0: 2}), (5, {0: 4})], [(1, {0: 1})]], [(-INF, 5)], [0, -1], [1, 2]),
-        # a full pool: 5 enters as 3 of the same size leaves
-        ([[(3, {0: 2})], [(5, {0: 2})]], [(-INF, 2)], [0, -1], [-1, 1]),
-        ([[(3, {}), (5, {})]], [], [0], [1]),  # nothing couples
-        ([], [], [], []),
-        (WIDE, [(-INF, 2)], [1, -1], [1, -1]),  # the best plan stays
-    ],
-)
-def test_fill_by_hand(groups, rows, choice, filled):
-    """What the comment of each case says."""
-    c = view(groups, rows)
-    assert fill(c, np.array(choice, dtype=int), np.zeros(c.model.m)).tolist() == filled
 
 
 def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():

@@ -11,42 +11,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from formulations.transient.lifetimes import useful_fraction
-from formulations.transient.parameter_servers import (
-    bottleneck,
-    capped,
-    harmonic,
-    servers,
-    step_time_exponential,
-)
+from formulations.transient.parameter_servers import bottleneck
 from formulations.transient.revocations import (
     HOUR_S,
     Hazard,
     best_interval_s,
-    cumulative,
     loss_rate,
     losses,
     mean_life_h,
-    synchronous_seconds,
     synchronous_share,
 )
 
 BURST = Hazard(np.array([0.2, 0.02]), np.array([0.0, 1.0]), 24.0)
-
-
-def test_survival_by_hand() -> None:
-    """0.2 per hour in the first hour, 0.02 after: .2 until 1 h, .2 + .04 until 3 h."""
-    assert cumulative(BURST, np.array([0.0, 1.0, 3.0])) == pytest.approx([0, 0.2, 0.24])
-    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
-    assert mean_life_h(BURST) == pytest.approx(by_hand)
-    assert mean_life_h(Hazard.constant(0.05)) == pytest.approx(20.0)
-    assert (
-        mean_life_h(Hazard.constant(0.0)) == math.inf
-        and mean_life_h(Hazard.constant(0.0, 24.0)) == 24.0
-    )
-    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
-    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(
-        mean_life_h(Hazard.constant(0.05, 24.0)) * HOUR_S
-    )
 
 
 @pytest.mark.parametrize(
@@ -91,34 +67,6 @@ def test_no_interval_is_better(rate: float, delta: float) -> None:
     )
 
 
-def test_phi_is_the_share_of_a_long_job() -> None:
-    """Over many stretches work / time tends to phi; to first order phi = 1 - delta/tau - lambda
-    (R + tau/2).
-    """
-    n, h, delta, tau, pause = 8, 0.0182, 4.0, 450.0, 83.0
-    rate = n * h / HOUR_S
-    phi = float(useful_fraction(n, h, checkpoint_s=delta, checkpoint_every_s=tau, replace_s=pause))
-    work = 10_000 * tau
-    assert work / float(synchronous_seconds(work, rate, delta, tau, pause)) == pytest.approx(
-        phi, rel=1e-5
-    )
-    assert phi == pytest.approx(1 - delta / tau - rate * (pause + tau / 2), abs=3e-4)
-
-
-def test_phi_at_its_ends() -> None:
-    """Nothing is lost without hazard; checkpoints cost their share; much hazard leaves nothing."""
-    assert useful_fraction(8, 0.0, replace_s=80.0) == 1.0
-    assert useful_fraction(8, 0.0, checkpoint_s=10.0, checkpoint_every_s=90.0) == pytest.approx(0.9)
-    # free checkpoints
-    assert useful_fraction(8, 1.0, replace_s=45.0) == pytest.approx(math.exp(-8 * 45 / 3600))
-    assert (
-        useful_fraction(512, 1e6, checkpoint_s=5.0, checkpoint_every_s=600.0, replace_s=60.0) == 0.0
-    )
-    assert useful_fraction(
-        8, 0.0, lifetime_s=86_400.0, replace_s=864.0, synchronous=False
-    ) == pytest.approx(1 / 1.01)
-
-
 @settings(max_examples=60)
 @given(
     n=st.integers(1, 4096),
@@ -147,32 +95,17 @@ def test_phi_is_a_share(
     assert (phi >= 0).all() and (phi <= 1).all() and phi[1] <= most and phi[2] <= most
 
 
-def test_harmonic_numbers() -> None:
-    """Exponential step times: bulk m H_n, k backups m (H_n - H_k), r replicas m H_n / r at the
-    same cost per step.
-    """
-    assert harmonic(4) == pytest.approx(25 / 12) and harmonic(0) == 0
-    assert step_time_exponential("bulk", 4, 2.0) == pytest.approx(25 / 6)
-    assert step_time_exponential("backup", 4, spare=1) == pytest.approx(1 / 4 + 1 / 3 + 1 / 2)
-    for r in (1, 2, 5):
-        cost = servers("replicated", 16, r) * step_time_exponential("replicated", 16, spare=r)
-        assert cost == pytest.approx(16 * harmonic(16))
-    for mode, n, spare in (("backup", 4, 4), ("replicated", 4, 0), ("bulk", 4, 1), ("other", 4, 0)):
-        with pytest.raises(ValueError, match=r"spare|known"):
-            step_time_exponential(mode, n, spare=spare)
+def test_survival_by_hand() -> None:
+    """0.2 per hour in the first hour, 0.02 after, and an end after 24 h; a place loses a server in
+    a mean life, also where nobody takes it back."""
+    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
+    assert mean_life_h(BURST) == pytest.approx(by_hand)
+    assert mean_life_h(Hazard.constant(0.0)) == math.inf
+    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
+    in_a_day = mean_life_h(Hazard.constant(0.05, 24.0))
+    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(in_a_day * HOUR_S)
 
 
-def test_caps() -> None:
-    """min(n v1, C); a soft corner lies below both and tends to them; ResNet-32 on P100 with one
-    server: C 44, p 6.
-    """
-    assert capped(np.array([11.8, 47.2]), 44.0).tolist() == [11.8, 44.0]
-    measured = {1: 11.4, 2: 22.6, 4: 40.8, 6: 44.2, 8: 43.2}  # Li et al., ICDCS 2020
-    for n, v in measured.items():
-        assert float(capped(n * 11.8, 44.0, 6.0)) == pytest.approx(v, rel=0.05)
-    assert (
-        capped(5.0, 5.0, 1.0) == 2.5
-        and capped(5.0, math.inf, 6.0) == 5.0
-        and capped(0.0, 5.0, 6.0) == 0.0
-    )
+def test_bottleneck() -> None:
+    """Servers are the bottleneck where workers do clearly less than alone."""
     assert bottleneck([11.8, 47.2], [11.4, 40.8]).tolist() == [False, True]

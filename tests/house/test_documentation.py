@@ -5,7 +5,6 @@ simulator from Python.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import re
 import shlex
@@ -27,6 +26,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "data").glob("*/README.md")),
 ]
+
+
+PARSER = main.parser()
 
 
 def code(page: Path) -> Iterator[str]:
@@ -68,7 +70,7 @@ def test_commands_and_options_exist(page: Path) -> None:
     and known policies.
     """
     for words in commands(page):
-        known, below = options(main.parser())
+        known, below = options(PARSER)
         for i, word in enumerate(words):
             if i and below and word.isupper():
                 break  # a placeholder for a command: FORMAT
@@ -147,18 +149,6 @@ def test_a_missing_path_is_found() -> None:
     assert missing_paths(text, (ROOT,)) == ["scripts/nothing.py", "engine/nowhere.py"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_python_of_a_page_imports_what_exists(page: Path) -> None:
-    """Every name that Python code of a page imports from the packages exists."""
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        for node in ast.walk(ast.parse(block)):
-            package = (getattr(node, "module", "") or "").split(".")[0]
-            if isinstance(node, ast.ImportFrom) and package in ("allocator", "formulations"):
-                module = importlib.import_module(str(node.module))
-                missing = [name.name for name in node.names if not hasattr(module, name.name)]
-                assert missing == [], f"{page.name}: {node.module}"
-
-
 @pytest.mark.parametrize("page", ["reference/glossary.md", "extending.md"])
 def test_pages_name_what_the_code_holds(page: str) -> None:
     """Every name that the glossary and the page on extending place in a file is defined there."""
@@ -203,4 +193,4 @@ def test_everything_that_has_a_name_has_a_page() -> None:
     assert [name for name in POLICIES if f"\n| `{name}` |" not in policies] == []
     assert [name for name in OBJECTIVES if f"`{name}`" not in objectives] == []
     shown = {words[0] for page in PAGES for words in commands(page)}
-    assert set(options(main.parser())[1]) - shown == set()
+    assert set(options(PARSER)[1]) - shown == set()

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
 import allocator
 from allocator.cli.main import GROUPS
 
 
+@pytest.mark.nightly
 def test_the_site_has_every_page_command_and_name_and_loads_nothing_from_the_network(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 from machine import find_program
 from places import ROOT
 
-from allocator.solvers.isolation.scratch_folders import NEW_S, Scratch, remove_stale, scratch_folder
+from allocator.solvers.isolation.scratch_folders import NEW_S, remove_stale
 
 IGNORING = """
 import os, signal, sys
@@ -120,16 +120,3 @@ def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None
         os.utime(path, (0, 0))
     subprocess.run([sys.executable, "-c", code.format("os._exit(0)")], env=environment, check=True)
     assert not set(left) & set(tmp_path.iterdir())
-
-
-def test_a_folder_goes_with_its_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder is there within the block, for its owner only, and gone after it; unknown kinds
-    are refused.
-    """
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with scratch_folder("bench") as folder:
-        assert Path(folder).parent == tmp_path and Path(folder).stat().st_mode & 0o777 == 0o700
-        Path(folder, "file").write_text("x")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="unknown kind"):
-        Scratch("nothing")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocator import Job, Pool, Problem, Rate, SpeedModel
+from allocator import Job, Pool, Problem, Rate
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import Infeasible
 from allocator.options.configure import configure
@@ -87,21 +87,3 @@ def test_caps_of_cost_and_time_by_enumeration() -> None:
                 [relaxed] = failure.value.relaxations
                 assert relaxed.needed == pytest.approx(caps.min(), rel=1e-9)
     assert 5 <= refused <= 60
-
-
-def test_memory_has_the_form_of_the_paper() -> None:
-    """Where only memory costs something and it is proportional to the batch, the dollars of each
-    way are price x GB per sample x batch x hours, on any number of GPUs."""
-    parameters = {"compute": 0.01, "sync": 0.05, "noise": 3.0, "min_batch": 64, "max_batch": 1024}
-    problem = Problem.build(
-        jobs=[Job("j", "net", WORK, 16, min_gpus=1)],
-        pools=[Pool("a", "A", 16, market="on_demand", price_per_gb_hour=0.2)],
-        models=[SpeedModel("net", "A", "iteration", {**parameters, "memory_per_sample_gb": 0.125})],
-        now_s=0.0,
-    )
-    ways = configure(validate(problem.snapshot), "j")
-    even = ways.batch % ways.gpus == 0  # of others the last GPU has fewer samples
-    assert even.sum() > 20
-    paper = 0.2 * 0.125 * ways.batch * ways.hours
-    assert ways.cost[even] == pytest.approx(paper[even], rel=1e-9)
-    assert np.all(ways.cost >= paper * (1 - 1e-9))

@@ -1,6 +1,4 @@
-"""Headroom for interactive jobs: quantiles, rows, plans of every policy, audit, conflicts,
-sessions in simulation.
-"""
+"""Headroom for interactive jobs: quantiles, repairs, conflicts, faults, sessions in simulation."""
 
 from __future__ import annotations
 
@@ -10,20 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot
+from builders import problem
 from hypothesis import given, settings, strategies as st
 
-from allocator.audit.context import AuditContext
-from allocator.audit.headroom import faults as audited
 from allocator.bench.workloads import generate
-from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput
-from allocator.options.instance_building import compile_round
-from allocator.options.kept.headroom import wanted_headroom
-from allocator.policies.registry import POLICIES
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
 from allocator.solvers.base import SolveLimits
@@ -33,12 +23,8 @@ EXACT = SolveLimits(gap=0.0)
 LONG = {"remaining_work": 100_000}
 
 
-def kept(gpus: int, share: float = 0.0, **more: Any) -> list[dict[str, Any]]:
-    return [{"pool": "p0", "headroom_gpus": gpus, "shrinkable_share": share, **more}]
-
-
-def given_gpus(p: Problem, policy: str = "mip") -> list[int]:
-    return list(decide(p, policy=policy, limits=EXACT).jobs["gpus"])
+def kept(gpus: int, share: float = 0.0) -> list[dict[str, Any]]:
+    return [{"pool": "p0", "headroom_gpus": gpus, "shrinkable_share": share}]
 
 
 @given(st.floats(1e-6, 60), st.floats(1e-9, 0.9))
@@ -78,43 +64,6 @@ def test_what_sessions_have_needed_one_by_one(
     assert sum(k > h for k in need) <= late * len(need) + 1e-9 < sum(k > h - 1 for k in need) + 1e-6
 
 
-def test_what_is_kept() -> None:
-    """A number of GPUs; or 12 sessions an hour of 200 s, 100 s for the round to come: m = 1, 4
-    sessions of 2 GPUs. No more than the pool has; none where it is left to a queue, which a warning
-    says."""
-    config = {"interval_s": 100}
-    rows = [
-        {"pool": "p0", "headroom_gpus": 3},
-        {"pool": "p1", "sessions_per_hour": 12, "session_s": 200, "session_gpus": 2},
-        {"pool": "p2", "headroom_gpus": 99},
-    ]
-    p = problem(
-        [{}],
-        [{}, {"gpus": 50}, {"gpus": 5}, {}],
-        config=config,
-        interactive=[*rows, {"pool": "p3"}],
-    )
-    assert wanted_headroom(p).tolist() == [3, 8, 5, 0] and len(p.warnings) == 1
-    assert p.warnings[0].startswith("interactive.csv:5: keeps nothing: it says neither")
-    assert decide(p).jobs["gpus"][0] == 8
-
-
-def test_batch_jobs_leave_it_and_interactive_ones_use_it() -> None:
-    """8 GPUs, 3 kept: a batch job gets 4, not 8; a session gets its GPU, two of 2 and one of 1
-    get three more.
-    """
-    assert given_gpus(problem([LONG], interactive=kept(3))) == [4]
-    jobs = [
-        LONG,
-        {"interactive": True, "max_gpus": 2, "min_gpus": 2},
-        {"interactive": True, "max_gpus": 1},
-    ]
-    assert given_gpus(problem(jobs, interactive=kept(3))) == [4, 2, 1]
-    # as the value has it, not as a rule
-    assert given_gpus(problem(jobs, interactive=[])) == [4, 2, 1]
-    assert given_gpus(problem([LONG, {**LONG, "interactive": True}], interactive=kept(8))) == [0, 8]
-
-
 def test_shrinkable_jobs_may_hold_their_share() -> None:
     """8 GPUs, 4 kept. Half of them for shrinkable jobs: such a job of at least 1 GPU may get 6 (2
     stay idle), and its 5 GPUs above min_gpus cover the rest; one of at least 3 could give 3 back;
@@ -123,7 +72,8 @@ def test_shrinkable_jobs_may_hold_their_share() -> None:
     rates = {1: 1.0, 8: 8.0}
 
     def gets(job: dict[str, Any], share: float) -> int:
-        return given_gpus(problem([job], rates=rates, interactive=kept(4, share)))[0]
+        p = problem([job], rates=rates, interactive=kept(4, share))
+        return decide(p, limits=EXACT).jobs["gpus"][0]
 
     assert [gets(sizes, s) for s in (0.0, 0.25, 0.5, 1.0)] == [4, 5, 6, 8]
     # 5 it keeps, 4 must be free
@@ -132,55 +82,6 @@ def test_shrinkable_jobs_may_hold_their_share() -> None:
     assert (
         gets({**sizes, "resizes_left": 0}, 1.0) == 4 == gets({**sizes, "preemptible": False}, 1.0)
     )
-
-
-def crowd(seed: int) -> Problem:
-    """A round with running and waiting jobs of every kind on two pools with headroom."""
-    rng = np.random.default_rng(seed)
-    jobs = []
-    for _ in range(12):
-        job: dict[str, Any] = {
-            "remaining_work": float(rng.integers(500, 9000)),
-            "weight": float(rng.integers(1, 4)),
-            "interactive": bool(rng.random() < 0.3),
-            "shrinkable": bool(rng.random() < 0.5),
-            "min_gpus": int(rng.integers(1, 3)),
-            "preemptible": bool(rng.random() < 0.8),
-        }
-        if rng.random() < 0.4:
-            job |= {"state": "running", "pool": "p0", "gpus": int(rng.choice([1, 2]))}
-        jobs.append(job)
-    rows = [
-        {
-            "pool": "p0",
-            "headroom_gpus": int(rng.integers(0, 9)),
-            "shrinkable_share": float(rng.random()),
-        },
-        {"pool": "p1", "sessions_per_hour": 10, "session_s": 120, "late_share": 0.2},
-    ]
-    return problem(jobs, [{"gpus": 12}, {"gpus": 8}], interactive=rows)
-
-
-# it reads the model's rows
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "horizon"])
-def test_every_policy_keeps_it(policy: str) -> None:
-    """The audit, which reads the rule by itself (below), would refuse the plan; and each of them
-    finds one.
-    """
-    assert sum(decide(crowd(0), policy=policy).jobs["gpus"]) > 0
-
-
-def test_the_audit_says_what_is_wrong() -> None:
-    """6 of 8 GPUs for a batch job, 4 kept, a quarter of them for shrinkable jobs."""
-    job = {**LONG, "min_gpus": 6, "sizes": [6], "shrinkable": True}
-    p = problem([job], rates={1: 1.0, 8: 8.0}, interactive=kept(4, 0.25))
-    plan = Allocation(*(np.array([n]) for n in (0, 6, -1, -1)))
-    round_ = compile_round(p)
-    where = 'pool "p0" with 8 GPUs: other jobs get 6'
-    assert list(audited(AuditContext(p, plan, round_.repairs, round_.offer))) == [
-        f"{where}, 3 are kept idle for interactive ones",
-        f"{where} that they cannot give back, 4 are kept for interactive ones",
-    ]
 
 
 def test_jobs_that_may_not_move_come_first() -> None:
@@ -194,11 +95,7 @@ def test_jobs_that_may_not_move_come_first() -> None:
     )
     result = decide(p, limits=EXACT)
     assert list(result.jobs["gpus"]) == [6, 0]
-    assert any(
-        'headroom of pool "p0" is 2 GPUs instead of 4: jobs that may not be moved hold the others'
-        in w
-        for w in result.warnings
-    )
+    assert "is 2 GPUs instead of 4: jobs that may not be moved" in "".join(result.warnings)
 
 
 def test_a_conflict_is_named_with_the_least_relaxation() -> None:
@@ -212,31 +109,6 @@ def test_a_conflict_is_named_with_the_least_relaxation() -> None:
         with pytest.raises(Infeasible) as error:
             decide(problem([job], interactive=kept(3, share), **more), limits=EXACT)
         assert rule in str(error.value)
-
-
-def test_faults() -> None:
-    """Headroom is a number or follows from sessions; a pool that is not there."""
-    rows = [
-        {"pool": "p0", "headroom_gpus": 2, "session_s": 5},
-        {"pool": "p1"},
-        {"pool": "p2", "sessions_per_hour": 3},
-        {"pool": "px", "headroom_gpus": -1, "late_share": 0},
-    ]
-    with pytest.raises(InvalidInput) as error:
-        validate(snapshot([{}], [{}, {}, {}], interactive=rows))
-    told = [str(f).removeprefix("interactive.csv:") for f in error.value.faults]
-    for text, start in zip(
-        told,
-        (
-            "2: headroom_gpus and sessions are both given",
-            "4: needs both sessions_per_hour and session_s",
-            "5: headroom_gpus -1 is below 0",
-            "5: late_share 0 is below 1e-09",
-            '5: pool "px" is not in pools.csv',
-        ),
-        strict=True,
-    ):
-        assert text.startswith(start)
 
 
 def late_share(seed: int, keeps: bool) -> float:
@@ -260,3 +132,21 @@ def test_sessions_wait_no_longer_than_a_round_as_often_as_promised() -> None:
     round. Without it more than half of them do."""
     assert late_share(4, True) <= 0.05
     assert late_share(4, False) > 0.5
+
+
+def test_faults() -> None:
+    """Headroom is a number, or follows from sessions; a row that says neither keeps nothing."""
+    rows = [
+        {"pool": "p0", "headroom_gpus": 2, "session_s": 5},
+        {"pool": "p1", "sessions_per_hour": 3},
+        {"pool": "px", "headroom_gpus": -1},
+    ]
+    with pytest.raises(InvalidInput) as error:
+        problem([{}], [{}, {}], interactive=rows)
+    for fault, words in zip(
+        error.value.faults,
+        ("are both given", "needs both", "-1 is below 0", "is not in pools.csv"),
+        strict=True,
+    ):
+        assert words in str(fault)
+    assert "keeps nothing" in problem([{}], interactive=[{"pool": "p0"}]).warnings[0]

@@ -35,41 +35,6 @@ def test_sizes_of_many_nodes_are_close_to_each_other(node: int) -> None:
         assert sizes_by_rule(node, most * node).tolist() == sizes[sizes <= most * node].tolist()
 
 
-def test_sizes_that_somebody_names_are_offered() -> None:
-    """Smallest, largest, requested and measured ones, in whole nodes, within the job's range."""
-    p = problem(
-        jobs=[
-            {"min_gpus": 4105, "max_gpus": 4111},
-            {"min_gpus": 5001, "requested_gpus": 5003, "max_gpus": 5010},
-            {"sizes": [4999], "max_gpus": 10**6},
-        ],
-        pools=[MANY, {"gpus": MOST_GPUS, "gpus_per_node": 2, "gpu_type": "B"}],
-        rates=[
-            {"gpu_type": t, "gpus": k, "work_per_s": float(k)}
-            for t in "AB"
-            for k in (1, 4107, 5004, 5005, 10**6)
-        ],
-    )
-    found = compile_round(p, prunes=False).offer
-    offered = {
-        (j, q): found.gpus[(found.job == j) & (found.pool == q)].tolist()
-        for j in range(3)
-        for q in range(2)
-    }
-    assert offered == {
-        (0, 0): [4105, 4107, 4111],  # 4096 and 4128 are the sizes by rule around
-        (0, 1): [4106, 4110],
-        (1, 0): [5001, 5003, 5004, 5005, 5010],
-        (1, 1): [5002, 5004, 5010],
-        (2, 0): [4999],
-        (2, 1): [4999],
-    }
-    assert [w[: w.index(" nodes")] for w in p.warnings] == [
-        "pools.csv:2: has 5,010",
-        "pools.csv:3: has 2,505",
-    ]
-
-
 def _random_round(draw: random.Random) -> dict[str, Any]:
     """Two jobs of about 1,024 nodes or some thousands, in two pools."""
     jobs = []
@@ -121,8 +86,8 @@ def test_the_options_have_these_sizes_and_no_others(seed: int) -> None:
     "command",
     series(
         [
-            ("solve", "--policy", "horizon"),
             ("solve",),
+            ("solve", "--policy", "horizon"),
             ("solve", "--objective", "flow"),
             ("explain", "j0"),
             ("frontier",),
@@ -151,3 +116,9 @@ def test_ten_million_nodes_are_decided_within_the_time_limit(
     )
     assert done.returncode == 0, done.stderr[-500:]
     assert "10,000,000 nodes for one job" in done.stderr
+
+
+def test_sizes_of_few_nodes() -> None:
+    """Powers of two up to a node, then whole nodes."""
+    assert sizes_by_rule(6, 18).tolist() == [1, 2, 4, 6, 12, 18]
+    assert sizes_by_rule(8, 5).tolist() == [1, 2, 4]

@@ -1,41 +1,21 @@
-"""What `objective` may say, and the values of fair shares, of concave values and of several
-objectives at once: by hand, against trying every plan, and through the command."""
+"""What `objective` may say, and what ranks promise, against trying every plan."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from examples import seeds
 from hypothesis import given, settings, strategies as st
 
 from allocator.domain.objectives import names, normalise, parse_levels
-from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput, UsageError
-from allocator.options.instance_building import compile_round
-from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.objectives.combination import GIVEN_UP, combine_ranks, factors, most
-
-EXACT = SolveLimits(gap=0.0)
-
-
-def values(p: Problem, job: int = 0) -> dict[int, float]:
-    """{gpus: value} of one job on one pool."""
-    m = compile_round(p, prunes=False).option_table
-    return {int(m.gpus[o]): float(m.value[o]) for o in range(m.start[job], m.start[job + 1])}
-
-
-def runs(p: Problem, **more: Any) -> dict[str, int]:
-    """{job: gpus} of the best plan."""
-    jobs = decide(p, limits=EXACT, **more).jobs
-    return {name: k for name, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k}
 
 
 def test_objectives_are_names_sums_and_ranks() -> None:
@@ -61,7 +41,6 @@ def test_objectives_are_names_sums_and_ranks() -> None:
         ("", "is not known (known: progress"),
         ("progress=", "above 0"),
         ("progress=0", "above 0"),
-        ("progress=-1", "above 0"),
         ("progress=nan", "above 0"),
         ("progress=1_0", "above 0"),
         ("cost=1,cost=2", "names cost twice"),
@@ -72,28 +51,10 @@ def test_objectives_are_names_sums_and_ranks() -> None:
 )
 def test_what_is_wrong_is_told(text: str, told: str) -> None:
     """In config.toml with its line, and to callers."""
-    with pytest.raises(ValueError, match=told.replace("(", r"\(")):
-        normalise(text)
     with pytest.raises(UsageError, match=told.replace("(", r"\(")):
         decide(problem([{}]), objective=text)
     with pytest.raises(InvalidInput, match="objective"):
         validate(snapshot([{}], config={"objective": text}))
-
-
-def test_of_plans_equal_in_the_first_objective_the_second_decides() -> None:
-    """One GPU: `a` does all of 300 units, of value 1; `b`, weight 2, half of 600, of value 1 too,
-    but twice the throughput. U(progress) = 1, U(throughput) = 2 (at a price of 1 to 2 a GPU), so
-    the plan has value 1 + 0.01 x 1/2 x 2."""
-    p = problem(
-        [
-            {"job_id": "a", "remaining_work": 300},
-            {"job_id": "b", "remaining_work": 600, "weight": 2.0},
-        ],
-        [{"gpus": 1}],
-    )
-    found = decide(p, objective="progress > throughput", solver="highs", limits=EXACT)
-    assert list(found.jobs["gpus"]) == [0, 1] and found.objective_value == pytest.approx(1.01)
-    assert found.status == "optimal" and found.objective == "progress > throughput"
 
 
 @st.composite
@@ -131,44 +92,3 @@ def test_ranks_keep_their_promise(given_: tuple[list[list[tuple[int, float, floa
     assert max(second[plan].sum() for plan in plans if first[plan].sum() == first[best].sum()) <= (
         second[best].sum() + 1e-6
     )
-
-
-def test_fairness_by_hand() -> None:
-    """Two jobs on 4 GPUs: 2 each, where 1200 units take 600 s. Waiting 300 s: done after 900, rho
-    1.5. On 2 GPUs: after 600, rho 1; on 4: after 300, rho 0.5. Half the squares' difference."""
-    jobs: list[dict[str, Any]] = [
-        {"remaining_work": 1200, "sizes": [2, 4]},
-        {"remaining_work": 1200},
-    ]
-    asked: dict[str, Any] = {"config": {"objective": "fairness", "now_s": 0}}
-    assert values(problem(jobs, [{"gpus": 4}], **asked)) == pytest.approx(
-        {2: (1.5**2 - 1) / 2, 4: (1.5**2 - 0.5**2) / 2}
-    )
-    late = problem([jobs[0] | {"submitted_s": -600}, jobs[1]], [{"gpus": 4}], **asked)
-    assert values(late)[4] == pytest.approx((2.5**2 - 1.5**2) / 2)
-
-
-@pytest.mark.parametrize("seed", seeds(2, 20))
-def test_the_worst_ratio_under_maxmin_is_near_the_least_possible(seed: int) -> None:
-    """Every plan of 4 jobs on 3 GPUs is tried: the largest ratio is at most 1.25 times the least
-    that any has.
-    """
-    rng = np.random.default_rng(seed)
-    work, age = rng.uniform(300, 9000, 4), rng.uniform(0, 3000, 4)
-    jobs = [
-        {"remaining_work": float(work[j]), "sizes": [1, 2], "submitted_s": -float(age[j])}
-        for j in range(4)
-    ]
-    p = problem(jobs, [{"gpus": 3}], config={"objective": "maxmin", "now_s": 0})
-
-    def largest(sizes: Sequence[int]) -> float:
-        """By hand: 0.75 GPUs each, so alone a job of R takes R / 0.75 seconds; k GPUs do k a
-        second.
-        """
-        k = np.array(sizes)
-        busy = np.minimum(300.0, work / np.maximum(k, 1e-9))
-        return float(((age + busy + (work - busy * k) / 0.75) / (work / 0.75)).max())
-
-    got = runs(p)
-    least = min(largest(s) for s in itertools.product((0, 1, 2), repeat=4) if sum(s) <= 3)
-    assert largest([got.get(f"j{i}", 0) for i in range(4)]) <= 1.25 * least

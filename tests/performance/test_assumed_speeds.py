@@ -4,7 +4,6 @@ it is measured.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from queues import NOW, cluster
 from text_tables import columns, tables
 
 from allocator.api import solve
-from allocator.audit import audit
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -37,9 +34,7 @@ from allocator.errors import InvalidInput
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
 from allocator.options.instance_building import compile_round
-from allocator.options.option_table import option_table
 from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
-from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
 from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
@@ -59,16 +54,9 @@ TOLD = (
 )
 
 
-def mixed(**config: Any) -> Problem:
+def mixed() -> Problem:
     """Four jobs of models without a rate, one of a model with rates for type A."""
-    return problem(JOBS, TWO, RATES, config=config)
-
-
-def listed(p: Problem) -> list[tuple[Any, ...]]:
-    """Job, pool, GPUs and speed of every option."""
-    m = option_table(p, RateTable.of(p))
-    names = [p.jobs.job_id[j] for j in m.job.tolist()], [p.pools.pool[q] for q in m.pool.tolist()]
-    return list(zip(*names, m.gpus.tolist(), m.rate.tolist(), strict=True))
+    return problem(JOBS, TWO, RATES)
 
 
 def rows(result: Plan) -> dict[str, dict[str, Any]]:
@@ -81,19 +69,12 @@ def test_plan_says_what_is_assumed() -> None:
     result = decide(mixed())
     got = rows(result)
     assert (got["odd"]["gpus"], got["odd"]["work_per_s"], got["odd"]["value"]) == (3, 1.0, 0.5)
-    assert (got["wide"]["pool"], got["wide"]["gpus"]) == ("b", 4) and (
-        got["runs"]["gpus"],
-        got["runs"]["action"],
-    ) == (2, "keep")
-    assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [
-        "assumed speed, not measured"
-    ] * 2 + [None]
-    assert got["huge"]["reason"] == "exceeds_cluster" and got["huge"]["detail"].endswith(
-        "; assumed speed, not measured"
-    )
+    assert (got["wide"]["pool"], got["wide"]["gpus"], got["runs"]["action"]) == ("b", 4, "keep")
+    assumed = "assumed speed, not measured"
+    assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [assumed, assumed, None]
+    assert got["huge"]["reason"] == "exceeds_cluster" and assumed in got["huge"]["detail"]
     assert TOLD in result.warnings
-    told = explain(snapshot(JOBS, TWO, RATES), "huge").lines()
-    assert "assumed speed, not measured" in "\n".join(told)
+    assert assumed in "\n".join(explain(snapshot(JOBS, TWO, RATES), "huge").lines())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -118,11 +99,7 @@ def test_tables_need_no_rates() -> None:
     jobs = pd.DataFrame(columns(f"{names}: a x 0 60 2 2"))
     pools = pd.DataFrame(columns("pool gpu_type gpus: p A 2"))
     plan = solve(Snapshot.from_frames(jobs=jobs, pools=pools))
-    assert rows(plan)["a"]["gpus"] == 2 and plan.objective_value == 1.0
-    (warning,) = plan.warnings
-    assert warning.startswith(
-        'jobs.csv: 1 job of 1 model without a rate, "x": it runs at requested'
-    )
+    assert rows(plan)["a"]["gpus"] == 2 and 'without a rate, "x"' in plan.warnings[0]
     head = b"model,gpu_type,gpus,work_per_s\n"
     files = {
         f"{name}.csv": t.to_csv(index=False).encode()
@@ -142,10 +119,8 @@ def test_tables_need_no_rates() -> None:
     ("model", "config", "fault"),
     [
         ("bret", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
-        ("BERT", {}, 'did you mean "bert"? If it is another model, set unknown_models = "assume"'),
         ("bret", {"unknown_models": "assume"}, None),
         ("bert-7b", {}, None),
-        ("gnmt", {}, None),
         ("gnmt", {"unknown_models": "refuse"}, "has no row in rates.csv"),
     ],
 )
@@ -176,36 +151,16 @@ def test_a_model_with_some_rates_is_no_model_without() -> None:
     assert rows(decide(p))["j0"]["reason"] == "no_matching_gpu_type"
 
 
-def test_observed_speeds_take_the_place_of_assumed_ones() -> None:
-    """Seen: 8 a second on 2 A, 12 on 4 A, 3 on 2 B. Measured sizes count, a range makes the job
-    elastic among them; at its requested size it does as much per GPU as at the nearest size seen,
-    the slower of two as near."""
-    names = "model gpu_type gpus work_per_s observed"
-    seen = columns(f"{names}: x A 2 8 true; x A 4 12 true; x B 2 3 true")
-    p = problem(
-        [{"model": "x", "requested_gpus": 8}, {"model": "x", "requested_gpus": 1, "max_gpus": 2}],
-        TWO,
-        seen,
-    )
-    assert listed(p) == [
-        ("j0", "a", 2, 8.0),
-        ("j0", "a", 4, 12.0),
-        ("j0", "a", 8, 24.0),
-        ("j0", "b", 2, 3.0),
-        ("j1", "a", 1, 1.5),
-        ("j1", "a", 2, 8.0),
-        ("j1", "b", 1, 1.5),
-        ("j1", "b", 2, 3.0),
-    ]
-    assert p.warnings == ()
-    speed = BelievedSpeeds(p).speed(
-        Configurations.of(np.zeros(2, int), np.zeros(2, int), np.array([4, 8]))
-    )
-    assert speed.rate.tolist() == [12.0, 24.0] and speed.error[0] < speed.error[1] == GUESSED
-    given = columns(f"{names}: x A 1 5 false")
-    with_given = problem([{"model": "x", "requested_gpus": 8}], TWO, [*seen, *given])
-    # a rate that was given: the rules of rates hold
-    assert with_given.jobs.sizes.tolist() == [-1]
+def test_a_size_that_was_not_seen_does_as_much_per_gpu_as_the_nearest_one() -> None:
+    """Seen: 8 a second on 2 GPUs, 12 on 4. Eight do 24, with a larger error; the job may have the
+    sizes that were seen, too."""
+    seen = columns("model gpu_type gpus work_per_s observed: x A 2 8 true; x A 4 12 true")
+    p = problem([{"model": "x", "requested_gpus": 8}], TWO[:1], seen)
+    zeros = np.zeros(3, dtype=np.int64)
+    speed = BelievedSpeeds(p).speed(Configurations.of(zeros, zeros, np.array([2, 4, 8])))
+    assert speed.rate.tolist() == [8.0, 12.0, 24.0]
+    assert speed.error[0] < speed.error[2] == GUESSED
+    assert compile_round(p, prunes=False).offer.gpus.tolist() == [2, 4, 8]
 
 
 def test_lists_of_sizes_hold() -> None:
@@ -221,33 +176,18 @@ def test_lists_of_sizes_hold() -> None:
     ]
 
 
-def test_audit_knows_the_rule_by_itself() -> None:
-    """A plan that gives another size than the requested one at an assumed speed is refused."""
-    p = problem([{"model": "x", "requested_gpus": 3}], TWO, [])
-    wide = replace(p, size_lists=(np.array([3, 4]),))
-    for gpus, fine in ((3, True), (4, False)):
-        plan = Allocation(np.array([0]), np.array([gpus]), np.array([-1]), np.array([-1]))
-        repairs = Repairs(np.zeros(1, bool), -1, np.zeros(len(p.tenants), np.int64))
-        faults = audit(wide, plan, repairs, compile_round(wide).offer).faults
-        assert (faults == ()) is fine and all("at an assumed speed" in f for f in faults)
-    assert compile_round(wide).option_table.gpus.tolist() == [3, 3]
-
-
 def test_nothing_is_promised_on_an_assumed_speed() -> None:
     """60 of work in an hour would be easy at 1 a second."""
     p = problem([{"model": "x", "remaining_work": 60, "deadline_s": 3600}], TWO, [])
     assert promise(p, "j0").promised is False and "assumed" in promise(p, "j0").reason
 
 
-@pytest.mark.parametrize("speed", [5000.0])
-def test_a_controller_learns_speeds_of_which_nothing_was_known(
-    tmp_path: Path, speed: float
-) -> None:
+def test_a_controller_learns_speeds_of_which_nothing_was_known(tmp_path: Path) -> None:
     """Thousands of times from the assumed speed: after a round it is known, the next round decides
     with it. A second job of another size runs at the requested one. An export keeps what was seen,
     and rates that are given later are corrected by what is seen then, not by what was learned
     without them."""
-    clock = SimulatedClock(NOW)
+    clock, speed = SimulatedClock(NOW), 5000.0
     queue = Queue.create(tmp_path / "q.db", cluster(), clock=clock.now)
     machines = SimulatedMachines({"a": 8}, clock, MachineBehaviour(rate=lambda o: speed))
     options = ControllerOptions(every_s=60.0, poll_s=10.0)

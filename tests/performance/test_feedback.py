@@ -49,21 +49,6 @@ def test_old_samples_are_forgotten() -> None:
     assert update(old, 0.0, 20 * HALF_LIFE_S).mean == 0.0
 
 
-def test_uncertainty_widens_with_distance() -> None:
-    """The speed halves at 4 GPUs. The share 29/29 of it counts there and, far away, where only the
-    error of all sizes together (.5^2 of .5^2 + .2^2) is shared, 25/29; the deviation grows to
-    sqrt(.29 - .25^2 / .29).
-    """
-    found = posterior({4: after([math.log(0.5)] * 500)}, [4, 8, 16, 64, 1 << 40], 30_000.0)
-    means, deviations = zip(*found.values(), strict=True)
-    assert list(means) == sorted(means) and list(deviations) == sorted(deviations)
-    assert means[0] == pytest.approx(math.log(0.5), rel=1e-3)
-    assert means[-1] == pytest.approx(25 / 29 * math.log(0.5), rel=1e-3)
-    assert deviations[-1] == pytest.approx(math.sqrt(0.29 - 0.25**2 / 0.29), rel=1e-3)
-    before = (0.0, pytest.approx(math.sqrt(0.29)))
-    assert posterior({}, [1, 2], 0.0) == {1: before, 2: before}
-
-
 def test_what_is_proven_at_one_size_counts_at_all() -> None:
     """At 4 GPUs the speed is 3/4 of the profile, which is proven there and not at 1024. Both are
     corrected, so that neither seems better than the other. Nothing is where nothing is proven.

@@ -15,21 +15,19 @@ import numpy as np
 import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
-from scipy.optimize import nnls
 from text_tables import columns
 
 import allocator
 from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
-from allocator.errors import Infeasible, InvalidInput, UsageError
+from allocator.errors import InvalidInput
 from allocator.io.observations import read_observations
 from allocator.options.configure import configure
 from allocator.performance import batched, curves
 from allocator.performance.fit.choose import ORDER, extend_range, fit, fit_batched
 from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.similar import guess_curves
-from allocator.performance.fit.squares import non_negative
 
 SIZES = np.array([1, 2, 4, 8, 16])
 TRUTH = {
@@ -67,14 +65,6 @@ def test_one_size_gets_the_usual_shape() -> None:
         8.0, rel=1e-3
     )
     assert found.parameters["error"] == 0.3
-
-
-def test_non_negative_against_scipy() -> None:
-    """Random problems at once, against `nnls` one by one."""
-    draw = np.random.default_rng(1)
-    a, y = draw.normal(size=(50, 6, 2)), draw.normal(size=(50, 6))
-    expected = [nnls(*one)[0] for one in zip(a, y, strict=True)]
-    assert non_negative(a, y) == pytest.approx(np.array(expected))
 
 
 def profile(noise: float = 0.0) -> tuple[dict[str, float], Observations]:
@@ -173,10 +163,7 @@ def test_fit_writes_models_that_a_snapshot_takes(tmp_path: Path, capsys: Output)
     assert ways.gpus.tolist() == [1, 2, 4]
     assert ways.hours == pytest.approx([1 / 1.0, 1 / 1.9, 1 / 3.5], rel=0.05)
     assert ways.cost == pytest.approx(2 * ways.gpus * ways.hours)
-    picture = (tmp_path / "f" / "fit.svg").read_text()
-    assert all(
-        f">{word}</text>" in picture for word in ("useful work per second", "measured", "fitted")
-    )
+    assert ">measured</text>" in (tmp_path / "f" / "fit.svg").read_text()
     report = list(csv.DictReader((tmp_path / "f" / "fit.csv").open()))
     assert report[0]["sizes"] == "1|2|4" and float(report[0]["mean_error"]) < 0.1
 
@@ -225,38 +212,26 @@ def test_published_formats(tmp_path: Path) -> None:
 
 def test_configure_by_hand(tmp_path: Path, capsys: Output) -> None:
     """3600 units of work: 2 GPUs at 2/s 0.5 h and 1 $; 4 GPUs at 2.5/s 0.4 h and 1.6 $; the row of
-    4 that needs 40 GB on GPUs of 16 GB is no way. Limits that nothing meets: exit 4, and what would
-    do."""
+    4 that needs 40 GB on GPUs of 16 GB is no way. The deadline is that of the job. Limits that
+    nothing meets: exit code 4; unknown jobs, and formats that do not go together: 2."""
     names = "gpu_type gpus work_per_s batch_size memory_gb"
     snap = on_a(
         {"min_gpus": 2, "max_gpus": 4, "remaining_work": 3600, "deadline_s": 1620},
         {"memory_gb": 16},
         rates=columns(f"{names}: A 2 2 8 10; A 4 2.5 8 10; A 4 9 64 40"),
     )
-    ways = configure(validate(snap), "j")
-    assert ways.gpus.tolist() == [2, 4] and ways.hours == pytest.approx([0.5, 0.4])
-    assert ways.cost == pytest.approx([1.0, 1.6]) and ways.measured.all()
-    assert ways.fastest(1.5) == 0 and ways.cheapest(0.45) == 1 and ways.next_to_try() == []
-    with pytest.raises(Infeasible, match=r"--cost: 0\.5 would have to be 1"):
-        ways.fastest(0.5)
-    with pytest.raises(UsageError, match="did you mean"):
-        configure(validate(snap), "J")
     write_folder(snap, tmp_path)
     code, out, _ = call(capsys, f"configure {tmp_path} j --format json --out {tmp_path / 'o'}")
     told = json.loads(out)
-    assert code == 0
-    # the deadline of the job itself
-    assert told["cheapest"]["gpus"] == 4 and told["deadline_hours"] == 0.45
+    assert (code, told["cheapest"]["gpus"], told["deadline_hours"]) == (0, 4, 0.45)
     assert (tmp_path / "o" / "configure.csv").read_text().startswith("pool,gpus,batch_size")
-    # one way, one label
     assert "knee, fastest, cheapest: 4 x a" in (tmp_path / "o" / "configure.svg").read_text()
     wrong = {"j --deadline 0.1": 4, "nobody": 2, f"j --profile --out {tmp_path / 'p'}": 2}
-    assert [call(capsys, f"configure {tmp_path} {words}")[0] for words in wrong] == [
-        *wrong.values()
-    ]
+    found = [call(capsys, f"configure {tmp_path} {words}")[0] for words in wrong]
+    assert found == [*wrong.values()]
 
 
-def test_batches_of_a_curve(tmp_path: Path, capsys: Output) -> None:
+def test_batches_of_a_curve() -> None:
     """Where nothing was measured every size has several batches, the best of them on the front;
     corners are tried first. A plan names the batch that its speed supposes."""
     q = profile()[0] | {"noise_scale": 100.0}
@@ -267,13 +242,6 @@ def test_batches_of_a_curve(tmp_path: Path, capsys: Output) -> None:
     mine = ways.gpus == 8
     assert mine.sum() > 3 and ways.rate[mine].max() == pytest.approx(best.rate[0], rel=0.01)
     assert ways.front[mine].any() and not ways.measured.any()
-    why = [(int(ways.gpus[i]), w) for i, w, _ in ways.next_to_try()]
-    assert why[:3] == [(1, "corner"), (1, "corner"), (8, "corner")] and {w for _, w in why[3:]} == {
-        "decision"
-    }
-    write_folder(snap, tmp_path)
-    code, out, _ = call(capsys, f"configure {tmp_path} j --profile --format csv")
-    assert code == 0 and out.startswith("pool,gpus,batch_size,why,gain\na,1,")
     jobs = allocator.solve(snap).jobs
     gpus, batch = int(jobs["gpus"][0]), int(jobs["batch_size"][0])
     best = batched.best("goodput", q, np.array([float(gpus)]))

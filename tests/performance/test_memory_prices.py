@@ -1,31 +1,19 @@
-"""Prices of memory in a round: what an option costs, and sizes that cost less with more GPUs."""
+"""Prices of memory in a round: that of a curve, and of GPUs that are paid for anyhow."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem
-from examples import seeds
-from text_tables import columns
 
-from allocator.engine.decision import decide
 from allocator.options.configure import configure
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import added_prices, gpu_prices
 
 POOL = {"pool": "p", "gpu_type": "A", "gpus": 4, "memory_gb": 40.0, "market": "on_demand"}
-
-
-def costs(jobs: list[Any], pool: Any, rates: Any, **tables: Any) -> dict[tuple[str, int], float]:
-    """Dollars per hour of each option, by job and GPUs."""
-    p = problem(jobs, [POOL | pool], rates, **tables)
-    m = option_table(p, RateTable.of(p))
-    names = [p.jobs.job_id[j] for j in m.job.tolist()]
-    return dict(zip(zip(names, m.gpus.tolist(), strict=True), m.cost.tolist(), strict=True))
 
 
 def test_the_memory_of_a_curve() -> None:
@@ -35,65 +23,20 @@ def test_the_memory_of_a_curve() -> None:
     curve |= {"memory_gb": 8, "memory_per_sample_gb": 0.25}
     models = [{"model": "m", "gpu_type": "A", "kind": "iteration", "parameters": json.dumps(curve)}]
     pool = {"price_per_gpu_hour": 1.0, "price_per_gb_hour": 0.1}
-    found = costs([{"max_gpus": 2, "memory_gb": 39}], pool, [], models=models)
-    assert found == pytest.approx({("j0", 1): 1 + 2.4, ("j0", 2): 2 * (1 + 1.6)})
+    p = problem([{"max_gpus": 2, "memory_gb": 39}], [POOL | pool], [], models=models)
+    found = option_table(p, RateTable.of(p)).cost
+    assert found == pytest.approx([1 + 2.4, 2 * (1 + 1.6)])
+    ways = configure(p, "j0")
+    assert ways.cost == pytest.approx(ways.hours * found[ways.gpus - 1])
 
 
 def test_reserved_memory_adds_nothing_to_the_bill() -> None:
     """Listed, it costs its price; a bill is the same with and without it."""
-    pools = [POOL | {"pool": name, "market": name, "price_per_gb_hour": 0.5} for name in MARKETS]
+    pools = [
+        POOL | {"pool": market, "market": market, "price_per_gb_hour": 0.5}
+        for market in ("reserved", "on_demand")
+    ]
     p = problem([{"memory_gb": 4}], pools)
     ways = np.zeros(2, dtype=np.int64), np.array([0, 1]), np.array([1, 1])
     assert gpu_prices(p, *ways).tolist() == [2.0, 2.0]
     assert added_prices(p, *ways).tolist() == [0.0, 2.0]
-
-
-MARKETS = ("reserved", "on_demand")
-
-
-def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
-    """One GPU with 30 GB costs 30 $/h and does as much as two with 5 GB each for 10 $/h. Of 35 $/h
-    both jobs run on two GPUs, though neither gains by its second GPU."""
-    rates = columns("gpu_type gpus work_per_s memory_gb: A 1 1 30; A 2 1 5")
-    pool, config = POOL | {"price_per_gb_hour": 1.0}, {"budget_per_hour": 35}
-    found = decide(problem([{"max_gpus": 2}] * 2, [pool], rates, config=config))
-    assert found.jobs["gpus"] == [2, 2] and found.status == "optimal"
-    assert found.budget.spent_per_hour == pytest.approx(20.0)
-
-
-@pytest.mark.parametrize("seed", seeds(4, 200))
-def test_a_round_and_the_configuration_search_have_one_price(seed: int) -> None:
-    """The cost of an option is that of the way of `allocator configure` with its row."""
-    rng = np.random.default_rng(seed)
-    rates = [
-        {
-            "model": "m",
-            "gpu_type": kind,
-            "gpus": k,
-            "batch_size": 64 * n,
-            "work_per_s": float(k ** rng.uniform(0.5, 1.0) * rng.uniform(0.9, 1.1)),
-            "memory_gb": float(rng.uniform(10, 45)) if rng.random() < 0.8 else None,
-        }
-        for kind in "AB"
-        for k in (1, 2, 4)
-        for n in range(1, 3)
-    ]
-    pools = [
-        POOL
-        | {"pool": kind, "gpu_type": kind, "price_per_gpu_hour": float(rng.uniform(0, 3))}
-        | {"price_per_gb_hour": float(rng.choice([0.0, rng.uniform(0, 0.2)]))}
-        for kind in "AB"
-    ]
-    p = problem([{"max_gpus": 4, "memory_gb": 12}], pools, rates)
-    m = option_table(p, RateTable.of(p))
-    ways = configure(p, "j0")
-    speed = dict(
-        zip(
-            zip(ways.pool, ways.gpus.tolist(), ways.rate.tolist(), strict=True),
-            (ways.cost / ways.hours).tolist(),
-            strict=True,
-        )
-    )
-    for o in range(len(m)):
-        way = p.pools.pool[m.pool[o]], int(m.gpus[o]), float(m.rate[o])
-        assert m.cost[o] == pytest.approx(speed[way])

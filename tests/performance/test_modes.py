@@ -1,10 +1,9 @@
-"""Ways to keep workers in step: formulas against drawn steps and sums over all cases, the choice of
-a round against trying all, and the simulator against the formulas.
+"""Ways to keep workers in step: the choice of a round and what the simulator delivers, against sums
+over all cases. Drawn steps are the long way to the same sums.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -16,46 +15,10 @@ from text_tables import columns
 from worlds import workload
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.modes import parse_mode
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
-from allocator.io.json_schema import result_schema
-from allocator.io.plans import to_json
 from allocator.simulator import SimulationOptions, simulate
 from formulations.transient.revocations import synchronous_share
-from formulations.transient.synchronisation import Mode, pace, pace_at_work
-
-SPARED = ["backup:1", "backup:3", "replicated:2", "replicated:4"]
-
-
-def steps(mode: Mode, variation: float, at_work: Any, draws: int = 50_000) -> float:
-    """Work of workers, of which some are at work, as a share of that of even ones: steps are drawn
-    one by one, and every gradient that is on time counts."""
-    rng, n = np.random.default_rng(7), len(at_work)
-    x = 1 - variation + variation * rng.exponential(size=(draws, n))
-    x[:, ~np.asarray(at_work)] = np.inf
-    if mode.kind == "asynchronous":
-        return float(mode.number * np.mean(np.where(np.isfinite(x), 1.0, 0.0)))
-    if mode.kind == "replicated":
-        x = x.reshape(draws, -1, int(mode.number)).min(axis=2)
-        return x.shape[1] / n / float(x.max(axis=1).mean())
-    spare = int(mode.number)
-    return (n - spare) / n / float(np.sort(x, axis=1)[:, n - 1 - spare].mean())
-
-
-@pytest.mark.parametrize("variation", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("text", ["bulk", "asynchronous:0.9", *SPARED])
-def test_pace_of_drawn_steps(text: str, variation: float) -> None:
-    """Within 1 %: eight workers, all at work, and without one of them."""
-    mode = parse_mode(text)
-    everyone = np.ones(8, dtype=bool)
-    assert pace(mode, 8, variation) == pytest.approx(steps(mode, variation, everyone), rel=0.01)
-    if mode.has_spares:
-        some = everyone.copy()
-        some[2] = False
-        found = pace(mode, 8, variation) * pace_at_work(mode, variation, some)
-        assert found == pytest.approx(steps(mode, variation, some), rel=0.01)
-        assert pace_at_work(mode, variation, ~everyone) == 0
 
 
 def useful(text: str, n: int, cv: float, per_s: float) -> float:
@@ -83,17 +46,6 @@ def test_the_plan_names_the_best_mode(cv: float, modes: str, best: str) -> None:
         plan = decide(problem([job], [{"straggler_cv": cv}]))
         assert plan.jobs["mode"] == [named]
         assert plan.jobs["work_per_s"][0] == pytest.approx(8 * second_modes.pace(named, 8, cv))
-    assert json.loads(to_json(plan))["jobs"][0]["mode"] == named
-    assert "mode" in result_schema()["properties"]["jobs"]["items"]["properties"]
-
-
-def test_no_mode_admits_the_size() -> None:
-    """Three replicas of each worker need a multiple of three GPUs: 6 of 4, 6 and 8, none of the
-    powers of two that sizes are by default."""
-    rates = {k: float(k) for k in (1, 2, 4, 6, 8)}
-    for sizes, gpus, mode in ((None, 0, None), ([4, 6, 8], 6, "replicated:3")):
-        found = decide(problem([{"modes": "replicated:3", "sizes": sizes}], rates=rates)).jobs
-        assert (found["gpus"], found["mode"]) == ([gpus], [mode])
 
 
 @pytest.mark.parametrize(
@@ -119,18 +71,18 @@ def test_jobs_with_modes_do_not_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", series(["bulk", "backup:2", "replicated:2", "asynchronous:0.9"], 2)
+    "text", series(["backup:2", "bulk", "replicated:2", "asynchronous:0.9"], 1)
 )
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
-    """30 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
+    """20 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
     checkpoints of 5 s every 300 s: the mean time is the formula's within 3 %."""
     n, cv, work = 8, 0.4, 200_000.0
-    pool = {"pool": "p", "gpus": 30 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
+    pool = {"pool": "p", "gpus": 20 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
     pool |= {"revocations_per_gpu_hour": 0.5}
     job = {"total_work": work, "requested_gpus": n, "min_gpus": n, "max_gpus": n, "modes": text}
     job |= {"restart_s": 30, "checkpoint_s": 5, "checkpoint_every_s": 300}
     s = simulate(
-        workload([job] * 30, pools=[pool], rates={n: float(n)}),
+        workload([job] * 20, pools=[pool], rates={n: float(n)}),
         policy="static",
         options=SimulationOptions(prove_every=0, interval_s=3600.0),
     )

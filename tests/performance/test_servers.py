@@ -37,29 +37,21 @@ def work_through(workers: int, servers: int, seed: int, updates: int = 12_000) -
     return (updates - 1 - updates // 10) / (free - first)
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[tuple[str, str, int, float, str]]:
-    """Rows of rates.csv from measured speeds of one, two and three servers."""
-    names = ["m"] * (3 * len(MEASURED))
-    servers, workers = (x.reshape(-1) for x in np.meshgrid([1, 2, 3], MEASURED, indexing="ij"))
-    pairs = zip(workers.tolist(), servers.tolist(), strict=True)
-    speed = np.array([work_through(w, m, seed=i) for i, (w, m) in enumerate(pairs)])
-    fits = fit_servers(names, ["A"] * len(names), servers, workers, speed)
-    assert [f.cap.cap for f in fits] == pytest.approx([40, 80, 120], rel=0.04)
-    return list_rates(fits, range(2, 17))
-
-
-def test_each_size_has_the_best_number_of_servers(
-    rows: list[tuple[str, str, int, float, str]],
-) -> None:
-    """At seven sizes, most of them not measured, the plan has the number of servers that is the
+def test_each_size_has_the_best_number_of_servers() -> None:
+    """At four sizes, two of them not measured, the plan has the number of servers that is the
     fastest of all where workers queue at servers (or one within 5 % of it), names it, and never
     claims more than 1 % above what they then do."""
+    servers, workers = (x.reshape(-1) for x in np.meshgrid([1, 2, 3], MEASURED, indexing="ij"))
+    pairs = zip(workers.tolist(), servers.tolist(), strict=True)
+    measured = np.array([work_through(w, m, seed=i) for i, (w, m) in enumerate(pairs)])
+    names = ["m"] * len(measured)
+    fits = fit_servers(names, ["A"] * len(names), servers, workers, measured)
+    assert [f.cap.cap for f in fits] == pytest.approx([40, 80, 120], rel=0.04)
     columns = ("model", "gpu_type", "gpus", "work_per_s", "variant")
-    table = [dict(zip(columns, row, strict=True)) for row in rows]
+    table = [dict(zip(columns, row, strict=True)) for row in list_rates(fits, range(2, 17))]
     fewest = {}
     pool = {"pool": "A", "gpu_type": "A", "gpus": 16, "price_per_gpu_hour": 1}
-    for k in (3, 4, 6, 8, 11, 14, 16):
+    for k in (4, 8, 11, 14):
         job = {"min_gpus": k, "max_gpus": k, "sizes": str(k), "remaining_work": 1e5}
         found = decide(problem([job], [pool], table)).jobs
         m, speed = int(found["variant"][0].split()[0]), found["work_per_s"][0]

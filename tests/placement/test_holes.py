@@ -1,4 +1,4 @@
-"""Free GPUs of nodes: best fit, several nodes, shares, domains, limits; and exact for one job."""
+"""Free GPUs of nodes: best fit, shares, domains; and exact for one job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from hypothesis import given, strategies as st
 
 from formulations.placement.holes import Holes, Need, Place, Wish
 
-INF = math.inf
 
-
-def holes(*gpus: int, cpus: list[float] | None = None, domains: list[int] | None = None) -> Holes:
+def holes(*gpus: int, domains: list[int] | None = None) -> Holes:
     """Nodes of pool 0 with so many free GPUs."""
-    return Holes(
-        [0] * len(gpus), gpus, cpus or [INF] * len(gpus), [INF] * len(gpus), [domains or []]
-    )
+    no_limit = [math.inf] * len(gpus)
+    return Holes([0] * len(gpus), gpus, no_limit, no_limit, [domains or []])
 
 
 def spot(places: tuple[Place, ...] | None) -> dict[int, int] | None:
@@ -31,26 +28,6 @@ def test_best_fit_keeps_large_holes() -> None:
     assert holes(8).find(Need(1, 1, 1)) is None
 
 
-def test_several_nodes() -> None:
-    """12 GPUs on two nodes: a whole one, and the tightest for the rest."""
-    assert spot(holes(8, 6, 5, 8).find(Need(0, 12, 2))) == {0: 8, 2: 4}
-    assert spot(holes(7, 5, 3).find(Need(0, 12, 2))) == {0: 7, 1: 5}
-    assert holes(6, 5, 3).find(Need(0, 12, 2)) is None
-    assert spot(holes(6, 5, 3).find(Need(0, 12, 3))) == {0: 6, 1: 5, 2: 1}
-
-
-def test_take_and_release() -> None:
-    """What is taken is no longer free, and is again once it is released."""
-    nodes, need = holes(4, 4, cpus=[8.0, INF]), Need(0, 2, 1, cpus=3.0)
-    first = nodes.find(need)
-    assert spot(first) == {0: 2} and first is not None
-    nodes.take(first, need)
-    assert (nodes.free, nodes.cpus[0], nodes.total(0), nodes.largest(0)) == ([2, 4], 2.0, 6, 4)
-    assert spot(nodes.find(need)) == {1: 2} and not nodes.can_take(first, need)
-    nodes.release(first, need)
-    assert (nodes.free, nodes.cpus[0]) == ([4, 4], 8.0) and nodes.can_take(first, need)
-
-
 def test_shares_fill_the_fullest_gpu() -> None:
     """0.5 joins the GPU with 0.6 free, not the one with 0.7; 0.7 opens a new one."""
     nodes = holes(2, 4)
@@ -59,8 +36,6 @@ def test_shares_fill_the_fullest_gpu() -> None:
     assert nodes.free == [2, 2]
     assert nodes.find(Need(0, 1, 1, share=0.5)) == ((1, 1, 0),)
     assert nodes.find(Need(0, 1, 1, share=0.75)) == ((0, 1, 0),)
-    nodes.release(((1, 1, 2),), Need(0, 1, 1, share=0.3))
-    assert nodes.free == [2, 3]
 
 
 def test_levels_and_spread() -> None:
@@ -72,15 +47,6 @@ def test_levels_and_spread() -> None:
     far = nodes.find(Need(0, 11, 2, wish=Wish.PREFER, level=0))
     assert far is not None and sum(k for _, k, _ in far) == 11
     assert spot(nodes.find(Need(0, 3, 1, wish=Wish.SPREAD))) == {3: 1, 2: 1, 1: 1}
-
-
-def test_closed_nodes() -> None:
-    """Nothing new is placed on a node without a pool; what is there may stay."""
-    nodes = Holes([-1, 0], [8, 2], [INF] * 2, [INF] * 2)
-    stays, need = ((0, 4, -1),), Need(0, 4, 1)
-    assert nodes.find(need) is None and nodes.can_take(stays, need)
-    nodes.take(stays, need)
-    assert nodes.free == [0, 2]
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 14), st.integers(1, 4))

@@ -73,7 +73,6 @@ TWO_CURVES = [
         ("equal", [{"submitted_s": s} for s in (3, 2, 1)], {}, [2, 2, 4]),
         # share 4: the first may have 1, the second takes 4 and then, as the only one left, 8
         ("equal", [{"max_gpus": 1}, {}], {"pools": [{"gpus": 9}]}, [1, 8]),
-        ("equal", [{"min_gpus": 8}, {}, {}], {}, [8, 0, 0]),
         # 100/4 = 25 s more; the new one 40/8 = 5 s: the running one is paused; or 50 s: it waits
         (
             "srtf",
@@ -116,15 +115,11 @@ TWO_CURVES = [
             {},
             [0, 4, 4],
         ),
-        # 6 of 8 GPUs are taken: 8 is halved to 2, but not below min_gpus
-        ("greedy", [SIX, wants(8)], {}, [6, 2]),
+        # 6 of 8 GPUs are taken: 8 is not halved below min_gpus
         ("greedy", [SIX, wants(8, min_gpus=4)], {}, [6, 0]),
         # from 1 each: a gains 0.9 by a second GPU and 0.6 by each further one, b 0.5
         ("greedy", TWO_MODELS, {"pools": [{"gpus": 6}], "rates": TWO_CURVES}, [4, 2]),
         ("greedy", TWO_MODELS, {"pools": [{"gpus": 5}], "rates": TWO_CURVES}, [4, 1]),
-        # a job that is nearly done is doubled all the same
-        ("greedy", [{"remaining_work": 1}], {}, [8]),
-        ("mip", [{"remaining_work": 1}], {}, [1]),
         # who runs never shrinks, and the first that waits takes all it may
         (
             "greedy-naive",
@@ -135,8 +130,6 @@ TWO_CURVES = [
             {},
             [2, 4, 2],
         ),
-        # three jobs, two GPUs: the two shortest
-        ("afs", [{"remaining_work": w} for w in (3, 1, 2)], {"pools": [{"gpus": 2}]}, [0, 1, 1]),
     ],
 )
 def test_one_pool_by_hand(
@@ -257,14 +250,9 @@ def test_no_prices_where_no_repair_is_needed(policy: str) -> None:
     """The prices of the round are not computed: a decision costs little more
     than its steps.
     """
-    jobs = [wants(2, submitted_s=s, remaining_work=50 * s + 9) for s in range(12)]
-    p = problem(
-        [RUNS | {"gpus": 4, "preemptible": False}, *jobs],
-        [{"price_per_gpu_hour": 1}, {}],
-        config={"budget_per_hour": 7},
-        tenants=[{"tenant": "default", "max_gpus": 14, "guaranteed_gpus": 3}],
-    )
-    round_ = compile_round(p, prunes=False)
+    tenant = {"tenant": "default", "max_gpus": 7, "guaranteed_gpus": 3}
+    jobs = [RUNS | {"gpus": 4, "preemptible": False}, *[wants(2)] * 5]
+    round_ = compile_round(problem(jobs, tenants=[tenant]), prunes=False)
     task, proposal = run_policy(round_, POLICIES[policy].decide, None, NO_LIMITS, np.inf)
-    assert (proposal.choice >= 0).sum() >= 3
+    assert (proposal.choice >= 0).sum() >= 2
     assert "dual" not in vars(task)

@@ -25,8 +25,8 @@ from allocator.solvers.base import SolveLimits
 TWO = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
 
 
-def plan(p: Problem, **options: Any) -> list[tuple[str | None, int]]:
-    r = decide(p, policy="maxmin", **options)
+def plan(p: Problem) -> list[tuple[str | None, int]]:
+    r = decide(p, policy="maxmin")
     return list(zip(r.jobs["pool"], r.jobs["gpus"], strict=True))
 
 
@@ -58,13 +58,6 @@ def test_two_jobs_two_types_by_hand() -> None:
     y = 2 / 19
     assert share_of(p)[0] == pytest.approx([y, 1 - y], abs=1e-6)
     assert share_of(p)[1] == pytest.approx([1 - y, y], abs=1e-6)
-    throughput = ThroughputDemand.of(compile_round(p, prunes=False)).throughput
-    assert throughput[0] == pytest.approx([0.2, 0.8]) and throughput[1] == pytest.approx(
-        [2 / 3, 4 / 3]
-    )
-    assert (np.array(share_of(p)) * throughput).sum(axis=1) == pytest.approx(
-        [14 / 19] * 2, abs=1e-6
-    )
 
 
 def test_second_programme_uses_what_the_level_leaves() -> None:
@@ -100,14 +93,8 @@ def test_rounds_alternate() -> None:
 def test_leases() -> None:
     """Rounds of 60 s make leases of 6: at 360 s the waiting job's turn has come, at 420 s the lease
     goes on and only the free GPU is given away. Rounds of 300 s are a lease each."""
-    assert [is_lease_start(t, 60.0) for t in (0, 60, 300, 360, 419, 420)] == [
-        True,
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+    starts = [t for t in (0, 60, 300, 360, 419, 420) if is_lease_start(t, 60.0)]
+    assert starts == [0, 360, 419]
     assert is_lease_start(300, 300.0) and is_lease_start(1000, 600.0)
     run = {"state": "running", "pool": "p0", "gpus": 2, "requested_gpus": 2}
     tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 300}]

@@ -12,7 +12,6 @@ from fakes.random_rounds import random_snapshot
 from waiting import in_time
 
 from allocator.bench.workloads import generate
-from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput, UsageError
@@ -32,12 +31,6 @@ LINEAR = [name for name in BUILT_IN if name != "flow" and get_objective(name).li
 EXACT = SolveLimits(time_s=300.0, gap=0.0)
 
 
-def random_round(seed: int, jobs: int, objective: str) -> Problem:
-    folder = random_snapshot(np.random.default_rng([seed, jobs]), jobs)
-    folder.config["objective"] = objective
-    return validate(folder.snapshot())
-
-
 @pytest.mark.parametrize("objective", series(LINEAR, 2))
 def test_one_interval_is_the_single_round(objective: str) -> None:
     """With H = 1 every option has the value that the round gives it, and the look ahead finds what
@@ -45,7 +38,9 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
     """
     seen = 0
     for seed in range(count(4, 20)):
-        p = random_round(seed, 6, objective)
+        folder = random_snapshot(np.random.default_rng([seed, 6]), 6)
+        folder.config["objective"] = objective
+        p = validate(folder.snapshot())
         try:
             best = decide(p, limits=EXACT)
         except Infeasible:
@@ -110,9 +105,6 @@ def test_how_good_it_is_and_what_it_does_not_know() -> None:
     assert decide(p, policy="horizon").solver_choice.startswith("look ahead: 6 intervals, within")
     r = decide(p, policy="horizon", objective="cost")
     assert r.fallback == "mip" and "no look ahead" in r.warnings[-1]
-    round_ = compile_round(problem([{}], config={"objective": "cost"}), prunes=False)
-    with pytest.raises(ValueError, match="not linear"):
-        build_horizon(round_, choices(round_.model), gpus_ahead(round_.problem, 2))
 
 
 def test_how_far_it_looks_is_checked() -> None:

@@ -63,11 +63,11 @@ def with_history(folder: Folder, rng: np.random.Generator) -> Folder:
 
 @functools.cache
 def rounds(number: int, first: int = 500) -> list[Problem]:
-    """Random rounds of 15 jobs; every third one has a history."""
+    """Random rounds of 10 jobs; every third one has a history."""
     found = []
     for seed in range(first, first + number):
         rng = np.random.default_rng(seed)
-        folder = random_snapshot(rng, 15)
+        folder = random_snapshot(rng, 10)
         found.append(validate((folder if seed % 3 else with_history(folder, rng)).snapshot()))
     return found
 
@@ -94,7 +94,7 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gap and bound are in order; each job is there once, in its place, with a pool exactly if it has
     GPUs; the input is left alone; the same input gives the same bytes.
     """
-    tried = rounds(count(5, 40))
+    tried = rounds(count(3, 40))
     arrays = [copy.deepcopy(vars(p.jobs)) for p in tried]
     plans = [planned(p, policy) for p in tried]
     assert [r is not None for r in plans] == feasible(len(tried))
@@ -115,10 +115,6 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 RUNS = {"state": "running", "pool": "p0"}
 FIRM = RUNS | {"gpus": 4, "preemptible": False}
-CHANGES = [
-    RUNS | {"gpus": 2, "remaining_work": 10**n, "submitted_s": n, "attained_gpu_s": 9e3 * n}
-    for n in range(1, 5)
-]
 BY_HAND: dict[str, tuple[dict[str, Any], Callable[[list[int]], bool]]] = {
     "one job, one pool, no other rule: it gets GPUs": (
         {"jobs": [{"remaining_work": 1e6}]},
@@ -146,18 +142,9 @@ BY_HAND: dict[str, tuple[dict[str, Any], Callable[[list[int]], bool]]] = {
         {"jobs": [RUNS | {"gpus": 2, "resizes_left": 0}, {"requested_gpus": 8}, {}]},
         lambda gpus: gpus[0] in (0, 2),
     ),
-    "5 dollars at 1 dollar per GPU, 3 for tenant t, whose quota is 2; something runs": (
-        {
-            "jobs": [{"tenant": "t"}, {"tenant": "t"}, {}, {}],
-            "pools": [{"price_per_gpu_hour": 1}],
-            "config": {"budget_per_hour": 5},
-            "tenants": [{"tenant": "t", "max_gpus": 2, "budget_per_hour": 3}],
-        },
-        lambda gpus: 0 < sum(gpus) <= 5 and sum(gpus[:2]) <= 2,
-    ),
-    "of four running jobs one may change: three keep the 2 GPUs that they hold": (
-        {"jobs": [*CHANGES, {"requested_gpus": 8}], "config": {"max_changes": 1}},
-        lambda gpus: gpus[:4].count(2) >= 3,
+    "3 of 8 GPUs are kept for interactive jobs": (
+        {"jobs": [{}, {}, {}], "interactive": [{"pool": "p0", "headroom_gpus": 3}]},
+        lambda gpus: 0 < sum(gpus) <= 5,
     ),
 }
 
@@ -204,8 +191,8 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
     alike: between equals something has to decide. For policies that search among plans of equal
     value, only that there is a plan."""
     compared = 0
-    for s in range(count(3, 12)):
-        folder = random_snapshot(np.random.default_rng(3000 + s), 12, pools=2)
+    for s in range(count(2, 12)):
+        folder = random_snapshot(np.random.default_rng(3000 + s), 8, pools=2)
         types = [row["gpu_type"] for row in folder.tables["pools.csv"]]
         one = planned(validate(folder.snapshot()), policy)
         if len(set(types)) < len(types) or one is None:

@@ -25,15 +25,12 @@ AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 SQRT = {k: float(np.sqrt(k)) for k in range(1, 17)}
 
 
-def widths(
-    price: float, *, jobs: list[dict[str, Any]], pools: list[dict[str, Any]], **tables: Any
-) -> list[int]:
+def widths(price: float, *, jobs: list[dict[str, Any]], pools: list[dict[str, Any]]) -> list[int]:
     p = problem(
         [{"max_gpus": 16, **j} for j in jobs],
         [{"gpus_per_node": 1, **q} for q in pools],
         SQRT,
         config={"dollar_price": price},
-        **tables,
     )
     return decide(p, policy="rental").jobs["gpus"]
 
@@ -50,6 +47,7 @@ def test_the_width_of_a_power_law() -> None:
     assert widths(1 / 8, jobs=[{}], pools=[{**POOL, "market": "reserved"}]) == [16]
 
 
+@pytest.mark.nightly
 def test_a_split_class_is_carried_out() -> None:
     """Whole GPUs at a budget of 2.3: 39 % of one class run on 12 GPUs and 61 % on 13. Jobs of size
     1 take the time that theory says and as many GPU-hours, within 1 %. The same with 4,000 jobs:

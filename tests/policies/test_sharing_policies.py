@@ -1,66 +1,38 @@
-"""Policies that share GPUs by rules of their own: by hand, and over whole workloads."""
+"""Policies that share GPUs by rules of their own, and what `mip` does about pairs, by
+hand. test_several_primaries.py holds `mip` against every plan with pairs under every rule.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem
+from text_tables import columns
 
-from allocator.bench.workloads.sharing import sharing
-from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
-from allocator.report.charts.series import series
-from allocator.report.runs import read_simulation
-from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator.results.files import write_simulations
+from allocator.options.instance_building import compile_round
+from allocator.solvers.base import SolveLimits
 
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 
 
-def round_(
-    jobs: list[dict[str, Any]],
-    slow: dict[str, tuple[float, float]],
-    gpus: int = 1,
-    isolation: str = "any",
-    memory_gb: float = 10,
-) -> Problem:
-    """Jobs of 4 GB; slow: "ab" -> slowdowns of a and b on the same GPUs."""
-    rows = [{"max_gpus": 1, "memory_gb": 4, "model": "a", **j} for j in jobs]
-    return problem(
-        rows,
-        [{"gpus": gpus, "memory_gb": memory_gb, "sharing": isolation}],
-        RATES,
-        config={"now_s": 100},
-        sharing=[
-            {
-                "model_a": k[0],
-                "model_b": k[1],
-                "gpu_type": "A",
-                "gpus": 1,
-                "slowdown_a": x,
-                "slowdown_b": y,
-            }
-            for k, (x, y) in slow.items()
-        ],
-    )
+def plan(policy: str, jobs: Any, slow: dict[str, tuple[float, float]], gpus: int = 1) -> list[Any]:
+    """Who shares GPUs with each job of 4 GB; slow: "ab" -> slowdowns of a and b next to each other.
 
-
-def primaries(p: Problem, policy: str) -> dict[str, str | None]:
-    """Who runs, and on whose GPUs ("" = its own)."""
-    from allocator.engine.decision import decide_round
-
-    a = decide_round(p, policy=policy).allocation
-    return {
-        name: "" if h < 0 else p.jobs.job_id[h]
-        for name, pool, h in zip(p.jobs.job_id, a.pool.tolist(), a.primary.tolist(), strict=True)
-        if pool >= 0
-    }
-
-
-RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptible": True}
+    Jobs of models b and c run.
+    """
+    runs = {"state": "running", "pool": "p0", "gpus": 1}
+    rows = [{"max_gpus": 1, "memory_gb": 4} | (runs if j["model"] != "a" else {}) | j for j in jobs]
+    alike = {"gpu_type": "A", "gpus": 1}
+    sharing = [
+        {"model_a": a, "model_b": b, "slowdown_a": x, "slowdown_b": y} | alike
+        for (a, b), (x, y) in slow.items()
+    ]
+    pool, config = {"gpus": gpus, "memory_gb": 10, "sharing": "any"}, {"now_s": 100}
+    p = problem(rows, [pool], RATES, config=config, sharing=sharing)
+    return list(decide(p, policy=policy).jobs["shared_with"])
 
 
 @pytest.mark.parametrize(
@@ -77,90 +49,71 @@ RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptibl
 def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
     """The running job has b left, the newcomer a; xi: slowdowns of the running job and of the
     newcomer. `ffs` always shares, `sjf` never."""
-    p = round_(
-        [
-            RUNS | {"job_id": "B", "model": "b", "remaining_work": b},
-            {"job_id": "A", "remaining_work": a},
-        ],
-        {"ba": xi},
-    )
-    assert primaries(p, "bsbf") == {"B": ""} | ({"A": "B"} if together else {})
-    assert primaries(p, "ffs") == {"B": "", "A": "B"}
-    assert primaries(p, "sjf") == {"B": ""}
+    jobs = [{"model": "b", "remaining_work": b}, {"model": "a", "remaining_work": a}]
+    both, apart = ["j1", "j0"], [None, None]
+    for policy, expected in (("bsbf", both if together else apart), ("ffs", both), ("sjf", apart)):
+        assert plan(policy, jobs, {"ba": xi}) == expected
 
 
 def test_the_best_pair() -> None:
-    """A of 10 next to B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
-    takes who came first.
-    """
+    """j2 of 10 next to j0 of 40 (1.5 each) or j1 of 40 (1.1 each): with j1 the mean is less. `ffs`
+    takes who came first."""
     jobs = [
-        RUNS | {"job_id": "B", "model": "b", "remaining_work": 40},
-        RUNS | {"job_id": "C", "model": "c", "remaining_work": 40, "submitted_s": 5},
-        {"job_id": "A", "remaining_work": 10},
+        {"model": "b", "remaining_work": 40},
+        {"model": "c", "remaining_work": 40, "submitted_s": 5},
+        {"model": "a", "remaining_work": 10},
     ]
-    p = round_(jobs, {"ba": (1.5, 1.5), "ca": (1.1, 1.1)}, gpus=2)
-    assert primaries(p, "bsbf") == {"B": "", "C": "", "A": "C"} and primaries(p, "ffs") == {
-        "B": "",
-        "C": "",
-        "A": "B",
-    }
+    slow = {"ba": (1.5, 1.5), "ca": (1.1, 1.1)}
+    assert plan("bsbf", jobs, slow, gpus=2) == [None, "j2", "j1"]
+    assert plan("ffs", jobs, slow, gpus=2) == ["j2", None, "j0"]
 
 
 def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
-    """A is B's secondary job already; C waits."""
-    jobs = [
-        RUNS | {"job_id": "B", "model": "b"},
-        RUNS | {"job_id": "A", "shared_with": "B"},
-        {"job_id": "C"},
-    ]
-    p = round_(jobs, {"ba": (2.4, 2.4), "aa": (1.0, 1.0)})
+    """The second job is the secondary job of the first one already; the third one waits."""
+    jobs = [{"model": "b"}, {"model": "c", "shared_with": "j0"}, {"model": "a"}]
+    slow = {"bc": (2.4, 2.4), "ba": (1.0, 1.0), "ca": (1.0, 1.0)}
     for policy in ("bsbf", "ffs"):
-        assert primaries(p, policy) == {"B": "", "A": "B"}
-    kept = decide(p, policy="bsbf")
-    assert list(kept.jobs["shared_with"]) == ["A", "B", None] and kept.jobs["action"][:2] == [
-        "keep",
-        "keep",
+        assert plan(policy, jobs, slow) == ["j1", "j0", None]
+
+
+EXACT = SolveLimits(gap=0.0)
+SHARE = columns("model_a model_b gpu_type gpus slowdown_a slowdown_b: m m A 1 1.2 1.2")
+POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
+ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
+
+
+def test_a_pair_by_hand() -> None:
+    """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
+    by two, each at 1/1.2, four do 0.25. The primary job pays for both: 2 $/h for each GPU."""
+    p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
+    plan = decide(p, limits=EXACT)
+    jobs, others = plan.jobs, plan.jobs["shared_with"]
+    assert jobs["value"] == pytest.approx([0.25] * 4)
+    assert jobs["work_per_s"] == pytest.approx([1 / 1.2] * 4)
+    assert [others[int(other[1])] for other in others] == ["j0", "j1", "j2", "j3"]
+    assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2] and plan.pools[0].used == 2
+
+
+def running(**more: Any) -> dict[str, Any]:
+    return ONE | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60} | more
+
+
+def test_lost_gpus_of_pairs() -> None:
+    """Two pairs of jobs that may not be moved on two GPUs, of which one is left: the pair submitted
+    last is released; the first one stays. One colocated job that may not be moved is enough.
+    Nothing is released while both pairs fit, nor where nothing could be kept."""
+    jobs = [
+        running(preemptible=False, submitted_s=1),
+        running(shared_with="j0"),
+        running(submitted_s=2),
+        running(shared_with="j2", preemptible=False, submitted_s=3),
     ]
-
-
-@pytest.mark.parametrize("policy", ["bsbf", "mip"])
-def test_laws_of_a_shared_cluster(policy: str) -> None:
-    """Over a whole workload: GPUs held never exceed the cluster; a secondary job's span lies in its
-    primary job's; who shares, shares two by two; all that was held was paid for once; every job
-    ends. `bsbf` and `ffs` never restart anybody."""
-    w = sharing(seed=2, load=1.5, jobs=24, slowdown=(1.05, 1.6)).workload()
-    s = simulate(
-        w,
-        policy=policy,
-        options=SimulationOptions(objective="completion", misjudged=0.1, prove_every=0),
-    )
-    assert not s.unfinished and (policy == "mip" or s.metrics["restarts"] == 0)
-    own, secondaries = s.spans[s.spans["shared_with"] == ""], s.spans[s.spans["shared_with"] != ""]
-    assert len(secondaries) > 3
-    for t in np.unique(s.spans["from_s"]):
-        now = s.spans[(s.spans["from_s"] <= t) & (s.spans["to_s"] > t)]
-        assert now["job_id"].is_unique and now.loc[now["shared_with"] == "", "gpus"].sum() <= 32
-        on = now[now["shared_with"] != ""]
-        assert on["shared_with"].is_unique
-        primary = now[now["shared_with"] == ""].set_index("job_id").loc[on["shared_with"]]
-        assert (primary["gpus"].to_numpy() == on["gpus"].to_numpy()).all()
-    held = (own["to_s"] - own["from_s"]) * own["gpus"]
-    assert held.sum() / 3600 == pytest.approx(s.metrics["gpu_hours"])
-    assert s.metrics["utilisation"] <= 1 + 1e-9
-
-
-def test_a_report_counts_the_gpus_of_pairs_once(tmp_path: Path) -> None:
-    """What its curve says is held is what the simulation pays for."""
-    w = sharing(seed=2, load=1.5, jobs=40, slowdown=(1.05, 1.5)).workload()
-    s = simulate(
-        w,
-        policy="bsbf",
-        options=SimulationOptions(prove_every=0),
-    )
-    write_simulations(tmp_path, w.problem, 0, [s])
-    study = read_simulation(tmp_path)
-    shown = series(study, study.runs[0], float(s.metrics["makespan_s"]))
-    assert shown.held["gpus"].max() <= 32 + 1e-9
-    assert shown.held["gpus"].mean() * s.metrics["makespan_s"] / 3600 == pytest.approx(
-        s.metrics["gpu_hours"]
-    )
+    for gpus, released in ((2, []), (1, [3]), (0, [])):
+        p = problem(
+            jobs, [POOL | {"gpus": gpus}], {1: 1.0}, sharing=SHARE, config={"max_changes": 0}
+        )
+        mended = compile_round(p).repairs
+        assert np.flatnonzero(mended.released).tolist() == released
+        assert decide(p, limits=EXACT).jobs["action"] == ["keep"] * 2 * gpus + ["pause"] * (
+            4 - 2 * gpus
+        )

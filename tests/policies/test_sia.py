@@ -94,7 +94,7 @@ def test_as_good_as_trying_everything() -> None:
     the one found.
     """
     tried = 0
-    for s in range(count(10, 200)):
+    for s in range(count(6, 200)):
         p = validate(random_snapshot(np.random.default_rng(s), 5).snapshot())
         whole = compile_round(p, prunes=False)
         task = Task(whole, SolveLimits(), None, time.monotonic() + 60)

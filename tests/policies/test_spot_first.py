@@ -15,7 +15,7 @@ POOLS = [
 ]
 
 
-def plan(policy: str, jobs: list[dict[str, Any]], spot: int, firm: int = 8) -> list[str]:
+def plan(policy: str, jobs: list[dict[str, Any]], spot: int) -> list[str]:
     """Pool of every job, "" = waits; each wants 2 GPUs for an hour, rounds of 300 s, now 0."""
     jobs = [
         {"remaining_work": 7200, "requested_gpus": 2, "sizes": [2], "restart_s": 0, **job}
@@ -23,7 +23,7 @@ def plan(policy: str, jobs: list[dict[str, Any]], spot: int, firm: int = 8) -> l
     ]
     p = problem(
         jobs=jobs,
-        pools=[{**POOLS[0], "gpus": firm}, {**POOLS[1], "gpus": spot}],
+        pools=[{**POOLS[0], "gpus": 8}, {**POOLS[1], "gpus": spot}],
         rates={2: 2.0},
         config={"now_s": 0},
     )

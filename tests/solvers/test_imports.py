@@ -7,11 +7,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from allocator.solvers.registry import SOLVERS
 
-HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
 HEAVY = ("highspy", "ortools", "pulp")
 
 

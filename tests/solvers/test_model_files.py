@@ -77,11 +77,6 @@ def odd() -> LinearModel:
     )
 
 
-def best(model: LinearModel) -> float:
-    """The optimum of the arrays, by our own back end."""
-    return registry.get("highs").solve(model, SolveLimits(gap=0.0)).objective
-
-
 def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
     """Free, general and fixed columns, every kind of row and names no format allows: the optimum
     found by hand.
@@ -90,7 +85,8 @@ def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
     for seen in read_by_highs(*paths):
         assert seen["ok"] and seen["maximise"] and len(seen["columns"]) == 5
         assert seen["objective"] == pytest.approx(5.25) and seen["x"][2] == pytest.approx(-2.25)
-    assert best(odd()) == pytest.approx(5.25)
+    own = registry.get("highs").solve(odd(), SolveLimits(gap=0.0))
+    assert own.objective == pytest.approx(5.25)
 
 
 @examples(30, 300)
@@ -107,35 +103,17 @@ def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
         assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}
 
 
-def same(a: LinearModel, b: LinearModel) -> bool:
-    """Whether all arrays and families are equal, bit by bit."""
-    families = [[(f.kind, f.first, list(f.labels)) for f in x.families] for x in (a, b)]
-    fields = (
-        "value",
-        "col_lower",
-        "col_upper",
-        "integer",
-        "start",
-        "index",
-        "coef",
-        "lower",
-        "upper",
-    )
-    return families[0] == families[1] and all(
-        np.array_equal(getattr(a, f), getattr(b, f)) and getattr(a, f).dtype == getattr(b, f).dtype
-        for f in fields
-    )
-
-
 def test_neutral_file_gives_the_same_model(tmp_path: Path) -> None:
-    """Every array, family and label comes back; twice the same bytes."""
+    """Every array, family and label comes back, bit by bit; twice the same bytes."""
     for name, model in (
         ("odd", odd()),
         ("round", build_model(generate((30, 24, 3), 0, EVERYTHING))),
         ("none", dense([], [])),
     ):
         path = write_instance(model, tmp_path / f"{name}.npz")
-        assert same(read_instance(path), model)
+        assert write_instance(read_instance(path), tmp_path / "read.npz").read_bytes() == (
+            path.read_bytes()
+        )
         assert write_model(model, tmp_path / "again.npz").read_bytes() == path.read_bytes()
 
 

@@ -72,7 +72,6 @@ BY_HAND = {  # None: infeasible
         dense([-1, -2, -5], [(1, [1, 1, 0], 1), (3, [0, 3, 2], INF)], choices=1),
         -2.0,
     ),
-    "2 <= a + 2b + 4c <= 5: c alone": (dense([-1, -1, 3], [(2, [1, 2, 4], 5)]), 3.0),
     "columns from -2 to 3, a + b >= -1 and 2a <= 5: a = 2, b = -2": (
         dense([2, -1], [(-1, [1, 1], INF), (-INF, [2, 0], 5)], box=(-2.0, 3.0)),
         6.0,
@@ -82,7 +81,6 @@ BY_HAND = {  # None: infeasible
         None,
     ),
     "no columns, no rows": (dense([]), 0.0),
-    "no value": (dense([0.0, 0.0], [(1, [1, 1], 1)]), 0.0),
     "a budget is spent to the last cent": (dense([1, 1], [(-INF, [0.1, 0.2], 0.3)]), 2.0),
     "a budget is broken by nobody": (over(5e-7), 1.0),
     "one part in 10^10 is rounding": (over(1e-10), 2.0),
@@ -91,7 +89,7 @@ BY_HAND = {  # None: infeasible
             replace(KNAPSACK, value=unit * KNAPSACK.value),
             12 * unit,
         )
-        for unit in (1e-9, 1e-3, 1e9)
+        for unit in (1e-9, 1e9)
     },
 }
 
@@ -157,12 +155,11 @@ def test_the_gap_that_was_asked_for_is_proven(solver: Solver, gap: float) -> Non
     "hint",
     [
         WarmStart(np.array([0.0, 1, 1, 0])),
-        WarmStart(np.array([1.0, 0, 0, 1])),
         WarmStart(np.array([0.4, 7.0, -3.0, np.nan])),
         WarmStart(np.zeros(2)),
         WarmStart(None, np.zeros(1)),
     ],
-    ids=["feasible", "optimal", "nonsense", "too short", "prices only"],
+    ids=["feasible", "nonsense", "too short", "prices only"],
 )
 def test_hints_never_change_the_optimum(solver: Solver, hint: WarmStart) -> None:
     """The two jobs by hand with good and bad starts: always 2.8."""
@@ -259,7 +256,6 @@ def test_pulp_takes_what_it_finds() -> None:
 @pytest.mark.parametrize(
     ("log", "says"),
     [
-        ("Optimal solution found\n\nObjective value:  -155.81624210", (True, -155.8162421)),
         (
             "Optimal solution found (within gap tolerance)\n\nObjective value:   -155.8\n"
             "Lower bound:   -156.115",

@@ -66,18 +66,6 @@ def test_spikes_do_not_count() -> None:
     assert abs(np.log(spiked.left / clean.left)) <= clean.error
 
 
-def test_losses_that_do_not_fall_or_stop_above_the_target_reach_it_never() -> None:
-    """Rising and constant losses, and a curve whose floor is above the target; too few say
-    nothing."""
-    k = np.linspace(0.05, 1.0, 30)
-    assert reach(k, 1.0 + k, 0.5).never >= 0.9
-    assert reach(k, np.full(30, 2.0), 0.5).never >= 0.9
-    assert reach(k, 1.0 / (k + 0.1) + 2.0, 1.5).never == pytest.approx(1.0, abs=1e-6)
-    few = k[: FEWEST - 1]
-    assert all(np.isnan(part) for part in reach(few, law(few, 0.1, 0.5, 2.0)))
-    assert len(predict_reach(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0)).left) == 0
-
-
 def test_a_job_past_its_target_goes_on_for_a_little() -> None:
     """The curve is below the target already: next to nothing is left, and not less."""
     k = np.linspace(0.05, 1.0, 30)

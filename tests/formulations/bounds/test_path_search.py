@@ -28,20 +28,6 @@ def three_jobs() -> Choices:
     return view([[(3.0, {0: 3})], [(3.0, {0: 3})], [(1.8, {0: 2})]], [(-np.inf, 5)])
 
 
-def search(c: Choices, prices: list[float], value: float, width: int = ENOUGH):
-    """Search all plans above a value at prices of the coupling rows."""
-    diagrams = Diagrams.without_rows(c)
-    near = evaluate_blocks(c, diagrams, np.append(np.zeros(c.J), prices))
-    return near.bound, find_path_plan(c, diagrams, near, value, width)
-
-
-def test_no_plan_above_the_best_one():
-    """Nothing is above 4.8, which the search proves without a plan."""
-    found = search(three_jobs(), [1.0], 4.8 + 1e-6)[1]
-    assert found.plan is None
-    assert found.bound <= 4.8 + 1e-6
-
-
 def test_the_limit_of_time():
     """Nothing is proven after it."""
     c = three_jobs()

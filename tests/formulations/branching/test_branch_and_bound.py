@@ -23,47 +23,24 @@ def everything(c: Choices) -> tuple[Bools, Bools]:
     return np.ones(c.n, dtype=bool), ~c.mandatory
 
 
-def search(
-    c: Choices, value: float, gap: float = 0.0, steps: int = 100_000, compiled: bool = False
-) -> branch_and_bound.Found:
-    """Search all plans of a model."""
-    near, nothing = everything(c)
-    prices = np.zeros(c.model.m)
-    found = search_plans(c, near, nothing, value, gap, prices, steps, compiled)
-    assert found is not None
-    return found
-
-
-def test_a_node_is_branched_on_the_use_of_a_pool():
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_node_is_branched_on_what_is_held_of_a_pool(others: int):
     """Thirty equal jobs of one GPU for 2 dollars, 19 dollars: all pay for 9.5 of them.
 
-    No job tells that only nine can run; the number of GPUs does, in one branch.
+    No job tells that only nine can run; the number of GPUs does, in one branch. Next to a job of
+    another tenant the use of the whole pool is 10.5; that of the tenant is a row without bounds.
     """
-    jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)]
-    c = view(jobs, [(-np.inf, 29), (-np.inf, 19)])
-    best = sum(1.0 + 1e-3 * j for j in range(21, 30))
-    found = search(c, best - 1e-6)
-    assert found.plan is not None
-    assert c.value_of(found.plan) == pytest.approx(best)
-    assert found.bound == pytest.approx(best)
+    jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)] + [[(9.0, {0: 1})]] * others
+    c = view(jobs, [(-np.inf, 29 + others), (-np.inf, 19)])
+    best = 9.0 * others + sum(1.0 + 1e-3 * j for j in range(21, 30))
+    prices = np.append(np.zeros(31 + others), float(others))
+    asked = c, *everything(c), best - 1e-6, 0.0, prices
+    found = search_plans(*asked, 1_000, False)
+    assert found is not None and found.plan is not None
+    assert c.value_of(found.plan) == pytest.approx(best) == found.bound
     assert found.steps < 100
     with mock.patch.object(branch_and_bound, "UNITS", ()):
-        assert search(c, best - 1e-6, steps=100).bound > best + 0.1
-
-
-def test_a_node_is_branched_on_what_a_tenant_holds_of_a_pool():
-    """The same jobs of one tenant with a budget, next to a job of another tenant in the pool.
-
-    The use of the whole pool is 10.5; that of the tenant is a row without bounds.
-    """
-    jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)] + [[(9.0, {0: 1})]]
-    c = view(jobs, [(-np.inf, 30), (-np.inf, 19)])
-    best = 9.0 + sum(1.0 + 1e-3 * j for j in range(21, 30))
-    prices = np.append(np.zeros(32), 1.0)
-    found = search_plans(c, *everything(c), best - 1e-6, 0.0, prices, 1_000, False)
-    assert found is not None
-    assert found.bound == pytest.approx(best)
-    assert found.steps < 100
+        assert search_plans(*asked, 100, False).bound > best + 0.1
 
 
 @examples(20, 400)
@@ -83,7 +60,8 @@ def test_the_best_plan_is_never_excluded(seed: int, steps: int, waiting: int, co
     c = choices(model)
     best = best_choice(c)
     if best is None:
-        assert search(c, -100.0, compiled=compiled).plan is None
+        nothing_found = search_plans(c, *everything(c), -1e2, 0.0, np.zeros(model.m), 99, compiled)
+        assert nothing_found is not None and nothing_found.plan is None
         return
     slack = 1e-9 * (1 + abs(best))
     value = best - float(rng.choice([0.0, 1e-6, 1.0, 100.0]))
