@@ -122,32 +122,6 @@ def test_a_shadow_changes_nothing(
     ] * 2
 
 
-@pytest.mark.nightly
-def test_a_waiting_job_starts_where_the_plan_says(
-    slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A job that the plugin holds gets the size and the node of the plan. The second plan keeps
-    it.
-    """
-    job = slurm.submit("--gres=gpu:1", ELASTIC, user="nobody")
-    look, rates = tmp_path / "look", tmp_path / "rates.csv"
-    speeds = "".join(f"bert,a100,{k},{rate}\n" for k, rate in ((1, 1), (2, 1.9), (4, 3.5), (8, 6)))
-    rates.write_text(f"model,gpu_type,gpus,work_per_s\n{speeds}")
-
-    def decide() -> list[str]:
-        assert run(f"observe slurm --out {look} --add {rates}".split()) == 0
-        assert run(f"solve {look} --out {look}/plan".split()) == 0
-        decided = json.loads((look / "plan" / "plan.json").read_text())["jobs"]
-        return [one["action"] for one in decided]
-
-    assert decide() == ["start"]
-    capsys.readouterr()
-    assert run(f"plan {look} --as slurm".split()) == 0
-    assert carry_out(slurm, capsys.readouterr().out) == (0, "")
-    assert slurm.states()[job] == "RUNNING" and slurm.gpus(job) == 8
-    assert decide() == ["keep"]
-
-
 def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:
     """Send a signal to a job and return whether one has arrived."""
     slurm.call("scancel", "--signal=USR1", "--batch", job, user="nobody")

@@ -25,51 +25,6 @@ from allocator.queue.database import identity
 from allocator.queue.queue import Queue
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file directly in the folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.nightly
-def test_a_dry_run_while_jobs_run(site: Site) -> None:
-    """A job runs, half of its work safe. A dry run between two controllers, and another one next to
-    the second, change nothing: the job runs on as the same allocation and keeps its work."""
-    site.submit(
-        "a",
-        'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done;'
-        " exit 1",
-    )
-    left = "SELECT state, generation, remaining_work FROM jobs"
-    site.run_until(lambda: site.ran() == ["a 1"] and site.query(left)[0][2] == 50)
-    before = contents(site.folder)
-    assert call(site.capsys, "run", site.name)[:2] == (0, "") and contents(site.folder) == before
-    rounds = site.rounds()
-    controller = site.run()
-    wait_for(lambda: site.rounds() > rounds)
-    assert call(site.capsys, "run", site.name)[:2] == (0, "")
-    assert site.query(left) == [("running", 1, 50.0)]
-    site.stop(controller)
-    assert site.ran() == ["a 1"]
-
-
-@pytest.mark.nightly
-def test_a_purged_name_runs_again(site: Site) -> None:
-    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
-    count on, so that the executor does not take them for old ones, and it begins with an empty
-    folder and no work done."""
-    controller = site.run()
-    for turn in (1, 2):
-        site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
-        wait_for(lambda: site.states() == {"a": "done"})
-        assert site.query("SELECT generation, remaining_work FROM jobs") == [(turn, 0.0)]
-        assert call(site.capsys, "queue", "purge", site.queue, "--older-than", "0")[0] == 0
-        assert site.states() == {}
-    assert site.ran() == ["a 1", "a 2"]
-    site.stop(controller)
-    left = {path.name for path in (site.state / "jobs" / "a").iterdir()}
-    assert left == {"acknowledged.json", "work", "work.2"}
-
-
 def test_another_state_starts_nothing_twice(site: Site) -> None:
     """A job runs; its controller is killed and started again with another folder: refused before
     anything is ordered, with the folder that is right. Neither does another executor with a folder

@@ -4,8 +4,6 @@ of them, moved, billed once.
 
 from __future__ import annotations
 
-import copy
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,12 @@ import pytest
 import sqlalchemy as sa
 from commands import Output, call
 from controller_rigs import Rig
-from examples import seeds, series
-from fakes.executor_faults import CrashHere
+from examples import seeds
 from fakes.simulated_executor import SimulatedExecutor
 from group_rounds import group_round
 from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
-from service_worlds import Fate, FaultyExecutor, FaultyStore
 
 from allocator.clusters.adapter import Capabilities
-from allocator.controller.controller import Controller as ServiceController
 from allocator.controller.guarded_decision import compute_wants
 from allocator.controller.steadiness import jobs_left_alone, read_allocation_starts
 from allocator.domain.rules.snapshot_rules import validate
@@ -184,39 +179,6 @@ def test_jobs_are_told_of_who_joins_and_who_leaves(grouped: Rig) -> None:
     rig.renew(Noting)
     rig.steps(10)
     assert next_said() == ["tell one 1"]  # job two has ended
-
-
-@pytest.mark.parametrize(
-    ("believed", "seen", "learned"),
-    [
-        ((1.1, 1.25), (0.4, 0.4), (2.5, 1.1, 2.5, 2.5)),
-        pytest.param((1.25, 2), (0.8, 1 / 1.1), (1.25, 1.1) * 2, marks=NIGHTLY),
-    ],
-    ids=["slower", "faster"],
-)
-def test_the_pair_that_explains_the_speed_is_corrected(
-    believed: tuple[float, float],
-    seen: tuple[float, float],
-    learned: tuple[float, ...],
-    grouped: Rig,
-) -> None:
-    """Next to m and k the job n is believed 1.1 and 1.25 times as slow, and is seen to be 2.5 times
-    as slow: the pair with k learns it, the pair with m does not. Believed 1.25 and 2 times as slow
-    and seen 1.1 times, neither pair is slower than that. The jobs m and k learn their own."""
-    rig = grouped
-    rates = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nk,A,1,1\nn,A,4,1\n"
-    rig.queue.cancel("one", "two")
-    load(rig, rates, "m,n,A,1,1.25,{}\nk,n,A,1,1.25,{}\n".format(*believed))
-    rig.behave(colocated_rate=lambda o, other: seen[o.gpus > 1])
-    for model in "mk":
-        rig.submit(f"{model}1", model=model, work=1e5, gpus=1, memory_gb=4)
-    rig.steps(60)
-    rig.submit("n4", model="n", work=1e5, gpus=4, memory_gb=4)
-    rig.steps(480)
-    columns = (rig.column("sharing", name) for name in ("slowdown_a", "slowdown_b"))
-    found = [float(x) for pair in zip(*columns, strict=True) for x in pair]
-    assert found == pytest.approx(learned, rel=0.02)
-    rig.replay_all()
 
 
 # ---- the rules of starts, without a policy
@@ -544,57 +506,3 @@ def test_random_rounds_through_the_queue(seed: int, tmp_path: Path) -> None:
 
 # ---- killed between two writes
 # ------------------------------------------------------------------------
-
-
-def resumed(before: Rig, fate: Fate) -> Rig:
-    """The queue and the machines of a rig, copied, under a controller to which things happen."""
-    rig = copy.copy(before)
-    before.queue.store.engine.dispose()
-    path = Path(before.path).with_name("copy.db")
-    for old in path.parent.glob("copy.db*"):
-        old.unlink()
-    shutil.copy(before.path, path)
-    rig.machines = copy.deepcopy(before.machines)
-    rig.clock = rig.machines.clock
-    rig.queue = Queue(path, clock=rig.clock.now)
-    fate.quiet = True
-    rig.controller = ServiceController(
-        FaultyStore(rig.queue.store, fate),
-        FaultyExecutor(SimulatedExecutor(rig.machines), fate),  # type: ignore[arg-type]
-        rig.clock,
-        before.options,
-        holder="me",
-    )
-    fate.quiet = False
-    return rig
-
-
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("at_s", series([60, 140], 1))
-def test_killed_at_any_write_or_call(at_s: int, every: int, grouped: Rig) -> None:
-    """The step that starts job all on the GPUs of the others, and the one that sees the end of two:
-    the controller dies at every 16th or at each of its transactions, reads and calls in turn.
-    Whoever comes after it finishes what it began: nothing is started twice, four GPUs are held,
-    and the jobs end and are credited as if nothing had happened."""
-    grouped.steps(60)
-    submit_all(grouped)
-    grouped.steps(at_s - 60, 20.0)
-    grouped.controller.stop()
-    fate = Fate({})
-    resumed(grouped, fate).controller.step()
-    assert fate.points > 15
-    for point in range(1 + at_s % every, fate.points + 1, every):
-        rig = resumed(grouped, Fate({point: "crash"}))
-        with pytest.raises(CrashHere):
-            rig.controller.step()
-        with rig.queue.store.write() as connection:  # its lease is over
-            connection.execute(sa.text("UPDATE lease SET expires_s = 0"))
-        del rig.controller
-        rig.renew()
-        rig.steps(1300 - at_s, 100.0)
-        assert rig.machines.orders == 3, point
-        assert rig.ends() == {"one": 740, "two": 140, "all": 1196}, point
-        jobs = rig.queue.jobs()
-        assert [job.generation for job in jobs] == [1, 1, 1], point
-        assert jobs[1].attained_gpu_s == 140, point
-        rig.close()

@@ -10,9 +10,7 @@ from cases.profiled_job import ProfiledJob
 
 from allocator.controller.reporting.status import format_status, status
 from allocator.executors import report
-from allocator.performance.fit.choose import fit
 from allocator.performance.fit.learned_noise import LearnedNoise
-from allocator.performance.fit.observations import Observations
 from allocator.queue.jobs import verbs
 from formulations.gradient_noise import estimate_noise
 
@@ -97,19 +95,6 @@ def test_a_report_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert report.read_reported(path) == {"batch": 64.0}
     path.unlink()
     assert report.read_reported(path) == {}
-
-
-def test_a_known_noise_scale_makes_the_fit_exact() -> None:
-    """Three rows without noise give the true speed at all others, of which none had their batch."""
-    rows = [(1, LEAST), (1, MOST), (16, MOST)]
-    rate = [true_speed(k, b, 900.0) for k, b in rows]
-    seen = Observations.of(
-        ["m"] * 3, ["A"] * 3, [k for k, _ in rows], rate, batch=[b for _, b in rows]
-    )
-    [found] = fit(seen, noise_scales={"m": 900.0})
-    q = found.parameters
-    assert (q["noise_scale"], q["noise"]) == (900.0, 0.0)
-    assert (q["compute"], q["sync"]) == pytest.approx((COMPUTE, SYNC), rel=1e-9)
 
 
 def test_the_batch_follows_the_noise_while_a_job_trains(tmp_path: Path) -> None:

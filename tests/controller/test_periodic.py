@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from controller_rigs import Rig
-from everything_workload import EVERY_WORKLOAD
 from queues import NOW, Clock, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -197,8 +196,3 @@ def test_faults_of_workloads(rows: str, said: str) -> None:
     with pytest.raises(InvalidInput) as error:
         parse_workload("w", folder(rows))
     assert [str(f) for f in error.value.faults] == [f"workload.csv:{said}"]
-
-
-def test_a_workload_with_everything() -> None:
-    """Its periodic row is two jobs of eight."""
-    assert len(parse_workload("all", EVERY_WORKLOAD).problem.jobs) == 8

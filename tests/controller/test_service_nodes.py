@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from controller_rigs import Rig
 from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
-from queues import NOW, cluster, copy_empty_queue, fresh
-from service_worlds import LOOK_S, PLACED, World
+from queues import NOW, cluster, fresh
+from service_worlds import PLACED
 
 from allocator.controller.adopt import adopt
 from allocator.controller.controller import Controller
@@ -168,26 +168,6 @@ def test_a_dry_run_names_nodes(service: Rig) -> None:
     service.submit("j", gpus=4, sizes=[4], gpu_types="A")
     [step] = preview(service.queue.store, service.clock).steps
     assert step[:-4] == 'would start job "j": 4 GPUs of pool "a" on ' and step[-4:-2] in OTHER
-
-
-@pytest.mark.parametrize("every", [110, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_crash_at_every_point_loses_no_placement(every: int, tmp_path: Path) -> None:
-    """One crash, at every 110th point or at each of a run with drains and failures of nodes: each
-    is followed by the same end."""
-    crashes, points = 0, range(1, 300, every)
-    for point in points:
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        copy_empty_queue(folder / "queue.db")
-        world = World(str(folder / "queue.db"), 3, faults=0, nodes=True)
-        world.fate.plan[point] = "crash"
-        try:
-            world.run()
-        finally:
-            world.queue.close()
-        crashes += world.crashes
-        assert world.looks * LOOK_S > 0
-    assert crashes > 0.85 * len(points)
 
 
 def test_adopt_takes_over_nodes(tmp_path: Path) -> None:

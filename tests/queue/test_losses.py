@@ -122,23 +122,6 @@ def test_what_is_no_loss_teaches_nothing(tmp_path: Path, loss: float) -> None:
     assert service.curve() == LossCurve()
 
 
-def test_all_of_a_write_or_nothing(tmp_path: Path) -> None:
-    """A transaction that fails after the losses were written leaves the curve as it was; the same
-    again gives what it would have given."""
-    service = Service(tmp_path)
-    service.run(2)
-    before = service.curve()
-    heard = [losses.Heard("train", 1.0, 2000.0, loss_after(2000.0))]
-    with pytest.raises(RuntimeError), service.queue.store.write() as connection:
-        losses.record_losses(connection, heard)
-        raise RuntimeError("killed between two writes")
-    assert service.curve() == before
-    for _ in range(2):  # the second time it is known
-        with service.queue.store.write() as connection:
-            losses.record_losses(connection, heard)
-        assert service.curve() == before.add(2000.0, loss_after(2000.0))
-
-
 def test_purged_jobs_leave_no_losses(tmp_path: Path) -> None:
     service = Service(tmp_path)
     service.run(2)

@@ -5,7 +5,6 @@ stops, observations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,51 +84,6 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
     ):
         with pytest.raises(LeaseLost), queue.store.write() as connection:
             call(connection, 7, *more)  # type: ignore[operator]
-
-
-def test_rounds_are_numbered_without_holes(queue: Queue) -> None:
-    """A round that fails to be written leaves no number behind, and what it wanted is not
-    wanted.
-    """
-    control = Controller(queue)
-    assert control.want(j=("a", 1)) == 1
-    with pytest.raises(ZeroDivisionError), queue.store.write() as connection:
-        entry = round_journal.JournalRound(NOW, "x", b"s", "p", "optimal")
-        assert (
-            round_journal.append(
-                connection, control.lease.token, entry, {"k": round_journal.Want("a", 2)}
-            )
-            == 2
-        )
-        raise ZeroDivisionError
-    assert control.want(j=("a", 2)) == 2
-    assert [r.number for r in queue.rounds()] == [1, 2]
-    assert [(j.want_pool, j.want_gpus) for j in queue.jobs()] == [("a", 2), ("", 0), ("", 0)]
-
-
-def test_a_round_keeps_what_it_was_given(queue: Queue) -> None:
-    """Bytes, numbers and settings come back; the outcome can be told later; old ones lose their
-    bytes only.
-    """
-    token = Controller(queue).lease.token
-    made = round_journal.JournalRound(
-        NOW, "d", b"\0snapshot", "mip", "feasible", value=1.5, bound=2.0, gap=1 / 3, plan=b"plan"
-    )
-    for n in range(3):
-        entry = replace(made, at_s=NOW + n, options={"seed": n}, seconds={"solve": 0.1})
-        with queue.store.write() as connection:
-            round_journal.append(connection, token, entry, None)
-    with queue.store.write() as connection:
-        round_journal.mark(connection, token, 3, "applied", seconds={"apply": 0.2})
-        assert round_journal.prune(connection, token, 2) == 1
-        last, first = round_journal.read(connection), round_journal.read(connection, 1)
-        with pytest.raises(UsageError, match="no round 4"):
-            round_journal.read(connection, 4)
-    kept = {"number": 3, "outcome": "applied", "seconds": {"solve": 0.1, "apply": 0.2}}
-    kept |= {"snapshot": b"\0snapshot", "plan": b"plan", "gap": 1 / 3, "options": {"seed": 2}}
-    assert vars(last) | kept == vars(last)
-    assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d")
-    assert [r.number for r in queue.rounds(limit=2)] == [2, 3]
 
 
 def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
@@ -270,19 +224,6 @@ def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -
         assert job.failures == 0
         waits.append(0.0 if job.retry_at_s is None else job.retry_at_s - clock(queue).now)
     assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
-
-
-def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
-    """A job that failed, and then ran and stopped well, is as good as new."""
-    Story(queue).play("""
-        want j=a/2
-        starts
-        say j failed
-        wait 40
-        starts -> j.2
-        say j stopped 5
-    """)
-    assert queue.job("j").failures == 0
 
 
 def test_the_snapshot_says_what_jobs_hold_and_had(queue: Queue) -> None:

@@ -10,7 +10,6 @@ import pytest
 from commands import Output, call
 from queues import BACKENDS, NOW, Story, cluster, fresh
 
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue import snapshot as snapshots
 from allocator.queue.queue import Queue
@@ -29,31 +28,6 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     with fresh(getattr(request, "param", "sqlite"), tmp_path, cluster(**files)) as made:
         made.submit_many([{"job_id": "j", **JOB}, {"job_id": "k", **JOB}])
         yield made
-
-
-@pytest.mark.parametrize("queue", BACKENDS, indirect=True)
-def test_nodes_are_added_changed_and_removed(queue: Queue) -> None:
-    """A pool has the GPUs of its up nodes; every call may be repeated."""
-    assert queue.pools() == {"a": 8, "b": 4}
-    more = {"pool": "a", "gpus": 8, "cpus": 64, "labels": {"rack": "r2", "block": "b2"}}
-    assert queue.add_nodes("n3", "n4", **more) == ["n3", "n4"]
-    assert queue.add_nodes("n4", **more) == []
-    assert queue.pools()["a"] == 24
-    assert queue.change_nodes("n1", "n3", state="drain") == ["n1", "n3"]
-    assert queue.change_nodes("n1", "n3", state="drain") == []
-    assert queue.pools()["a"] == 12
-    assert queue.change_nodes("n3", state="up", gpus=6, labels={"block": ""}) == ["n3"]
-    assert queue.remove_nodes("n4") == ["n4"]
-    assert queue.pools()["a"] == 10
-    assert [(row["node"], row["gpus"], row["state"], row["labels"]) for row in queue.nodes()] == [
-        ("n1", 4, "drain", {"rack": "r1", "block": "b1"}),
-        ("n2", 4, "up", {"rack": "r2", "block": "b1"}),
-        ("n3", 6, "up", {"rack": "r2"}),
-    ]
-    found = validate(queue.snapshot())
-    assert found.nodes.node == ("n1", "n2", "n3")
-    assert [level.label for level in found.levels] == [("r1", "r2", "r2"), ("b1", "b1", "")]
-    assert found.nodes.cpus.tolist() == [16, float("inf"), 64]
 
 
 @pytest.mark.parametrize(
@@ -109,21 +83,6 @@ def test_a_start_waits_for_its_nodes(queue: Queue) -> None:
         say k stopped
         starts ->
     """)
-
-
-def test_a_move_within_a_pool_is_a_stop_and_a_start(queue: Queue) -> None:
-    """The same pool and size on another node: the next allocation, and one more resize."""
-    Story(queue).play("""
-        want j=a/2@n1:2
-        starts
-        say j running
-        want j=a/2@n2:2
-        stops -> j.1
-        say j stopped 10
-        starts -> j.2
-    """)
-    job = queue.job("j")
-    assert (job.resizes, job.to_dict()["want_nodes"]) == (1, [{"node": "n2", "gpus": 2}])
 
 
 @pytest.mark.parametrize("queue", BACKENDS, indirect=True)

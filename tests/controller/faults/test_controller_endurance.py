@@ -12,13 +12,12 @@ import subprocess
 import time
 import urllib.request
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from commands import Output, call
-from controller_rigs import Rig
 from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
@@ -27,9 +26,6 @@ from allocator.cli.queue.run import stop_on_signals
 from allocator.cli.termination import Terminator, is_termination_requested
 from allocator.controller.reporting import telemetry
 from allocator.controller.reporting.telemetry import Metrics, serve
-from allocator.executors import disk
-from allocator.executors.disk import try_lock
-from allocator.executors.files import FilesExecutor
 from allocator.queue.queue import Queue
 
 
@@ -58,11 +54,6 @@ def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.
     finally:
         process.kill()
         process.wait()
-
-
-def _rounds(name: str) -> int:
-    with Queue(name) as queue:
-        return len(queue.rounds(limit=10_000))
 
 
 def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
@@ -94,51 +85,6 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
     server.server_close()
     for one in silent:
         one.close()
-
-
-@pytest.mark.nightly
-def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -> None:
-    """A controller with 256 file descriptors makes rounds while 300 connections to its metrics
-    port stay open.
-    """
-    name = _queue(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with _controller(name, "--port", str(port)) as process:
-        wait_for(lambda: _rounds(name) >= 1, every_s=0.1)
-        idle = []
-        for _ in range(300):
-            with suppress(OSError):
-                idle.append(socket.create_connection(("127.0.0.1", port), timeout=5.0))
-        before = _rounds(name)
-        wait_for(lambda: _rounds(name) >= before + 3, every_s=0.1)
-        assert process.poll() is None
-        for one in idle:
-            one.close()
-
-
-def test_a_lock_that_stays_is_waited_for_at_the_next_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Rig]
-) -> None:
-    """While another process holds the executor's lock nothing starts and the controller goes on;
-    then it starts.
-    """
-    rig = make(executor=lambda _: FilesExecutor(tmp_path / "state"), policy="greedy")
-    rig.submit("one", work=1e6)
-    lock = tmp_path / "state" / "lock"
-    ledger = rig.executor.ledger
-    monkeypatch.setattr(ledger, "hold_lock", lambda: disk.hold_lock(lock, 0.05))
-    held = try_lock(lock)
-    assert held is not None
-    for _ in range(2):
-        rig.clock.sleep(60.0)
-        rig.controller.try_step()
-    assert rig.events("not_now") and not list(ledger.known())
-    os.close(held)
-    rig.clock.sleep(60.0)
-    rig.controller.try_step()
-    assert [one.job_id for one in ledger.known()] == ["one"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -13,7 +13,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.stability import (
     Stability,
-    estimate_change_interval_s,
     find_resting_jobs,
     find_unpaid_changes,
 )
@@ -58,17 +57,6 @@ def test_payback() -> None:
         jobs=dataclasses.replace(problem.jobs, remaining_work=np.array([100.0, 100.0, 100.0])),
     )
     assert find_unpaid_changes(short, pool, grown, math.inf).tolist() == [True, False, False]
-
-
-def test_time_to_the_next_change() -> None:
-    """Ten thousand seconds held and four changes: 2500 s; without changes never; at least an
-    interval.
-    """
-    assert (
-        estimate_change_interval_s(1e4, 4, 60) == 2500
-        and estimate_change_interval_s(1e4, 0, 60) == math.inf
-        and estimate_change_interval_s(10, 5, 60) == 60
-    )
 
 
 def test_wrong_rules_are_refused() -> None:

@@ -81,23 +81,6 @@ def test_pods_are_equal_and_fit_their_nodes(
     assert (found.pods, found.gpus) == shape
 
 
-@pytest.mark.parametrize("fault", ["500 before", "500 after", "409", "403"])
-def test_a_request_that_fails_is_sent_again_and_the_job_is_there_once(
-    rig: KubernetesRig, fault: str
-) -> None:
-    """Refused for now, not answered, or done without an answer: one Job, which runs."""
-    rig.server.faults.append(fault)
-    executor = rig.current
-    executor.start(rig.order("j"))
-    seen = rig.running("j")
-    while not rig.server.all("Pod"):
-        seen = rig.running("j")
-    assert (seen.generation, len(rig.server.all("Job"))) == (1, 1)
-    for lost in ("500 before", "500 after"):
-        rig.server.faults.append(lost)
-    assert rig.end("j").phase is Phase.STOPPED
-
-
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")
@@ -130,22 +113,6 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
     executor.observe()
     rig.pass_time()
     assert rig.server.all("Job") == []
-
-
-def test_no_answer_is_not_an_empty_cluster(
-    rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the server is silent nothing is observed; afterwards the job still runs."""
-    monkeypatch.setattr(kubernetes_executor, "FRESH_S", 0.0)
-    executor = rig.current
-    rig.begin(rig.order("j"))
-    rig.server.is_silent = True
-    for look in (executor.observe, executor.capacity):
-        with pytest.raises(NotNow, match="silent"):
-            look()
-    executor.stop("j", 1, 1)  # is carried out later
-    rig.server.is_silent = False
-    assert rig.ended("j").phase is Phase.STOPPED
 
 
 def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
@@ -384,25 +351,4 @@ def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) ->
         server.is_silent = True
         assert cluster.run_round() == 1
         assert len(server.all("Job")) == 2
-    assert server.breaches == []
-
-
-@pytest.mark.nightly
-def test_jobs_leave_a_cordoned_node_for_a_new_one(tmp_path: Path) -> None:
-    """The queue learns of both from the cluster, and nobody tells it."""
-    cluster = Cluster(tmp_path, {"one": 8, "two": 8})
-    server = cluster.server
-    with server.serve() as address:
-        cluster.connect(address)
-        cluster.run_round()
-        assert (server.used("n1"), server.used("n2")) == (8, 8)
-        server.one("Node", "n1")["spec"]["unschedulable"] = True
-        server.put(node("n3", labels=POOL_A))
-        for _ in range(3):
-            assert cluster.run_round() == 0
-        assert {name: server.used(name) for name in ("n1", "n2", "n3")} == {
-            "n1": 0,
-            "n2": 8,
-            "n3": 8,
-        }
     assert server.breaches == []
