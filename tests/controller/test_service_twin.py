@@ -74,41 +74,35 @@ def test_pauses_by_size(demo: Workload, tmp_path: Path) -> None:
     assert compare(workload, tmp_path, "mip", math.inf) != simulated(demo, "mip")
 
 
-@SOAK
-@pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("bsbf", 30.0)])
-def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) -> None:
-    """Pairs are made, parted and left by jobs that are done, between rounds too: the same GPUs
-    and the same primary jobs.
-    """
-    workload = sharing(seed=1, load=4.0, jobs=14, gpus=16, slowdown=(1.05, 1.6)).workload()
-    found = compare(workload, tmp_path, policy, react_s, prove_every=0)
-    assert sum(primary != "" for _, plan in found for _, _, primary in (plan or {}).values()) > 10
-
-
 @pytest.mark.parametrize(
-    ("policy", "react_s", "seed"),
+    ("policy", "react_s", "seed", "jobs", "primaries"),
     [
-        pytest.param("bsbf", math.inf, 1, marks=SOAK),
-        ("ffs", 30.0, 2),
-        pytest.param("mip", math.inf, 3, marks=SOAK),
+        ("ffs", 30.0, 2, 8, 3),
+        pytest.param("ffs", 30.0, 2, 16, 3, marks=pytest.mark.nightly),
+        pytest.param("bsbf", math.inf, 1, 16, 3, marks=SOAK),
+        pytest.param("mip", math.inf, 3, 16, 3, marks=SOAK),
+        pytest.param("bsbf", 30.0, 1, 14, 1, marks=SOAK),
+        pytest.param("mip", math.inf, 1, 14, 1, marks=SOAK),
     ],
 )
-def test_jobs_on_the_gpus_of_several_jobs(
-    policy: str, react_s: float, seed: int, tmp_path: Path
+def test_jobs_on_the_gpus_of_others(
+    policy: str, react_s: float, seed: int, jobs: int, primaries: int, tmp_path: Path
 ) -> None:
-    """Groups are made, parted and left by jobs that are done, between rounds too: the same GPUs and
-    the same primary jobs.
+    """Pairs, and groups with several primary jobs, are made, parted and left by jobs that are done,
+    between rounds too: the same GPUs and the same primary jobs.
     """
-    workload = sharing(seed=seed, load=4.0, jobs=16, gpus=16, slowdown=(1.05, 1.6)).workload()
-    workload = replace(workload, problem=replace(workload.problem, max_primaries=3))
+    workload = sharing(seed=seed, load=4.0, jobs=jobs, gpus=16, slowdown=(1.05, 1.6)).workload()
+    workload = replace(workload, problem=replace(workload.problem, max_primaries=primaries))
     found = compare(workload, tmp_path, policy, react_s, prove_every=0)
-    groups = [
-        primaries
-        for _, plan in found
-        for _, gpus, primaries in (plan or {}).values()
-        if "|" in primaries or (primaries and (plan or {})[primaries][1] < gpus)
+    plans = [plan for _, plan in found if plan]
+    shared = [entry for plan in plans for entry in plan.values() if entry[2]]
+    several = [
+        primary
+        for plan in plans
+        for _, gpus, primary in plan.values()
+        if "|" in primary or (primary and plan[primary][1] < gpus)
     ]
-    assert len(groups) > 3
+    assert len(several) > 3 if primaries > 1 else len(shared) > 10
 
 
 @pytest.mark.nightly
