@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from examples import series
@@ -26,6 +27,7 @@ from executor_rigs import (
 )
 from places import ROOT
 from queues import cluster
+from servers import serve_metrics
 
 from allocator.cli.main import run
 from allocator.clusters.adapter import Capabilities
@@ -39,8 +41,7 @@ from allocator.executors.local import LocalExecutor
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.executors.supervision.supervisor import build_environment
-from allocator.io.progress_sources import LOG
-from allocator.io.tables.limited_reader import read_json
+from allocator.io.progress_sources import LOG, METRIC, URL
 from allocator.loop.executor import (
     ColocatedAllocation,
     NodePart,
@@ -198,15 +199,10 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(rig: Rig) -> None:
     executor.start(order)
     rig.executor().start(order)
     if isinstance(rig, LocalRig):
-        orders = [
-            read_json(rig.folder / "open" / name / "order.json") or {}
-            for name in ("h.1", "i.1", "g.1")
-        ]
-        told = [[one["job_id"], one["generation"]] for one in orders[2]["beside"]]
-        assert told == [["h", 1], ["i", 1]] and orders[0]["beside"] == []
-        if is_local:
-            assert [one["devices"] for one in orders] == [[0], [1], [0, 1, 2, 3]]
+        told = [[one["job_id"], one["generation"]] for one in rig.read("g", "order")["beside"]]
+        assert told == [["h", 1], ["i", 1]] and rig.read("h", "order")["beside"] == []
     if is_local:  # files leave it to their actor, the simulated machines note a breach
+        assert [rig.read(job, "order")["devices"] for job in "hig"] == [[0], [1], [0, 1, 2, 3]]
         with pytest.raises(NotNow, match="have two jobs"):
             executor.start(place_next_to(rig.order("y"), "h", 1))
     for name in ("h", "i"):
@@ -245,34 +241,23 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
         assert (rig.cluster.breaches, rig.cluster.used["a"]) == ([], 4)
         executor.start(rig.order("r", nodes=(half,)))
         executor.start(rig.order("s", nodes=(NodePart("n2", 1),)))
-        assert [said.split()[2:4] for said in rig.cluster.breaches] == [
-            ["node", '"n1"'],
-            ["node", '"n2"'],
-            ["pool", '"a"'],
-        ]
+        executor.start(rig.order("one", 2))
+        breaches = " ".join(rig.cluster.breaches)
+        for words in ('node "n1"', 'node "n2"', 'pool "a"', "while its allocation 1 lives"):
+            assert words in breaches
         return
     assert isinstance(rig, LocalRig)
+    told = {name: rig.read(name, "order") for name in orders}
     for name, nodes in orders.items():
-        said = read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
-        assert [NodePart(**part) for part in said["nodes"]] == list(nodes)
+        assert [NodePart(**part) for part in told[name]["nodes"]] == list(nodes)
     if isinstance(rig, FilesRig):
         return
-    devices = {
-        name: (read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {})["devices"]
-        for name in orders
-    }
+    devices = {name: one["devices"] for name, one in told.items()}
     assert devices == {"two": [0, 2], "p": [1], "q": [1], "one": [3]}
-    environment = {
-        name: build_environment(
-            rig.folder, read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
-        )[0]
-        for name in orders
-    }
-    names = ("CUDA_VISIBLE_DEVICES", "ALLOCATOR_NODES")
-    assert [[environment[job][name] for name in names] for job in ("two", "p")] == [
-        ["0,2", "n1:1|n2:1"],
-        ["1", "n1:0.5@0"],
-    ]
+    for job, *expected in (("two", "0,2", "n1:1|n2:1"), ("p", "1", "n1:0.5@0")):
+        environment = build_environment(rig.folder, told[job])[0]
+        names = ("CUDA_VISIBLE_DEVICES", "ALLOCATOR_NODES")
+        assert [environment[name] for name in names] == expected
     for nodes, words in (
         ((half,), "1 of GPU 0 of node"),
         ((NodePart("n2", 1),), '0 GPUs are free on node "n2", not 1'),
@@ -303,7 +288,7 @@ def test_a_running_job_reads_new_settings(rig: Rig) -> None:
         if isinstance(rig, SimulatedRig):
             return rig.cluster.settings.get(("j", 1))
         assert isinstance(rig, LocalRig)
-        return read_json(rig.folder / "open" / "j.1" / "settings.json")
+        return rig.read("j", "settings") or None
 
     assert said() == {"ALLOCATOR_ACCUMULATION": "1"}
     with pytest.raises(StaleOrder):
@@ -334,18 +319,33 @@ def test_documented_capabilities_are_declared() -> None:
 
 
 @pytest.mark.parametrize("rig", series(["local", "kubernetes", "slurm", "ray"], 2), indirect=True)
-def test_what_a_job_prints_is_its_progress(rig: Rig) -> None:
-    """A pattern finds the step, and how much of it a checkpoint holds; only that is done."""
-    if isinstance(rig, KubernetesRig):
-        rig.server.main_log = "step 5 saved 3\n"
+def test_progress_from_what_a_job_prints_or_measures(rig: Rig) -> None:
+    """A pattern finds the step, and how much of it a checkpoint holds; only that is done. The last
+    line counts though the job ends at once. A metric is asked for at its address."""
     order = rig.order(
         "j",
         environment={LOG: r"^step (?P<step>\d+) saved (?P<safe>\d+)$"},
-        command=("sh", "-c", "trap 'exit 143' TERM; echo step 5 saved 3; sleep 600 & wait"),
+        command=(
+            "sh",
+            "-c",
+            "trap 'echo step 9 saved 4; exit 143' TERM; echo step 5 saved 3; sleep 600 & wait",
+        ),
     )
-    executor = rig.current
-    executor.start(order)
-    assert rig.running("j", 1.0).work_done == 3.0
+    with serve_metrics("good") as url:
+        other = replace(order, job_id="k", environment={URL: url, METRIC: "steps"})
+        if isinstance(rig, KubernetesRig):
+            rig.server.main_log = "step 5 saved 3\n"
+            rig.server.metrics[f"{urlsplit(url).port}/metrics"] = "steps 7\n"
+        rig.current.start(order)
+        rig.current.start(other)
+        assert rig.running("j", 1.0).work_done == 3.0
+        assert rig.running("k", 1.0).work_done == 7.0
+    if isinstance(rig, KubernetesRig):
+        rig.server.main_log += "step 9 saved 4\n"
+        rig.server.finish(rig.server.all("Pod")[0], 7, message="")
+    else:
+        rig.current.stop("j", 1, 1)
+    assert rig.ended("j").work_done == 4.0
 
 
 def test_a_queue_with_nodes_needs_an_executor_that_pins_them(

@@ -251,27 +251,6 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
     assert last.read_text() == "9 8\n"
 
 
-def test_progress_from_the_log_of_a_pod(rig: KubernetesRig) -> None:
-    """What it says at its end is read, too; its sidecar is not asked."""
-    executor = rig.current
-    rig.server.log, rig.server.main_log = "9 9\n", "step 2 of 10\nstep 4 of 10\n"
-    variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
-    executor.start(rig.order("j", environment=variables))
-    assert rig.running("j", 1.0).work_done == 4.0
-    rig.server.main_log += "step 5 of 10\n"
-    rig.server.finish(rig.server.all("Pod")[0], 7, message="")
-    assert rig.ended("j").work_done == 5.0
-
-
-def test_progress_from_the_metrics_of_a_pod(rig: KubernetesRig) -> None:
-    """They come through the API server; a pod that serves none has said nothing yet."""
-    executor = rig.current
-    executor.start(rig.order("j", environment=METRICS))
-    assert rig.running("j").work_done == 0.0
-    rig.server.metrics["8000/metrics"] = "steps 6\n"
-    assert rig.running("j", 1.0).work_done == 6.0
-
-
 def test_pods_are_asked_for_a_limited_time(
     rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
