@@ -170,7 +170,7 @@ def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
         executor.start(place_next_to(rig.order("g", 2), "h", 1))
 
 
-@pytest.mark.parametrize("rig", SHARING, indirect=True)
+@pytest.mark.parametrize("rig", series(SHARING, 3), indirect=True)
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
     """Next to a job that runs; again, once its first allocation, whose GPUs that job goes on using,
     is forgotten; and next to one that is gone, which it does not need."""

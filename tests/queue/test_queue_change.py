@@ -44,7 +44,7 @@ def test_changes_and_submissions_that_are_sent_again(queue: Queue) -> None:
     change."""
     for weight in (4, "4"):
         assert queue.change("x", weight=weight)[0].version == 2
-    assert not queue.submit(**JOB).new
+    assert not queue.submit(**JOB | {"total_work": 1000.0}).new
     assert queue.job("x").values["weight"] == 4.0
 
 

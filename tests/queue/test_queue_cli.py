@@ -22,9 +22,10 @@ from allocator.queue.queue import Queue
 
 @pytest.fixture
 def name(tmp_path: Path) -> str:
-    """A queue with the small cluster, without jobs."""
-    Queue.create(tmp_path / "q.db", cluster()).close()
-    return str(tmp_path / "q.db")
+    """A queue with the small cluster, without jobs; odd characters in its name are only a name."""
+    path = tmp_path / "queue ?#%é.db"
+    Queue.create(path, cluster()).close()
+    return str(path)
 
 
 def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:
@@ -197,6 +198,8 @@ def test_verbs_and_their_answers(capsys: Output, name: str) -> None:
         2,
         "",
     ) and 'job "job-2" cannot be released: it is cancelled; "retry" brings it back' in err
+    with Queue(name) as queue:
+        assert queue.job("job-1").state == "held"
     out = call(capsys, "queue", "retry", name, "job-2", "--format", "json")[1]
     assert json.loads(out)["jobs"][0]["state"] == "queued"
     code, out, err = call(capsys, "queue", "hold", name, "jbo-1")
@@ -271,7 +274,8 @@ def test_faults_of_a_csv_file_name_file_line_and_job(
     """All at once, exit code 3, nothing kept."""
     file = tmp_path / "many.csv"
     file.write_text(
-        "job_id,model,total_work,max_gpus,command\ni,m,5,4,\nj,M,5,4,\nk,m,-5,4,\ni,m,5,4,\n"
+        "job_id,model,total_work,max_gpus,after,command\ni,m,5,4,,\nj,M,5,4,,\nk,m,-5,4,,\ni,m,5,4,,\n"
+        "l,m,5,4,nobody,\n"
     )
     code, out, err = call(capsys, "queue", "import-csv", name, file)
     assert (code, out) == (3, "")
@@ -282,6 +286,7 @@ def test_faults_of_a_csv_file_name_file_line_and_job(
         ),
         'many.csv:4: total_work -5 must be above 0 (job "k")',
         'many.csv:5: job_id "i" is already in line 2',
+        'many.csv:6: after "nobody" is no job of the queue (job "l")',
     ]
     file.write_text(
         "job_id,model,total_work,max_gpus,command,environment\n"
@@ -372,6 +377,10 @@ def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
         (["queue", "list", "none.db"], 3),
         (["queue", "list", "mysql://h/d"], 2),
         (["queue", "list", "postgresql://me:secret@127.0.0.1:9/d"], 1),
+        (["queue", "list", "postgresql://me:secret@host:port/d"], 2),
+        (["queue", "list", "postgresql+nope://me:secret@host/d"], 2),
+        (["queue", "list", ""], 2),
+        (["queue", "list", "sqlite://"], 2),
         (["queue", "init", "none/q.db"], 3),
         (["queue", "list", "{q}", "--state", "hold"], 2),
     ],

@@ -10,6 +10,7 @@ import pytest
 from commands import Output, call
 from queues import BACKENDS, NOW, Story, cluster, fresh
 
+from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue import snapshot as snapshots
 from allocator.queue.queue import Queue
@@ -123,10 +124,11 @@ def test_a_node_with_jobs_is_not_removed(queue: Queue) -> None:
     story.play("starts -> k.1")
 
 
-def test_commands(tmp_path: Path, capsys: Output) -> None:
-    """The verbs of the command line, in the order of a day."""
-    with fresh("sqlite", tmp_path) as queue:
-        name = queue.store.name
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_commands(backend: str, tmp_path: Path, capsys: Output) -> None:
+    """The verbs of the command line, in the order of a day. A pool has the GPUs of its up nodes."""
+    with fresh(backend, tmp_path, cluster(**{"config.toml": TOPOLOGY})) as queue:
+        name = queue.store.engine.url.render_as_string(hide_password=False)
 
     def told(*words: str) -> tuple[int, str, str]:
         return call(capsys, "queue", "node", words[0], name, *words[1:])
@@ -145,6 +147,11 @@ def test_commands(tmp_path: Path, capsys: Output) -> None:
         ("n2", 8, "up", {}),
     ]
     assert "rack=r1" in told("list")[1]
+    with Queue(name) as queue:
+        assert queue.pools()["a"] == 8
+        found = validate(queue.snapshot())
+    assert found.nodes.node == ("n1", "n2") and found.levels[0].label == ("r1", "")
+    assert found.nodes.cpus.tolist() == [64, 64]
     assert told("list", "--pool", "b", "--format", "csv")[1].count("\n") == 1
     assert told("down", "n1")[0] == told("up", "n1")[0] == told("remove", "n1")[0] == 0
     assert told("remove", "n1")[0] == 2 and told("set", "n2", "--label", "x")[0] == 2

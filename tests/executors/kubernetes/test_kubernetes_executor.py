@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from executor_rigs import KubernetesRig
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import check, kubeconfig, node, pod, rights
+from queues import cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli.main import run
@@ -27,6 +28,7 @@ from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
 from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Order, Phase
+from allocator.queue.queue import Queue
 
 METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
@@ -275,59 +277,44 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     assert set(rig.server.requests) == rights("run")
 
 
-class Cluster:
-    """Two nodes of 8 in pool "a", a queue that lists them, and rounds over the official client."""
-
-    def __init__(self, folder: Path, jobs: Mapping[str, int]) -> None:
-        self.server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
-        self.server.log = "0 0"
-        self.folder, self.queue = folder, str(folder / "q.db")
-        snapshot = folder / "snapshot"
-        snapshot.mkdir()
-        tables = {
-            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus\n",
-            "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
-            "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
-        }
-        for name, text in tables.items():
-            (snapshot / name).write_text(text)
-        (folder / "state").mkdir(mode=0o700)
-        assert run(["queue", "init", self.queue, "--from", str(snapshot)]) == 0
-        for job, gpus in jobs.items():
-            sizes = [f"--{name}-gpus={gpus}" for name in ("min", "max", "requested")]
-            submit = ["queue", "submit", self.queue, "--job-id", job, "--model", job, *sizes]
-            assert run([*submit, "--total-work", "1000", "--", "train", "kind=endless"]) == 0
-
-    def connect(self, address: str) -> None:
-        """Write the settings for a server."""
-        config = json.dumps(str(kubeconfig(self.folder, address)))
-        text = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
-        (self.folder / "state" / "kubernetes.toml").write_text(text)
-
-    def run_round(self) -> int:
-        """Run one round, let time pass in the cluster, and return the exit code."""
-        state = ["--executor", "kubernetes", "--state", str(self.folder / "state"), "--grace", "0"]
-        with pytest.MonkeyPatch.context() as patch:
-            # nothing happens in the cluster meanwhile
-            patch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
-            code = run(["run", self.queue, "--once", *state])
-        self.server.step()
-        self.server.step()
-        return code
-
-
-def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) -> None:
+def test_the_controller_runs_a_queue_over_the_official_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two nodes of 8: jobs of 4 and 12 GPUs run on the nodes of the plan, one of 8 waits. While the
     server is silent, a single round ends with exit code 1 and changes nothing.
     """
-    cluster = Cluster(tmp_path, {"small": 4, "large": 12, "late": 8})
-    server = cluster.server
+    server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
+    server.log = "0 0"
+    tables = {
+        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
+        "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
+        "rates.csv": "model,gpu_type,gpus,work_per_s\n",
+    }
+    name, state = str(tmp_path / "q.db"), tmp_path / "state"
+    with Queue.create(name, cluster(**tables)) as queue:
+        for job, gpus in (("small", 4), ("large", 12), ("late", 8)):
+            size = {
+                "min_gpus": gpus,
+                "max_gpus": gpus,
+                "requested_gpus": gpus,
+                "command": ["train", "kind=endless"],
+            }
+            queue.submit(job_id=job, model=job, total_work=1000, **size)
+    words = ("run", name, "--once", "--executor", "kubernetes", "--state", str(state), "--grace=0")
+    # nothing happens in the cluster meanwhile
+    monkeypatch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
+    state.mkdir(mode=0o700)
     with server.serve() as address:
-        cluster.connect(address)
-        assert [cluster.run_round() for _ in range(2)] == [0, 0]
+        config = json.dumps(str(kubeconfig(tmp_path, address)))
+        settings = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
+        (state / "kubernetes.toml").write_text(settings)
+        for _ in range(2):
+            assert run(words) == 0
+            server.step()
+            server.step()
         assert {server.used("n1"), server.used("n2")} == {8}
         assert sorted(one["spec"]["parallelism"] for one in server.all("Job")) == [1, 3]
         server.is_silent = True
-        assert cluster.run_round() == 1
+        assert run(words) == 1
         assert len(server.all("Job")) == 2
     assert server.breaches == []

@@ -105,6 +105,7 @@ def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPat
     assert rig.read_stamps() == [["start", "0,1"], ["stop"]]
 
 
+@pytest.mark.nightly
 def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
     """The raylet is killed: the job gets its time for a checkpoint and is lost, not failed. The
     node comes back with the same name and takes jobs again.

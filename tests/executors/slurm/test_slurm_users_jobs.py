@@ -178,33 +178,6 @@ def check(world: World, *names: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_users_job_is_resized_and_moved(world: World) -> None:
-    """It waits held, gets what the plan says, shrinks for a heavier job, leaves a drained node,
-    and keeps its id. Its account is its tenant.
-    """
-    said: dict[str, object] = {"sizes": [1, 4], "max_gpus": 4, "total_work": 1000}
-    first = world.submit("x", 150, "--gres=gpu:1", "--account=vision", said=said)
-    other = world.submit("y", 150, "--gres=gpu:1", said=said)
-    states = world.slurm.states()
-    assert states[first] == states[other] == "PENDING"
-    world.step_until(lambda: world.gpus("x")[-1:] == world.gpus("y")[-1:] == [4])
-    assert world.states() == {first: "running", other: "running"}
-    tenants = {job.job_id.split("-")[1]: job.values["tenant"] for job in world.queue.jobs()}
-    assert tenants == {first: "vision", other: "nobody"}
-    world.submit("z", 20, "--gres=gpu:3", said={"weight": 100, "total_work": 1000})
-    world.step_until(lambda: world.gpus("z") == [3])
-    world.step_until(lambda: [1] in (world.gpus("x")[-1:], world.gpus("y")[-1:]))
-    small = "x" if world.gpus("x")[-1] == 1 else "y"
-    node = next(s[4] for s in world.stamps()[::-1] if s[:2] == ["start", small])
-    world.slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
-    world.step_until(lambda: {s[4] for s in world.stamps()[-1:]} != {node})
-    world.slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
-    world.step_until(lambda: set(world.states().values()) == {"done"})
-    assert {s[2] for s in world.stamps() if s[1] == "x"} == {first}
-    check(world, "x", "y", "z")
-
-
-@pytest.mark.nightly
 def test_what_is_taken_and_what_is_left(world: World) -> None:
     """Tasks of an array and a job that depends on another are taken; a heterogeneous job is refused
     with a reason; a job that does not wait for the allocator is left alone, and its GPUs count as
@@ -331,7 +304,7 @@ def test_a_controller_that_dies_between_any_two_commands(
 ) -> None:
     """Two commands of Slurm in five that change something are the last one of a controller, and one
     in ten of all others; it dies before or after it. Every job is taken once, done once, and has
-    what its allocations say.
+    what its allocations say. Its account is its tenant.
     """
     luck, crashes = random.Random(0), 0
     real = commands.run
@@ -347,7 +320,8 @@ def test_a_controller_that_dies_between_any_two_commands(
         return real(*command, **more)
 
     said: dict[str, object] = {"sizes": [1, 2, 4], "max_gpus": 4}
-    idents = [world.submit(f"j{i}", 20, "--gres=gpu:1", said=said) for i in range(6)]
+    account = ("--gres=gpu:1", "--account=vision")
+    idents = [world.submit(f"j{i}", 20, *account, said=said) for i in range(6)]
     monkeypatch.setattr(commands, "run", run)
     end = time.monotonic() + 4 * PATIENCE_S
     while set(world.states().values()) != {"done"}:
@@ -359,4 +333,5 @@ def test_a_controller_that_dies_between_any_two_commands(
             world.controller.cluster.lease_holder.release()  # as if it had expired
             world.start_controller()
     assert sorted(world.states()) == sorted(idents) and crashes > 5
+    assert {job.values["tenant"] for job in world.queue.jobs()} == {"vision"}
     check(world, *(f"j{i}" for i in range(6)))
