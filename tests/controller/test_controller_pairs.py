@@ -17,7 +17,6 @@ from queues import NOW, Clock, Seen, Story, cluster, fresh
 
 from allocator.controller import spending
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.loop.executor import Order
 from allocator.queue import cluster_tables as queue_cluster
 from allocator.queue.costs import read_job_costs
 
@@ -99,34 +98,6 @@ def test_observed_slowdowns_are_used_in_decisions(gpus: int, rows: int, paired: 
     with rig.queue.store.read() as connection:
         given = queue_cluster.read_stored_columns(connection, "sharing.csv")
     assert given["slowdown_a"] == [1.25] and rig.learned() == []
-
-
-def test_jobs_are_told_how_to_run(paired: MakeRig) -> None:
-    """A batch in one pass needs 30 of 40 GB, in two passes 15: two jobs share the GPU in two passes
-    each, and the environment of both says so. Alone, a job runs in one pass and shares with nobody.
-    """
-    rig = paired("mip")
-    rates = (
-        "model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,variant\n"
-        "m,A,1,1,64,1,30,plain\nm,A,1,0.95,64,2,15,\n"
-    )
-    load(rig, rates=rates)
-    told: dict[tuple[str, int], dict[str, str]] = {}
-
-    def rate(order: Order) -> float:
-        said = {name.removeprefix("ALLOCATOR_"): x for name, x in order.environment.items()}
-        told[order.job_id, order.generation] = said
-        return 1.0
-
-    rig.behave(rate=rate, colocated_rate=lambda o, other: 0.76)
-    rig.steps(60)
-    both = {"ACCUMULATION": "2", "BATCH_SIZE": "64", "JOBS_PER_GPU": "2"}
-    assert told == {("one", 1): both, ("two", 1): both}
-    rig.queue.cancel("one", "two")
-    rig.steps(60)
-    rig.submit("three", work=200, memory_gb=4.0, gpus=1)
-    rig.steps(120)
-    assert told["three", 1] == {"ACCUMULATION": "1", "BATCH_SIZE": "64", "VARIANT": "plain"}
 
 
 def test_no_job_joins_one_that_could_not_be_told(paired: MakeRig) -> None:

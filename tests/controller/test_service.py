@@ -5,20 +5,18 @@ learning, stuck jobs.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from commands import Output, call
 from controller_rigs import RATES, Rig, believed
-from examples import series
 from fakes.simulated_executor import SimulatedExecutor
 from queues import NOW
 
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting import journal
-from allocator.controller.reporting.expected import NEW, measure_estimates, read_expected
+from allocator.controller.reporting.expected import NEW, measure_estimates
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import status
 from allocator.controller.reporting.telemetry import Metrics
@@ -26,7 +24,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
+from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal
@@ -65,30 +63,21 @@ def test_a_controller_that_looks_ahead(make: MakeRig) -> None:
 
 
 def test_a_changed_journal_is_noticed(rig: Rig) -> None:
-    """Another plan under the round: replay says which line differs."""
+    """The plan of another round stands under the first: replay says which line differs."""
     rig.submit("one", "two")
-    rig.steps(10)
+    rig.steps(70)
     with rig.queue.store.write() as connection:
-        before = round_journal.read(connection, 1).plan or b""
-        start = len(journal.MARK) + 4
-        end = start + int.from_bytes(before[start - 4 : start], "little")
-        text = zlib.decompress(before[start:end]).replace(b'"optimal"', b'"feasible"')
-        head = zlib.compress(text)
-        plan = journal.MARK + len(head).to_bytes(4, "little") + head + before[end:]
-        connection.execute(rounds.update().values(plan=plan))
-    found = replay(rig.queue.store)
-    assert found.same is False and found.first is not None and "feasible" in found.first[0]
+        plan = round_journal.read(connection, 2).plan
+        connection.execute(rounds.update().where(rounds.c.number == 1).values(plan=plan))
+    found = replay(rig.queue.store, 1)
+    assert found.same is False and found.first is not None and "keep" in " ".join(found.first)
 
 
-FAILURES = (
-    Infeasible(["budget"], []),
-    RuntimeError("a bug"),
-    NoPlanInTime("nothing found"),
-    AuditFailure(["1 GPU too many"]),
+@pytest.mark.parametrize(
+    "error",
+    [Infeasible(["budget"], []), NoPlanInTime("nothing found")],
+    ids=lambda e: type(e).__name__,
 )
-
-
-@pytest.mark.parametrize("error", series(FAILURES, 2), ids=lambda e: type(e).__name__)
 def test_a_round_without_a_plan_changes_nothing(rig: Rig, error: Exception) -> None:
     """What runs goes on, the journal says why, the next round recovers."""
     rig.submit("one", "two", work=1e5)
@@ -123,19 +112,6 @@ def test_sabotage(make: MakeRig) -> None:
     words = ("did not end within", "AuditFailure", "ZeroDivisionError")
     assert [word in detail for word, detail in zip(words, failed, strict=False)] == [True] * 3
     assert rig.queue.counts()["done"] == 5
-
-
-@pytest.mark.parametrize(("react_s", "at_s"), [(30.0, 30.0), (1e9, 60.0)])
-def test_early_rounds_are_bounded(make: MakeRig, react_s: float, at_s: float) -> None:
-    """With --react 30 an arrival 10 s after a round waits until 30 s after it; without, until
-    the tick.
-    """
-    rig = make(react_s=react_s)
-    rig.submit("one", work=1e5)
-    rig.steps(10)
-    rig.submit("two", work=1e5)
-    rig.steps(70)
-    assert rig.queue.rounds()[1].at_s - NOW == at_s
 
 
 def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
@@ -327,19 +303,16 @@ def test_once_follows_its_round(make: MakeRig, settle_s: float, outcome: str, ho
 
 
 def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Output) -> None:
-    """List, show, status and report read the plan of the round; later, history compares."""
+    """List, show and status read the plan of the round; later, history compares."""
     rig.submit(*(f"job-{i:02}" for i in range(14)), work=400.0, gpus=1)
     rig.steps(10)
     rig.submit("late")
-    with rig.queue.store.read() as connection:
-        expected = read_expected(connection)
-    assert set(expected) == {f"job-{i:02}" for i in range(14)}
-    waiting = sorted((row["position"], name) for name, row in expected.items() if row["position"])
-    assert [place for place, _ in waiting] == list(range(1, len(waiting) + 1)) and waiting
-    code, out, _ = call(capsys, "queue", "list", rig.path, "--format", "json")
-    rows = {row["job_id"]: row for row in json.loads(out)["jobs"]}
-    assert code == 0 and all({**rows[name], **row} == rows[name] for name, row in expected.items())
-    assert rows["late"]["expected_note"] == NEW and rows["late"]["position"] is None
+    listed = call(capsys, "queue", "list", rig.path, "--format", "json")[1]
+    rows = {row["job_id"]: row for row in json.loads(listed)["jobs"]}
+    late = rows.pop("late")
+    assert (late["expected_note"], late["position"]) == (NEW, None)
+    waiting = sorted((row["position"], name) for name, row in rows.items() if row["position"])
+    assert [place for place, _ in waiting] == [1, 2]
     said = call(capsys, "queue", "show", rig.path, waiting[0][1])[1]
     assert "place 1 of those that wait; start in " in said
     names = [row["job_id"] for row in status(rig.queue)["waiting"]]
@@ -347,10 +320,9 @@ def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Outpu
     rig.steps(2000)
     with rig.queue.store.read() as connection:
         outcome = measure_estimates(connection, 1000)[1]
-    assert outcome["done"].number == 14 and outcome["start"].number == len(waiting)
-    assert 0 <= outcome["start"].covered <= len(waiting)
+    assert (outcome["done"].number, outcome["start"].number) == (14, 2)
     said = call(capsys, "history", rig.path, "--estimates")[1]
-    assert f"of {len(waiting)} in range, error " in said
+    assert "of 2 in range, error " in said
 
 
 def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:

@@ -74,17 +74,6 @@ def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Rig) -> No
     assert service.said("node ") == [f"node        {node}: drain, empty"]
 
 
-def test_a_job_that_may_not_move_stays_on_a_drained_node(service: Rig) -> None:
-    """Others get the rest of the pool, though the drained GPUs are held."""
-    submit(service, "fixed/4", preemptible=False)
-    [node] = on(service)
-    service.queue.change_nodes(node, state="drain")
-    submit(service, "j/4")
-    look(service, 1)
-    assert on(service) == {node: ["fixed"], OTHER[node]: ["j"]}
-    assert service.queue.job("fixed").generation == 1
-
-
 def test_a_node_that_is_down_loses_its_jobs(service: Rig) -> None:
     """The machine says nothing any more, and its jobs start again on other nodes."""
     submit(service, "j/4")

@@ -49,18 +49,6 @@ def demo() -> Workload:
 
 
 @SOAK
-@pytest.mark.parametrize(
-    ("policy", "react_s"), [("srtf", math.inf), ("mip", 40.0), ("mip", math.inf)]
-)
-def test_the_shipped_workload(policy: str, react_s: float, demo: Workload, tmp_path: Path) -> None:
-    """Every round at the same time, the same GPUs for the same jobs; also with early ones."""
-    found = compare(demo, tmp_path, policy, react_s)
-    start, interval = demo.problem.now_s, demo.problem.interval_s
-    is_early = any((at - start) % interval for at, _ in found)
-    assert is_early == math.isfinite(react_s)
-
-
-@SOAK
 def test_pauses_by_size(demo: Workload, tmp_path: Path) -> None:
     """Twice or half as many GPUs for nothing, other changes for 400 s in place of restart_s: the
     same plans at the same times in both worlds, and others than without pauses.csv."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -109,15 +108,6 @@ def test_readers_open_regular_files_only(tmp_path: Path, shape: str) -> None:
         with pytest.raises(OSError):
             read(path)
     assert read_json(path) is None and report.read(path) is None and read_ending(tmp_path) is None
-
-
-def test_a_file_above_the_limit_is_refused_and_its_end_can_be_read(tmp_path: Path) -> None:
-    """Eleven bytes are too many for ten; the last three are the last three."""
-    (tmp_path / "file").write_bytes(b"0123456789a")
-    assert read_all(tmp_path / "file", 11) == b"0123456789a"
-    assert read_end(tmp_path / "file", 3) == b"89a"
-    with pytest.raises(OSError, match="larger than 10 bytes"):
-        read_all(tmp_path / "file", 10)
 
 
 def test_text_is_made_storable() -> None:
@@ -244,12 +234,3 @@ def test_an_end_before_the_order_counts_from_the_order(world: World) -> None:
     world.step()
     odd = world.queue.job("odd")
     assert odd.state == "done" and 0.0 <= odd.attained_gpu_s <= 4 * 120.0
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(5))
-def test_hundred_hostile_files_in_a_row(world: World, seed: int) -> None:
-    """A hundred random hostile files after each other, also as capacity.json."""
-    draw = random.Random(seed)
-    kinds = draw.choices([*SHAPES, *TEXTS], k=100)
-    _harm_in_turn(world, kinds, lambda: draw.random() < 0.2)

@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,11 +17,9 @@ from controller_rigs import Rig as ControllerRig
 from executor_rigs import LocalRig
 from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
 from queues import NOW
-from waiting import PATIENCE_S, wait_for
 
 from allocator.executors import local
 from allocator.executors.errors import NotNow
-from allocator.executors.supervision import supervisor
 from allocator.loop.executor import Phase
 
 
@@ -31,36 +27,6 @@ from allocator.loop.executor import Phase
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
     with closing(LocalRig(tmp_path)) as made:
         yield made
-
-
-def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(rig: LocalRig) -> None:
-    """The end cannot be written (a folder is in its place), and neither can the complaint about it
-    (the log is full): the supervisor waits, and writes the end when it can."""
-    executor = rig.current
-    order = rig.order("j", kind="short")
-    place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
-    executor.ledger.job_folder("j").mkdir(exist_ok=True)
-    blocked = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from allocator.executors.supervision import supervisor\n"
-        "supervise = supervisor.Supervisor.supervise\n"
-        "def supervise_and_block(self):\n"
-        "    end = supervise(self)\n"
-        "    (self.folder / supervisor.EXIT).mkdir()\n"
-        "    return end\n"
-        "supervisor.Supervisor.supervise = supervise_and_block\n"
-        "sys.exit(supervisor.main(Path(sys.argv[1])))\n"
-    )
-    with open("/dev/full", "wb") as full:
-        process = subprocess.Popen([sys.executable, "-c", blocked, str(place)], stderr=full)
-    wait_for((place / supervisor.EXIT).is_dir)
-    time.sleep(0.3)
-    # it lives, so that nobody takes the job for lost
-    assert process.poll() is None
-    (place / supervisor.EXIT).rmdir()
-    assert process.wait(PATIENCE_S) == 0
-    assert (supervisor.read_ending(place) or {})["phase"] == "finished"
 
 
 def test_an_end_that_cannot_be_recorded_is_looked_at_again(

@@ -106,25 +106,6 @@ def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.nightly
-def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
-    """The raylet is killed: the job gets its time for a checkpoint and is lost, not failed. The
-    node comes back with the same name and takes jobs again.
-    """
-    executor = rig.current
-    assert executor.capacity()["s"] == 16
-    rig.begin(rig.ordered("j", NodePart("s2", 2)), 2.0)
-    rig.ray.call("kill_node", "s2")
-    try:
-        seen = rig.ended("j")
-        assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-        assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
-        wait_for(lambda: executor.observe() and executor.capacity()["s"] == 12, PATIENCE_S, 0.5)
-    finally:
-        rig.ray.call("start_node", "s2")
-    wait_for(lambda: executor.observe() and executor.capacity()["s"] == 16, PATIENCE_S, 0.5)
-
-
-@pytest.mark.nightly
 def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     """A placement group has the GPUs of two nodes, just as the order says; what can never be is
     said to have failed.

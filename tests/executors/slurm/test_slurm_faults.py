@@ -152,27 +152,6 @@ def test_no_answer_is_not_an_empty_list(rig: FaultRig, monkeypatch: pytest.Monke
     assert rig.starts() == 1
 
 
-def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
-    """slurmctld is killed as soon as it has taken the job; the next job gets the same id if it was
-    lost. The allocation runs once, and the other job is left alone.
-    """
-    executor = rig.current
-    rig.slurm.submit("--partition=a", "--gres=gpu:1", wrap="exit 0")
-    rig.wait_until_saved()
-    executor.start(rig.ordered("j"))
-    rig.slurm.kill("slurmctld")
-    rig.slurm.start_controller()
-    other = rig.slurm.submit("--partition=a", "--gres=gpu:1")
-    executor.start(rig.ordered("j"))
-    # as the controller does with orders that were not observed
-    wait_for(lambda: executor.start(rig.ordered("j")) or executor.observe(), PATIENCE_S, 0.2)
-    rig.running("j", 2.0)
-    assert rig.starts() == 1
-    assert rig.end("j").phase is Phase.STOPPED
-    assert rig.slurm.states()[other] == "RUNNING"
-    rig.slurm.run("scancel", other)
-
-
 def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultRig) -> None:
     """Jobs of others count off on their node, unequal parts of a job of this state are its own, on
     a drained node too, as long as it runs. A node of a killed slurmd stays up until Slurm gives it
