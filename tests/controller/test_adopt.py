@@ -88,8 +88,13 @@ POINTS = (
 
 def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) -> None:
     """SQLite. Killed at each step in turn: no controller acts on what is half done, and in the end
-    all is as without kills. What was told by the call that was killed is not told again."""
+    all is as without kills. What was told by the call that was killed is not told again. Jobs that
+    run are on the nodes of their orders."""
+    with Queue(site.name) as queue:
+        queue.add_nodes("n1", "n2", pool="a", gpus=4)
     live_on(site)
+    placed = "SELECT job_id, nodes FROM allocations WHERE phase = 'running'"
+    before = dict(site.query(placed))
     site.restore()
     for point in POINTS:
         command = [sys.executable, "-c", KILLED, point, "queue", "adopt", site.name]
@@ -99,6 +104,8 @@ def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) ->
     assert site.adopt()[0] == 0
     found = {"runs": "running", "ends": "done", "stops": "paused", "starts": "running"}
     assert site.states() == found
+    after = dict(site.query(placed))
+    assert after == {job: before[job] for job in ("runs", "starts")} and all(after.values())
     site.run_to_the_end()
     assert sorted(site.ran())[-2:] == ["stops 1", "stops 2"] and len(site.ran()) == 7
     generations = dict(site.query("SELECT job_id, generation FROM jobs"))

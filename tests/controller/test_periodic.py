@@ -123,20 +123,6 @@ def test_the_controller_submits_and_runs_what_is_due(rig: Rig) -> None:
     assert rig.queue.counts()["done"] == 3
 
 
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        ({"times": 3}, "times needs every_s"),
-        ({"every_s": 0}, "every_s 0 must be above 0"),
-        ({"every_s": 5, "times": 0}, "times 0 is below 1"),
-    ],
-)
-def test_faults(job: dict[str, float], words: str, queue: Queue) -> None:
-    """Told at submission."""
-    with pytest.raises(InvalidInput, match=words):
-        queue.submit(job_id="x", **ONE, **job)
-
-
 def folder(rows: str, **more: str) -> dict[str, bytes]:
     texts = {
         "workload.csv": (

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from controller_rigs import Rig
-from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
-from queues import NOW, cluster, fresh
+from fakes.simulated_executor import SimulatedExecutor
 from service_worlds import PLACED
 
-from allocator.controller.adopt import adopt
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
-from allocator.executors.files import FilesExecutor
 from allocator.loop.executor import NodeStatus
-from allocator.queue.queue import Queue
 
 OTHER = {"n1": "n2", "n2": "n1"}
 
@@ -157,28 +150,3 @@ def test_a_dry_run_names_nodes(service: Rig) -> None:
     service.submit("j", gpus=4, sizes=[4], gpu_types="A")
     [step] = preview(service.queue.store, service.clock).steps
     assert step[:-4] == 'would start job "j": 4 GPUs of pool "a" on ' and step[-4:-2] in OTHER
-
-
-def test_adopt_takes_over_nodes(tmp_path: Path) -> None:
-    """A queue that is set back to before a start finds the nodes in the executor's order."""
-    clock = SimulatedClock(NOW)
-    folder = tmp_path / "state"
-    name = tmp_path / "queue.db"
-    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
-        values = {"model": "m", "total_work": 9.0, "sizes": [4], "max_gpus": 4, "min_gpus": 4}
-        queue.submit(job_id="j", gpu_types="A", command=["run"], **values)
-    copy = name.read_bytes()
-    options = ControllerOptions(every_s=60.0, policy="greedy", learn=False)
-    for _ in range(2):
-        with Queue(name, clock=clock.now) as queue:
-            executor = FilesExecutor(folder)
-            adopt(queue.store, executor, clock.now())
-            clock.sleep(1000.0)
-            controller = Controller(queue.store, executor, clock, options)  # type: ignore[arg-type]
-            controller.run(once=True)
-            [node] = [row["node"] for row in queue.nodes() if row["jobs"] == ["j"]]
-            assert queue.job("j").generation == 1
-            assert queue.job("j").to_dict()["want_nodes"] == [{"node": node, "gpus": 4}]
-        for suffix in ("-wal", "-shm"):
-            Path(f"{name}{suffix}").unlink(missing_ok=True)
-        name.write_bytes(copy)

@@ -18,15 +18,10 @@ from controller_rigs import Rig
 from queues import place
 from waiting import PATIENCE_S
 
-from allocator.executors import report
 from allocator.executors.files import OBSERVATION, FilesExecutor
 from allocator.executors.supervision.supervisor import EXIT, read_ending
 from allocator.io.tables.limited_reader import (
     as_storable_text,
-    open_regular,
-    read_all,
-    read_end,
-    read_json,
 )
 from allocator.loop.executor import Phase
 
@@ -97,17 +92,6 @@ def test_progress_files_are_read_within_limits(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "[None, None, None, None, (5.0, 5.0)]\n"
-
-
-@pytest.mark.parametrize("shape", [name for name in SHAPES if name != "three gigabytes"])
-def test_readers_open_regular_files_only(tmp_path: Path, shape: str) -> None:
-    """Each reader refuses what is no regular file, at once."""
-    path = tmp_path / "file"
-    SHAPES[shape](path)
-    for read in (open_regular, lambda p: read_end(p, 10), lambda p: read_all(p, 10)):
-        with pytest.raises(OSError):
-            read(path)
-    assert read_json(path) is None and report.read(path) is None and read_ending(tmp_path) is None
 
 
 def test_text_is_made_storable() -> None:

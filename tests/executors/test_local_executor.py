@@ -83,28 +83,6 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_no_gpu_twice(rig: LocalRig) -> None:
-    """Four GPUs: 2 + 1 are given, 2 more are refused for now, 1 still fits; when the 2 are free
-    again they are given. Pools have different indices."""
-    executor = rig.current
-    for job, gpus in (("j", 2), ("k", 1)):
-        executor.start(shell(job, 1, ENDLESS, gpus=gpus))
-    with pytest.raises(NotNow, match="1 GPUs are free"):
-        executor.start(shell("l", 1, ENDLESS, gpus=2))
-    executor.start(shell("m", 1, ENDLESS))
-    given = {one.job_id: one.order["devices"] for one in executor.ledger.known()}
-    assert given == {"j": [0, 1], "k": [2], "m": [3]}
-    rig.running("j")
-    executor.stop("j", 1, 1)
-    assert rig.ended("j").phase is Phase.STOPPED
-    # free as soon as it has ended, acknowledged or not
-    executor.start(shell("l", 1, ENDLESS, gpus=2))
-    assert {one.job_id: one.order["devices"] for one in executor.ledger.known()}["l"] == [0, 1]
-    assert executor.capacity() == {"a": 4, "b": 4}
-    with pytest.raises(UsageError, match="twice"):
-        LocalExecutor(rig.folder, {"a": (0, 1), "b": (1,)})
-
-
 def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
     """The next allocation is refused for now while the last one lives."""
     executor = rig.current
@@ -313,6 +291,8 @@ def test_another_map_gives_no_index_twice(rig: LocalRig) -> None:
     later.start(shell("l", 1, ENDLESS, gpus=2))
     given = {one.job_id: one.order["devices"] for one in later.ledger.known()}
     assert given == {"k": [0, 1, 2, 3], "l": [4, 5]}
+    with pytest.raises(UsageError, match="twice"):
+        LocalExecutor(rig.folder, {"a": (0, 1), "b": (1,)})
 
 
 def test_a_busy_machine_takes_no_line_for_searched(monkeypatch: pytest.MonkeyPatch) -> None:

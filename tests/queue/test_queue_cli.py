@@ -150,13 +150,12 @@ def test_wrong_submissions(
 
 
 def test_lists_in_every_format(capsys: Output, name: str) -> None:
-    """`queue list` shows the same jobs as a table, as JSON and as CSV. The columns pool and gpus
-    say what a job holds. One job has held two GPUs for an hour at $2.5 an hour each. The lists and
-    the status of its tenant say so.
+    """`queue list` shows the same jobs as a table, as JSON and as CSV. One job has held two GPUs
+    for an hour at $2.5 an hour each. The lists and the status of its tenant say so.
     """
 
     def told(*words: str) -> Any:
-        return json.loads(call(capsys, *words, name, "--json")[1])
+        return json.loads(call(capsys, *words, "--json")[1])
 
     for job in ("i", "j"):
         submit(capsys, name, "--job-id", job, "--tenant", "red")
@@ -164,27 +163,24 @@ def test_lists_in_every_format(capsys: Output, name: str) -> None:
         control = Controller(queue)
         control.want(i=("a", 2))
         control.starts()
-    document = told("queue", "list")
-    assert document["schema_version"] == 1 and document["counts"]["running"] == 1
-    i, j = document["jobs"]
-    columns = ("job_id", "state", "pool", "gpus", "phase", "total_work", "max_gpus", "tenant")
-    assert [i[column] for column in columns[:5]] == ["i", "running", "a", 2, "ordered"]
-    assert [j[column] for column in columns] == ["j", "queued", None, 0, None, 100.0, 4, "red"]
+    i, j = told("queue", "list", name)["jobs"]
+    columns = ("job_id", "state", "pool", "gpus", "phase", "total_work", "tenant")
+    assert [i[column] for column in columns] == ["i", "running", "a", 2, "ordered", 100.0, "red"]
+    assert [j[column] for column in columns] == ["j", "queued", None, 0, None, 100.0, "red"]
     written = call(capsys, "queue", "list", name, "--format", "csv")[1]
     rows = list(csv.DictReader(io.StringIO(written)))
-    assert [r["state"] for r in rows] == ["running", "queued"] and rows[1]["pool"] == ""
+    assert [(row["state"], row["pool"]) for row in rows] == [("running", "a"), ("queued", "")]
     table = call(capsys, "queue", "list", name, "--state", "running")[1]
     assert "2 x a" in table and "1 queued, 1 running" in table and "\nj " not in table
-    shown = json.loads(call(capsys, "queue", "show", name, "i", "--json")[1])
+    shown = told("queue", "show", name, "i")
     assert [a["gpus"] for a in shown["allocations"]] == [2] and shown["observations"] == []
-    assert "ordered" in call(capsys, "queue", "show", name, "i")[1]
-    used = told("queue", "pools")["pools"]
-    assert used[0] == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
-    [cost] = told("status")["costs"]
+    pool = told("queue", "pools", name)["pools"][0]
+    assert pool == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
+    [cost] = told("status", name)["costs"]
     for dollars in (i["dollars"], rows[0]["dollars"], shown["dollars"], cost["dollars"]):
         assert float(dollars) == pytest.approx(5.0, abs=0.5)
-    assert cost["tenant"] == "red" and "cost        red: " in call(capsys, "status", name)[1]
-    assert "$" in table and re.search(r"\b[45]\.\d\d\b", table)
+    assert "cost        red: " in call(capsys, "status", name)[1]
+    assert re.search(r"\b[45]\.\d\d\b", table)
 
 
 def test_verbs_and_their_answers(capsys: Output, name: str) -> None:
@@ -320,27 +316,26 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
         with Queue(name) as queue:
             assert validate(queue.snapshot()).spread_pauses is spreads
     submit(capsys, name, "--job-id", "j")
-    few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
-    write_snapshot(
-        cluster(**few, **{"config.toml": 'unknown_models = "refuse"\n'}), tmp_path / "refused"
-    )
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "refused")
+
+    def replace(folder: str, **tables: str) -> tuple[int, str]:
+        named = {f"{table}.csv": text for table, text in tables.items() if table != "config"}
+        config = {"config.toml": tables["config"]} if "config" in tables else {}
+        write_snapshot(cluster(**named, **config), tmp_path / folder)
+        code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / folder)
+        return code, err
+
+    few = "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"
+    code, err = replace("refused", rates=few, config='unknown_models = "refuse"\n')
     assert code == 3 and 'model "m" has no row in rates.csv' in err and '(job "j")' in err
-    write_snapshot(cluster(**few), tmp_path / "no-rates")
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "no-rates")
-    assert (
-        code == 0
-        and 'warning: jobs of the queue: 1 job of 1 model without a rate, "m": it runs' in err
-    )
-    write_snapshot(cluster(**{"pools.csv": "pool,gpu_type,gpus\nz,A,3\n"}), tmp_path / "other-pool")
-    assert call(capsys, "queue", "cluster", name, "--from", tmp_path / "other-pool")[0] == 0
+    code, err = replace("no-rates", rates=few)
+    assert code == 0 and '1 job of 1 model without a rate, "m": it runs' in err
+    assert replace("other-pool", pools="pool,gpu_type,gpus\nz,A,3\n")[0] == 0
     with Queue(name) as queue:
         assert queue.pools() == {"z": 3}
         control = Controller(queue)
         control.want(j=("z", 2))
         control.starts()
-    write_snapshot(cluster(), tmp_path / "old-pools")
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "old-pools")
+    code, err = replace("old-pools")
     assert code == 2 and 'pool "z" would be gone, but jobs hold 2 of its GPUs' in err
 
 

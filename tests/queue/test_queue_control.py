@@ -435,9 +435,9 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
                 say {name} finished {work}
                 wait 10
             """)
-        for name, model in (("n3", "n"), ("long", "m"), ("short", "n")):
-            queue.submit(job_id=name, model=model, total_work=1000, max_gpus=1)
-            story.play("wait 1")
+        queue.submit(job_id="n3", model="n", total_work=1000, max_gpus=1)
+        queue.submit(job_id="long", model="m", total_work=1000, max_gpus=1)
+        queue.submit(job_id="short", model="n", total_work=1000, max_gpus=1)
         queue.cancel("n3")
         assert "finished.csv" not in queue.snapshot().tables
         queue.configure(sizes="unknown")

@@ -77,14 +77,3 @@ def test_what_is_long_ago_does_not_count(queue: Queue, monkeypatch: pytest.Monke
     )
     queue.submit(**ASKS, job_id="new", max_gpus=1)
     assert kept(queue) == [0, 1]
-
-
-def test_held_and_parked_sessions_need_nothing(queue: Queue) -> None:
-    """Held for an hour: the next one finds the GPUs free; while it ran they were taken."""
-    story = Story(queue)
-    for name in ("one", "two"):
-        queue.submit(**ASKS, job_id=name, max_gpus=4, min_gpus=4)
-        story.play(f"want {name}=a/4\nstarts\nsay {name} running")
-        if name == "one":
-            story.play("hold one\nwant\nstops\nsay one stopped\nstates -> held\nwait 3600")
-    assert kept(queue) == [4, 1]
