@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,12 +14,14 @@ import postgres_server
 import pytest
 import waiting
 from commands import Output
-from executor_rigs import PATIENCE_S
+from fakes.executor_faults import CrashHere
 from queues import cluster
 from sites import Site, wait_for
 
+from allocator.executors.fence import Fence
 from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
+from allocator.queue import lease
 from allocator.queue.database.schema import OPEN
 from allocator.queue.queue import Queue
 
@@ -56,37 +56,20 @@ SCRIPT = (
 )
 
 
+def crash(*_: object) -> None:
+    """Die, as by kill -9."""
+    raise CrashHere
+
+
 def _all_seen(site: Site) -> bool:
     """Whether all that run have said that half of their work is safe."""
     seen = "SELECT phase = 'running' AND work_done >= 50 FROM allocations"
     return all(row[0] for row in site.query(f"{seen} WHERE phase IN {OPEN}"))
 
 
-KILLED = """
-import os, sys
-from allocator.cli.main import run
-from allocator.executors import fence, local
-from allocator.queue import lease
-point = sys.argv.pop(1)
-die = lambda *_args: os._exit(9)
-match point:
-    case "before the queue": lease.seize = die
-    case "at the end of its transaction": lease.release = die
-    case "before the stops": local.LocalExecutor.stop = die
-    case "after the stops": fence.Fence.end_adoption = die
-run(sys.argv[1:])
-"""
-
-
-POINTS = (
-    "before the queue",
-    "at the end of its transaction",
-    "before the stops",
-    "after the stops",
-)
-
-
-def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) -> None:
+def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLite. Killed at each step in turn: no controller acts on what is half done, and in the end
     all is as without kills. What was told by the call that was killed is not told again. Jobs that
     run are on the nodes of their orders."""
@@ -96,10 +79,16 @@ def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) ->
     placed = "SELECT job_id, nodes FROM allocations WHERE phase = 'running'"
     before = dict(site.query(placed))
     site.restore()
-    for point in POINTS:
-        command = [sys.executable, "-c", KILLED, point, "queue", "adopt", site.name]
-        done = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE_S)
-        assert done.returncode == 9, done.stderr
+    for owner, step in (
+        (lease, "seize"),
+        (lease, "release"),
+        (LocalExecutor, "stop"),
+        (Fence, "end_adoption"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, crash)
+            with pytest.raises(CrashHere):
+                site.adopt()
         assert "cut short" in site.refused() and len(site.ran()) == 6
     assert site.adopt()[0] == 0
     found = {"runs": "running", "ends": "done", "stops": "paused", "starts": "running"}

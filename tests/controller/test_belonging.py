@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from commands import call
 from examples import series
+from fakes.executor_faults import CrashHere
 from queues import cluster
 from sites import Site, wait_for
 
@@ -94,23 +93,20 @@ def test_a_refused_order_ends_the_controller(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
-KILLED_BETWEEN = """
-import os, sys
-from allocator.executors.ledger import Ledger
-from allocator.cli.main import run
-Ledger.claim = lambda self, queue: os._exit(9)
-run(sys.argv[1:])
-"""
+def crash(*_: object) -> None:
+    """Die, as by kill -9."""
+    raise CrashHere
 
 
-def test_killed_between_the_two_writes(site: Site) -> None:
+def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue knows the state, and the state nothing of the queue: the next controller completes
     it and acts. Until then no other folder is taken; another queue that comes first gets the
     folder, and then this one is refused."""
     site.submit("a", "exit 0")
-    command = [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 9, done.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "claim", crash)
+        with pytest.raises(CrashHere):
+            call(site.capsys, *site.words(), "--every", "1")
     assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
     shutil.copytree(site.state, site.folder / "taken-state")

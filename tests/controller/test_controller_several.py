@@ -4,27 +4,22 @@ of them, moved, billed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from controller_rigs import Rig
-from examples import seeds
 from fakes.simulated_executor import SimulatedExecutor
-from group_rounds import group_round
-from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Seen, Story, cluster, fresh
 
 from allocator.clusters.adapter import Capabilities
-from allocator.controller.guarded_decision import compute_wants
 from allocator.controller.steadiness import jobs_left_alone, read_allocation_starts
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
-from allocator.queue import cluster_tables, round_journal
 from allocator.queue.database.schema import turns
 from allocator.queue.queue import Queue
 
@@ -70,7 +65,7 @@ def joined(grouped: Rig) -> Rig:
     return grouped
 
 
-def test_a_group_from_its_start_to_the_end_of_all(joined: Rig) -> None:
+def test_a_group_from_its_start_to_the_end_of_all(joined: Rig, tmp_path: Path) -> None:
     """One and two have done 60 units when all joins them at 60 s. Two is done at 140 s (40 units at
     0.5), one at 740 s (340 units). All has done 544 by then, and the other 456 take 456 s alone. It
     holds two GPUs for 80 s, three for 600 s, four for 456 s. Every round is decided again the same.
@@ -79,6 +74,8 @@ def test_a_group_from_its_start_to_the_end_of_all(joined: Rig) -> None:
     assert rig.column("jobs", "shared_with") == ["", "", "one|two"]
     assert rig.column("jobs", "gpus") == ["1", "1", "4"]
     assert rig.machines.used["a"] == 4
+    with Queue.create(tmp_path / "copy.db", rig.queue.snapshot()) as copy:
+        assert list(copy.snapshot().tables["jobs.csv"].texts("shared_with")) == ["", "", "one|two"]
     rig.steps(1200)
     assert rig.ends() == {"one": 740, "two": 140, "all": 1196}
     held = 2 * 80 + 3 * 600 + 4 * 456
@@ -436,50 +433,6 @@ def test_no_job_of_a_group_is_left_alone(joined: Rig) -> None:
 
 # ---- random rounds
 # ------------------------------------------------------------------------
-
-
-def carry_out(verbs: Controller) -> None:
-    """Stop and start until nothing changes."""
-    moved = True
-    while moved:
-        moved = False
-        for order, phase in ((verbs.stops, "stopped"), (verbs.starts, "running")):
-            for name, _ in order():
-                verbs.say(name, phase)
-                moved = True
-
-
-def describe(names: Sequence[str], held: Any) -> dict[str, tuple[int, int, str]]:
-    """Pool, GPUs and secondary job of each job in an allocation, or of jobs."""
-    secondary = [names[g] if g >= 0 else "" for g in held.secondary.tolist()]
-    columns = zip(names, held.pool.tolist(), held.gpus.tolist(), secondary, strict=True)
-    return {name: tuple(rest) for name, *rest in columns}  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("seed", seeds(2, 40))
-def test_random_rounds_through_the_queue(seed: int, tmp_path: Path) -> None:
-    """A random round with groups is loaded, decided with its audit, and carried out: the queue then
-    holds what the plan says, with the same primary jobs, and so it does after the next rounds by
-    other policies."""
-    source = group_round(seed).snapshot()
-    with Queue.create(tmp_path / "queue.db", source, clock=lambda: 1e9) as queue:
-        loaded, given = validate(queue.snapshot()).jobs, validate(source).jobs
-        assert describe(loaded.job_id, loaded) == describe(given.job_id, given)
-        verbs = Controller(queue)
-        for policy in ("mip", "ffs", "las", "bsbf"):
-            problem = validate(queue.snapshot())
-            found = decide_round(problem, policy=policy)
-            assert found.witness.faults == ()
-            wants, _ = compute_wants(problem, found.allocation)
-            entry = round_journal.JournalRound(queue.clock(), "", None, policy, "optimal")
-            with queue.store.write() as connection:
-                round_journal.append(connection, verbs.lease.token, entry, wants)
-            carry_out(verbs)
-            after = validate(queue.snapshot()).jobs
-            assert describe(problem.jobs.job_id, found.allocation) == describe(after.job_id, after)
-            with queue.store.read() as connection:
-                used = cluster_tables.used(connection)
-            assert sum(used.values()) == int(found.allocation.held.sum())
 
 
 # ---- killed between two writes

@@ -67,17 +67,6 @@ def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Rig) -> No
     assert service.said("node ") == [f"node        {node}: drain, empty"]
 
 
-def test_a_node_that_is_down_loses_its_jobs(service: Rig) -> None:
-    """The machine says nothing any more, and its jobs start again on other nodes."""
-    submit(service, "j/4")
-    [node] = on(service)
-    service.machines.lose_node(node)
-    service.queue.change_nodes(node, state="down")
-    look(service)
-    held = [(one["phase"], one["nodes"][0]["node"]) for one in service.history("j")]
-    assert held == [("lost", node), ("running", OTHER[node])]
-
-
 def test_what_is_down_is_stopped_before_its_job_starts_again(service: Rig) -> None:
     """A user says that a node is down whose job lives, and nothing else is free: the executor is
     told to stop it, the queue counts it as lost at once, and the end that comes later is no news.

@@ -12,8 +12,7 @@ import subprocess
 import time
 import urllib.request
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,26 +33,6 @@ def _queue(folder: Path) -> str:
     with Queue.create(name, cluster()) as queue:
         queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
     return name
-
-
-@contextmanager
-def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.Popen[bytes]]:
-    """`allocator run` with few file descriptors."""
-    process = subprocess.Popen(
-        [
-            "sh",
-            "-c",
-            f'ulimit -n {files}; exec "$@"',
-            "sh",
-            *build_command(name, 0.2, "files", *more),
-        ],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
@@ -132,12 +111,15 @@ def test_a_termination_that_a_library_takes_for_its_own_failure_is_one(
 
 
 def _ends_after(name: str, delay_s: float) -> bool:
-    with _controller(name) as process:
+    process = subprocess.Popen(build_command(name, 0.2, "files"), stderr=subprocess.DEVNULL)
+    try:
         time.sleep(delay_s)
         process.terminate()
         process.wait(PATIENCE_S)
-        # done, terminated, or ended by the signal before it had a handler
-        return process.returncode in (0, 143, -signal.SIGTERM)
+    finally:
+        process.kill()
+    # done, terminated, or ended by the signal before it had a handler
+    return process.returncode in (0, 143, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize("moments", [2, pytest.param(500, marks=pytest.mark.soak)])
