@@ -12,7 +12,6 @@ from allocator.controller.reporting.status import format_status, status
 from allocator.executors import report
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.jobs import verbs
-from formulations.gradient_noise import estimate_noise
 
 COMPUTE, SYNC = 0.02, 0.4
 LEAST, MOST = 256, 4096
@@ -49,21 +48,6 @@ def draw_norms(noise_scale: float, luck: np.random.Generator) -> dict[str, float
         "batch": 256.0,
         "norm2": float((parts.mean(axis=0) ** 2).sum()),
     }
-
-
-@pytest.mark.parametrize("noise_scale", [50.0, 5000.0])
-def test_the_estimate_has_no_bias(noise_scale: float) -> None:
-    """Of drawn gradients whose noise scale is known the means of S and |G|^2 are true within three
-    standard errors; so is the noise scale that is learned from the reports within 10 %."""
-    luck = np.random.default_rng(1)
-    told = [draw_norms(noise_scale, luck) for _ in range(60)]
-    found = np.array([estimate_noise(*one.values()) for one in told])
-    error = found.std(axis=0) / len(found) ** 0.5
-    assert np.all(np.abs(found.mean(axis=0) - (noise_scale, 1.0)) <= 3 * error)
-    learned = LearnedNoise()
-    for one in told:
-        learned = learned.add_report(one)
-    assert learned.noise_scale == pytest.approx(noise_scale, rel=0.1)
 
 
 def test_reports_that_make_no_sense_teach_nothing() -> None:

@@ -9,7 +9,6 @@ from controller_rigs import Rig
 from fakes.simulated_executor import SimulatedExecutor
 from service_worlds import PLACED
 
-from allocator.controller.reporting.preview import preview
 from allocator.loop.executor import NodeStatus
 
 OTHER = {"n1": "n2", "n2": "n1"}
@@ -132,10 +131,3 @@ def test_nodes_that_the_executor_adds_and_loses(service: Rig) -> None:
     service.executor.seen = all_of_a[1:]
     look(service)
     assert sorted(on(service)) == ["n2", "n5"] and service.queue.counts()["running"] == 2
-
-
-def test_a_dry_run_names_nodes(service: Rig) -> None:
-    """It says on which node the job would start."""
-    service.submit("j", gpus=4, sizes=[4], gpu_types="A")
-    [step] = preview(service.queue.store, service.clock).steps
-    assert step[:-4] == 'would start job "j": 4 GPUs of pool "a" on ' and step[-4:-2] in OTHER

@@ -341,10 +341,15 @@ def test_progress_from_what_a_job_prints_or_measures(rig: Rig) -> None:
         assert rig.running("k", 1.0).work_done == 7.0
     if isinstance(rig, KubernetesRig):
         rig.server.main_log += "step 9 saved 4\n"
-        rig.server.finish(rig.server.all("Pod")[0], 7, message="")
+        for pod in rig.server.all("Pod"):
+            rig.server.finish(pod, 7, message="")
     else:
         rig.current.stop("j", 1, 1)
     assert rig.ended("j").work_done == 4.0
+    if isinstance(rig, LocalRig):  # the next allocation counts from there
+        rig.current.acknowledge("j", 1)
+        again = ("sh", "-c", "echo step 12 saved 9; exit 3")
+        assert rig.outcome(replace(order, generation=2, command=again)).work_done == 5.0
 
 
 def test_a_queue_with_nodes_needs_an_executor_that_pins_them(

