@@ -218,23 +218,15 @@ def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
     assert set(asked) == rights("progress")
 
 
-def test_sources_of_progress_that_make_no_sense_are_notes() -> None:
-    """A pattern without a group, two sources, work in no unit: nobody is asked."""
+def test_a_source_of_progress_that_makes_no_sense_is_a_note() -> None:
+    """A pattern without a group: nobody is asked."""
     server = FakeServer([node("n1")])
-    step = "(?P<step>1)"
-    for name, said in (
-        ("wrong", marks(total_work=9, progress_log="step")),
-        ("two", marks(total_work=9, progress_log=step, progress_url="http://a/")),
-        ("unit", marks(progress_log=step)),
-    ):
-        one = server.put(job(name, 1, 1, annotations=said))
-        server.put(pod(f"{name}-0", "n1", 1, owner=one))
+    wrong = server.put(job("wrong", 1, 1, annotations=marks(total_work=9, progress_log="step")))
+    server.put(pod("wrong-0", "n1", 1, owner=wrong))
     view = observe_cluster(Reader(server), 1.8e9)
     notes = " ".join(view.notes)
     assert "ml/wrong: its source of progress is ignored: " in notes and "has no group" in notes
-    assert "ml/two: its source of progress is ignored: " in notes and "two sources" in notes
-    assert "ml/unit: its progress is not asked for, as it names no total-work" in notes
-    assert show(view, "jobs", "total_work") == "9; 3600; 9"
+    assert show(view, "jobs", "total_work") == "9"
     assert all(one[0] == "list" for one in server.requests)
 
 

@@ -35,6 +35,7 @@ from allocator.executors.supervision.processes import (
     read_boot_id,
     read_process,
 )
+from allocator.executors.supervision.supervisor import main as supervisor_main
 from allocator.loop.executor import Phase
 
 START = """
@@ -105,6 +106,19 @@ def test_a_supervisor_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
     os.kill(rig.supervisor("j"), signal.SIGTERM)
     seen = rig.ended("j")
     assert seen.phase is Phase.LOST and "exit code 143" in seen.detail
+
+
+def test_a_second_supervisor_does_nothing(rig: LocalRig) -> None:
+    """While the first lives, and after its end."""
+    executor = rig.current
+    order = rig.order("j")
+    executor.start(order)
+    wait_for(lambda: rig.starts("j") == 1)
+    assert supervisor_main(rig.place("j", 1)) == 0
+    executor.stop("j", 1, 1)
+    assert rig.ended("j").phase is Phase.STOPPED
+    assert supervisor_main(rig.place("j", 1)) == 0
+    assert rig.starts("j") == 1
 
 
 def test_a_pid_that_was_given_again_is_left_alone() -> None:

@@ -212,6 +212,19 @@ def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -
     assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
 
 
+def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
+    """A job that failed, and then ran and stopped well, is as good as new."""
+    Story(queue).play("""
+        want j=a/2
+        starts
+        say j failed
+        wait 40
+        starts -> j.2
+        say j stopped 5
+    """)
+    assert queue.job("j").failures == 0
+
+
 def test_the_snapshot_says_what_jobs_hold_and_had(queue: Queue) -> None:
     """Ordered and running count as running, stopping as paused; time held so far counts until
     now.

@@ -30,17 +30,12 @@ def test_cooldown_and_minimum_run() -> None:
     problem = validate(cluster(ROWS))
     since = np.array([NOW - 50, NOW - 50, -math.inf])
     changed = np.array([False, True, False])
-    assert find_resting_jobs(problem, since, changed, Stability(cooldown_s=60)).tolist() == [
-        False,
-        True,
-        False,
-    ]
-    assert find_resting_jobs(problem, since, changed, Stability(min_run_s=60)).tolist() == [
-        True,
-        True,
-        False,
-    ]
-    assert not find_resting_jobs(problem, since, changed, Stability(40, 40)).any()
+    for rule, resting in (
+        (Stability(cooldown_s=60), [False, True, False]),
+        (Stability(min_run_s=60), [True, True, False]),
+        (Stability(40, 40), [False, False, False]),
+    ):
+        assert find_resting_jobs(problem, since, changed, rule).tolist() == resting
 
 
 def test_payback() -> None:
