@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -23,25 +22,11 @@ from kubernetes_objects import (
     small_cluster,
     waiting_job,
     workload,
-    write_answers,
 )
 
 from allocator.cli.main import run
 
 A100 = "NVIDIA-A100-SXM4-80GB"
-
-
-def test_a_cluster_becomes_a_snapshot_that_is_solved(tmp_path: Path) -> None:
-    """Recorded answers, observe, solve: the tables are valid, and the waiting job starts."""
-    answers, out = write_answers(tmp_path / "answers", small_cluster()), tmp_path / "look"
-    assert run(f"observe kubernetes --answers {answers} --out {out}".split()) == 0
-    assert run(f"solve {out} --out {out}/plan".split()) == 0
-    plan = json.loads((out / "plan" / "plan.json").read_text())
-    actions = {one["job_id"]: (one["action"], one["gpus"]) for one in plan["jobs"]}
-    assert actions["ml/waiting"] == ("start", 4)
-    assert actions["ml/plain"] == ("keep", 4)
-    assert actions["ml/asleep"] == ("wait", 0)
-    assert "secret" not in (out / "cluster.json").read_text()
 
 
 def test_jobs_have_what_their_owners_say_and_pods_of_nobody_occupy() -> None:

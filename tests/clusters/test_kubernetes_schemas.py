@@ -6,7 +6,6 @@ say of the fields that the allocator writes.
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import Any
 
@@ -75,6 +74,7 @@ def test_answers_to_kueue_fit_its_schemas(version: str) -> None:
     documents = [dict(one.document) for one in changes if one.document]
     assert [one["kind"] for one in documents] == ["Workload"] * 4
     assert [find_faults(one) for one in documents] == [[]] * 4
+    assert len(find_faults(documents[0] | {"spec": {"active": "no"}})) == 1
     server = FakeServer(kueue_with(version))
     answer_checks(Reader(server), lambda view: [], 1.8e9)  # the fake refuses what does not fit
     assert server.one("AdmissionCheck", "gpus")["status"]["conditions"][0]["status"] == "True"
@@ -93,28 +93,6 @@ def test_documents_of_jobs_fit_their_schemas(text: str, gpus: int) -> None:
     told = [f"{name} {text.replace('N', str(n)).replace('H', str(n // 2))}" for name, n in jobs]
     documents = [one.document or {} for one in changes_of(objects, ";".join(told))]
     assert documents and [one for one in documents if faults_of(dict(one))] == []
-
-
-def test_faults_are_found() -> None:
-    """One slip in an answer to Kueue is one fault."""
-    (change,) = changes_of(kueue_cluster(), "ml/checked start n1:4")
-    assert find_faults(dict(change.document or {})) == []
-    for path, value, words in (
-        ("status.admissionChecks.0.state", "Admitted", "not one of"),
-        ("status.admissionChecks.0.podSetUpdate", [], "unexpected"),
-        ("status.admissionChecks.0.message", "x" * 32769, "too long"),
-        ("status.admissionChecks.0.lastTransitionTime", "today", "does not match"),
-        ("status.admission", {}, "unexpected"),
-        ("spec", {"active": "no"}, "not of type 'boolean'"),
-        ("apiVersion", "kueue.x-k8s.io/v9", "no rows"),
-    ):
-        document = place = copy.deepcopy(dict(change.document or {}))
-        *above, last = (int(name) if name.isdigit() else name for name in path.split("."))
-        for name in above:
-            place = place[name]  # type: ignore[index]
-        place[last] = value  # type: ignore[index]
-        (fault,) = find_faults(document)
-        assert words in fault
 
 
 def test_a_job_set_is_placed_by_one_label() -> None:

@@ -17,7 +17,6 @@ from slurm_cluster import SlurmCluster
 from slurm_looks import whole_state
 from waiting import wait_for
 
-from allocator.bench.shadow.record import Record
 from allocator.cli.main import run
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.slurm import commands
@@ -92,60 +91,6 @@ def test_advise_changes_nothing(
     refused = slurm.call("env", path, "ALLOCATOR_WAIT_S=3", "bash", "-s", text=script)
     assert refused.returncode == 1 and "the change was refused" in refused.stderr
     assert whole_state(slurm) == before
-
-
-def test_a_shadow_changes_nothing(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user without rights watches: two rounds, and a gap while slurmctld is down. A job that
-    Slurm does not start waits for the GPUs of a drained node, which none here would use either. The
-    whole state is the same before and after.
-    """
-    running = slurm.submit("--gres=gpu:2", "-t", "60", "-p", "v100", user="daemon")
-    for node in range(1, 5):
-        slurm.run("scontrol", "update", f"NodeName=n{node}", "State=DRAIN", "Reason=test")
-    slurm.submit("--gres=gpu:4", "-p", "a100", user="nobody")
-    slurm.wait_for_state(running, "RUNNING")
-    monkeypatch.setenv("PATH", f"{slurm.commands_as('nobody')}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_CONF", str(slurm.hasty_conf()))
-    watch = f"shadow watch slurm {tmp_path}/shadow.db --rounds 1".split()
-    before = whole_state(slurm)
-    assert [run(watch), run(watch)] == [0, 0]
-    assert whole_state(slurm) == before
-    slurm.kill("slurmctld")
-    assert run(watch) == 1
-    slurm.start_controller()
-    seen = list(Record(tmp_path / "shadow.db").looks())
-    assert [look.kind for look in seen] == ["round", "round", "gap"]
-    assert [(one.said["jobs"], one.said["used"], one.said["usable"]) for one in seen[:2]] == [
-        (2, 2, 0)
-    ] * 2
-
-
-@pytest.mark.nightly
-def test_a_waiting_job_starts_where_the_plan_says(
-    slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A job that the plugin holds gets the size and the node of the plan. The second plan keeps
-    it.
-    """
-    job = slurm.submit("--gres=gpu:1", ELASTIC, user="nobody")
-    look, rates = tmp_path / "look", tmp_path / "rates.csv"
-    speeds = "".join(f"bert,a100,{k},{rate}\n" for k, rate in ((1, 1), (2, 1.9), (4, 3.5), (8, 6)))
-    rates.write_text(f"model,gpu_type,gpus,work_per_s\n{speeds}")
-
-    def decide() -> list[str]:
-        assert run(f"observe slurm --out {look} --add {rates}".split()) == 0
-        assert run(f"solve {look} --out {look}/plan".split()) == 0
-        decided = json.loads((look / "plan" / "plan.json").read_text())["jobs"]
-        return [one["action"] for one in decided]
-
-    assert decide() == ["start"]
-    capsys.readouterr()
-    assert run(f"plan {look} --as slurm".split()) == 0
-    assert carry_out(slurm, capsys.readouterr().out) == (0, "")
-    assert slurm.states()[job] == "RUNNING" and slurm.gpus(job) == 8
-    assert decide() == ["keep"]
 
 
 def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:

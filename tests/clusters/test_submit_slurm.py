@@ -21,14 +21,6 @@ def test_what_is_submitted_is_read_again(capsys: pytest.CaptureFixture[str]) -> 
     assert faults == []
 
 
-def test_a_source_of_progress_is_submitted_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its quotes survive the shell, and what makes no sense is refused."""
-    pattern = r"step '(?P<step>\d+)'"
-    assert run(["submit-slurm", "--progress-log", pattern, "--show", "--", "train.sh"]) == 0
-    words = shlex.split(capsys.readouterr().out)
-    assert read_statement(words[1].removeprefix("--comment=")) == ({"progress_log": pattern}, [])
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from commands import call
 from examples import series
+from fakes.executor_faults import CrashHere
 from queues import cluster
 from sites import Site, wait_for
 
@@ -23,51 +22,6 @@ from allocator.executors.local import LocalExecutor
 from allocator.loop.executor import Order, WrongState
 from allocator.queue.database import identity
 from allocator.queue.queue import Queue
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file directly in the folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.nightly
-def test_a_dry_run_while_jobs_run(site: Site) -> None:
-    """A job runs, half of its work safe. A dry run between two controllers, and another one next to
-    the second, change nothing: the job runs on as the same allocation and keeps its work."""
-    site.submit(
-        "a",
-        'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done;'
-        " exit 1",
-    )
-    left = "SELECT state, generation, remaining_work FROM jobs"
-    site.run_until(lambda: site.ran() == ["a 1"] and site.query(left)[0][2] == 50)
-    before = contents(site.folder)
-    assert call(site.capsys, "run", site.name)[:2] == (0, "") and contents(site.folder) == before
-    rounds = site.rounds()
-    controller = site.run()
-    wait_for(lambda: site.rounds() > rounds)
-    assert call(site.capsys, "run", site.name)[:2] == (0, "")
-    assert site.query(left) == [("running", 1, 50.0)]
-    site.stop(controller)
-    assert site.ran() == ["a 1"]
-
-
-@pytest.mark.nightly
-def test_a_purged_name_runs_again(site: Site) -> None:
-    """Job `a` ends, is purged and submitted again: it runs again, as a new job: its allocations
-    count on, so that the executor does not take them for old ones, and it begins with an empty
-    folder and no work done."""
-    controller = site.run()
-    for turn in (1, 2):
-        site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
-        wait_for(lambda: site.states() == {"a": "done"})
-        assert site.query("SELECT generation, remaining_work FROM jobs") == [(turn, 0.0)]
-        assert call(site.capsys, "queue", "purge", site.queue, "--older-than", "0")[0] == 0
-        assert site.states() == {}
-    assert site.ran() == ["a 1", "a 2"]
-    site.stop(controller)
-    left = {path.name for path in (site.state / "jobs" / "a").iterdir()}
-    assert left == {"acknowledged.json", "work", "work.2"}
 
 
 def test_another_state_starts_nothing_twice(site: Site) -> None:
@@ -139,23 +93,20 @@ def test_a_refused_order_ends_the_controller(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
-KILLED_BETWEEN = """
-import os, sys
-from allocator.executors.ledger import Ledger
-from allocator.cli.main import run
-Ledger.claim = lambda self, queue: os._exit(9)
-run(sys.argv[1:])
-"""
+def crash(*_: object) -> None:
+    """Die, as by kill -9."""
+    raise CrashHere
 
 
-def test_killed_between_the_two_writes(site: Site) -> None:
+def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue knows the state, and the state nothing of the queue: the next controller completes
     it and acts. Until then no other folder is taken; another queue that comes first gets the
     folder, and then this one is refused."""
     site.submit("a", "exit 0")
-    command = [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 9, done.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "claim", crash)
+        with pytest.raises(CrashHere):
+            call(site.capsys, *site.words(), "--every", "1")
     assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
     shutil.copytree(site.state, site.folder / "taken-state")

@@ -10,11 +10,8 @@ from cases.profiled_job import ProfiledJob
 
 from allocator.controller.reporting.status import format_status, status
 from allocator.executors import report
-from allocator.performance.fit.choose import fit
 from allocator.performance.fit.learned_noise import LearnedNoise
-from allocator.performance.fit.observations import Observations
 from allocator.queue.jobs import verbs
-from formulations.gradient_noise import estimate_noise
 
 COMPUTE, SYNC = 0.02, 0.4
 LEAST, MOST = 256, 4096
@@ -53,21 +50,6 @@ def draw_norms(noise_scale: float, luck: np.random.Generator) -> dict[str, float
     }
 
 
-@pytest.mark.parametrize("noise_scale", [50.0, 5000.0])
-def test_the_estimate_has_no_bias(noise_scale: float) -> None:
-    """Of drawn gradients whose noise scale is known the means of S and |G|^2 are true within three
-    standard errors; so is the noise scale that is learned from the reports within 10 %."""
-    luck = np.random.default_rng(1)
-    told = [draw_norms(noise_scale, luck) for _ in range(60)]
-    found = np.array([estimate_noise(*one.values()) for one in told])
-    error = found.std(axis=0) / len(found) ** 0.5
-    assert np.all(np.abs(found.mean(axis=0) - (noise_scale, 1.0)) <= 3 * error)
-    learned = LearnedNoise()
-    for one in told:
-        learned = learned.add_report(one)
-    assert learned.noise_scale == pytest.approx(noise_scale, rel=0.1)
-
-
 def test_reports_that_make_no_sense_teach_nothing() -> None:
     """Fields that are missing, negative or of equal batches change nothing."""
     good = {"small_batch": 32.0, "small_norm2": 5.0, "batch": 128.0, "norm2": 2.0}
@@ -97,19 +79,6 @@ def test_a_report_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert report.read_reported(path) == {"batch": 64.0}
     path.unlink()
     assert report.read_reported(path) == {}
-
-
-def test_a_known_noise_scale_makes_the_fit_exact() -> None:
-    """Three rows without noise give the true speed at all others, of which none had their batch."""
-    rows = [(1, LEAST), (1, MOST), (16, MOST)]
-    rate = [true_speed(k, b, 900.0) for k, b in rows]
-    seen = Observations.of(
-        ["m"] * 3, ["A"] * 3, [k for k, _ in rows], rate, batch=[b for _, b in rows]
-    )
-    [found] = fit(seen, noise_scales={"m": 900.0})
-    q = found.parameters
-    assert (q["noise_scale"], q["noise"]) == (900.0, 0.0)
-    assert (q["compute"], q["sync"]) == pytest.approx((COMPUTE, SYNC), rel=1e-9)
 
 
 def test_the_batch_follows_the_noise_while_a_job_trains(tmp_path: Path) -> None:

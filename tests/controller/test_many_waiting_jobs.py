@@ -34,18 +34,6 @@ def _queued(n: int) -> pd.DataFrame:
     )
 
 
-def test_a_chain_of_jobs_is_decided_for_its_first():
-    """Of a chain in which each job waits for the one before, only the first may run: it
-    completes, value 1.
-    """
-    jobs = _queued(MANY).assign(remaining_work=100.0)
-    jobs["after"] = ["", *jobs["job_id"][:-1]]
-    result = allocator.solve(_snapshot(jobs))
-    assert result.status == "optimal"
-    assert result.objective_value == pytest.approx(1.0)
-    assert result.bound == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("free", [0, 12])
 def test_held_jobs_do_not_change_what_the_others_get(free):
     """Thousands of held jobs next to a few queued ones: the value and the bound are those of the

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from controller_rigs import Rig
-from everything_workload import EVERY_WORKLOAD
 from queues import NOW, Clock, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -124,20 +123,6 @@ def test_the_controller_submits_and_runs_what_is_due(rig: Rig) -> None:
     assert rig.queue.counts()["done"] == 3
 
 
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        ({"times": 3}, "times needs every_s"),
-        ({"every_s": 0}, "every_s 0 must be above 0"),
-        ({"every_s": 5, "times": 0}, "times 0 is below 1"),
-    ],
-)
-def test_faults(job: dict[str, float], words: str, queue: Queue) -> None:
-    """Told at submission."""
-    with pytest.raises(InvalidInput, match=words):
-        queue.submit(job_id="x", **ONE, **job)
-
-
 def folder(rows: str, **more: str) -> dict[str, bytes]:
     texts = {
         "workload.csv": (
@@ -197,8 +182,3 @@ def test_faults_of_workloads(rows: str, said: str) -> None:
     with pytest.raises(InvalidInput) as error:
         parse_workload("w", folder(rows))
     assert [str(f) for f in error.value.faults] == [f"workload.csv:{said}"]
-
-
-def test_a_workload_with_everything() -> None:
-    """Its periodic row is two jobs of eight."""
-    assert len(parse_workload("all", EVERY_WORKLOAD).problem.jobs) == 8

@@ -90,22 +90,6 @@ def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     assert replay(service.queue.store, 1).same and not service.machines.breaches
 
 
-@pytest.mark.nightly
-def test_the_price_of_a_dollar_decides_size_and_batch(tmp_path: Path) -> None:
-    """With the objective `response` and half an hour per dollar the job ends up where
-    (1 + k / 2) / speed is least, within 2 %: on fewer GPUs than where it is fastest."""
-    service = ProfiledJob(
-        tmp_path, true_speed, BELIEVED, 4.0, work=1e8, objective="response", dollar_price=0.5
-    )
-    service.run(100)
-    _, gpus, batch = service.configurations[-1]
-    ways = [(k, b) for k in (1, 2, 4, 8, 16) for b in range(LEAST, MOST + 1, 8)]
-    cost = {(k, b): (1 + 0.5 * k) / true_speed(k, b) for k, b in ways}
-    assert (1 + 0.5 * gpus) / true_speed(gpus, batch) <= 1.02 * min(cost.values())
-    assert gpus < max(ways, key=lambda way: true_speed(*way))[0]
-    service.queue.close()
-
-
 @pytest.mark.parametrize("gpu_hours", [0.0, 0.15])
 def test_the_budget_of_gpu_time_is_never_exceeded(tmp_path: Path, gpu_hours: float) -> None:
     """What trials take, by the orders that the machines got, is at most what they may take."""

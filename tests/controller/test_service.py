@@ -5,22 +5,20 @@ learning, stuck jobs.
 from __future__ import annotations
 
 import json
-import time
-import zlib
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from commands import Output, call
-from controller_rigs import RATES, Rig, believed
-from examples import series
+from controller_rigs import Rig, believed
 from fakes.simulated_executor import SimulatedExecutor
 from queues import NOW
-from waiting import in_time
 
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting import journal
-from allocator.controller.reporting.expected import NEW, measure_estimates, read_expected
+from allocator.controller.reporting.expected import NEW, measure_estimates
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import status
 from allocator.controller.reporting.telemetry import Metrics
@@ -28,7 +26,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
+from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal
@@ -67,30 +65,17 @@ def test_a_controller_that_looks_ahead(make: MakeRig) -> None:
 
 
 def test_a_changed_journal_is_noticed(rig: Rig) -> None:
-    """Another plan under the round: replay says which line differs."""
+    """The plan of another round stands under the first: replay says which line differs."""
     rig.submit("one", "two")
-    rig.steps(10)
+    rig.steps(70)
     with rig.queue.store.write() as connection:
-        before = round_journal.read(connection, 1).plan or b""
-        start = len(journal.MARK) + 4
-        end = start + int.from_bytes(before[start - 4 : start], "little")
-        text = zlib.decompress(before[start:end]).replace(b'"optimal"', b'"feasible"')
-        head = zlib.compress(text)
-        plan = journal.MARK + len(head).to_bytes(4, "little") + head + before[end:]
-        connection.execute(rounds.update().values(plan=plan))
-    found = replay(rig.queue.store)
-    assert found.same is False and found.first is not None and "feasible" in found.first[0]
+        plan = round_journal.read(connection, 2).plan
+        connection.execute(rounds.update().where(rounds.c.number == 1).values(plan=plan))
+    found = replay(rig.queue.store, 1)
+    assert found.same is False and found.first is not None and "digest" in found.first[0]
 
 
-FAILURES = (
-    Infeasible(["budget"], []),
-    RuntimeError("a bug"),
-    NoPlanInTime("nothing found"),
-    AuditFailure(["1 GPU too many"]),
-)
-
-
-@pytest.mark.parametrize("error", series(FAILURES, 2), ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", [Infeasible(["budget"], []), NoPlanInTime("nothing found")])
 def test_a_round_without_a_plan_changes_nothing(rig: Rig, error: Exception) -> None:
     """What runs goes on, the journal says why, the next round recovers."""
     rig.submit("one", "two", work=1e5)
@@ -114,28 +99,6 @@ def test_a_round_without_a_plan_changes_nothing(rig: Rig, error: Exception) -> N
     assert rig.queue.rounds()[-1].outcome == "applied" and rig.queue.job("three").want_gpus
 
 
-def test_a_policy_that_hangs_is_stopped(make: MakeRig) -> None:
-    """A decision that never ends is cut off two seconds after its limit, even where it catches
-    every Exception.
-    """
-
-    def hangs(*_: Any, **__: Any) -> Decision:
-        while True:
-            try:
-                time.sleep(0.01)
-            except Exception:
-                continue
-
-    rig = make(time_limit_s=0.1, decide=hangs)
-    rig.submit("one")
-    with in_time(10.0):
-        rig.steps(10)
-    assert "did not end" in rig.queue.rounds()[-1].detail
-    rig.decide = decide_round
-    rig.steps(120)
-    assert rig.queue.job("one").want_gpus
-
-
 def test_sabotage(make: MakeRig) -> None:
     """A policy that hangs, breaks rules and crashes in turn: such rounds fail with their reason,
     and all jobs end.
@@ -147,19 +110,6 @@ def test_sabotage(make: MakeRig) -> None:
     words = ("did not end within", "AuditFailure", "ZeroDivisionError")
     assert [word in detail for word, detail in zip(words, failed, strict=False)] == [True] * 3
     assert rig.queue.counts()["done"] == 5
-
-
-@pytest.mark.parametrize(("react_s", "at_s"), [(30.0, 30.0), (1e9, 60.0)])
-def test_early_rounds_are_bounded(make: MakeRig, react_s: float, at_s: float) -> None:
-    """With --react 30 an arrival 10 s after a round waits until 30 s after it; without, until
-    the tick.
-    """
-    rig = make(react_s=react_s)
-    rig.submit("one", work=1e5)
-    rig.steps(10)
-    rig.submit("two", work=1e5)
-    rig.steps(70)
-    assert rig.queue.rounds()[1].at_s - NOW == at_s
 
 
 def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
@@ -179,19 +129,6 @@ def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
     assert rig.machines.orders == 0
     rig.steps(120)
     assert rig.machines.used["a"] == 4
-
-
-def test_wrong_profiles_are_repaired(rig: Rig) -> None:
-    """Jobs run at half the believed speed: after some rounds the rates that rounds decide with are
-    half of the profile's, and the original profile is still there."""
-    rig.behave(rate=lambda order: believed(order) / 2)
-    rig.queue.configure(objective="progress")  # the last change is long ago
-    rig.submit("one", "two", work=1e5)
-    rig.steps(1500)
-    learned = {(r["gpu_type"], r["gpus"]): r["work_per_s"] for r in rig.learned()}
-    for pool, gpus in rig.wanted().values():
-        key = pool.upper(), gpus
-        assert learned[key] == pytest.approx(RATES[key] / 2, rel=0.1)
 
 
 SHAPES = "model,gpu_type,gpus,work_per_s,spread\nm,A,4,4,\nm,A,4,3,2\n"
@@ -351,19 +288,16 @@ def test_once_follows_its_round(make: MakeRig, settle_s: float, outcome: str, ho
 
 
 def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Output) -> None:
-    """List, show, status and report read the plan of the round; later, history compares."""
+    """List, show and status read the plan of the round; later, history compares."""
     rig.submit(*(f"job-{i:02}" for i in range(14)), work=400.0, gpus=1)
     rig.steps(10)
     rig.submit("late")
-    with rig.queue.store.read() as connection:
-        expected = read_expected(connection)
-    assert set(expected) == {f"job-{i:02}" for i in range(14)}
-    waiting = sorted((row["position"], name) for name, row in expected.items() if row["position"])
-    assert [place for place, _ in waiting] == list(range(1, len(waiting) + 1)) and waiting
-    code, out, _ = call(capsys, "queue", "list", rig.path, "--format", "json")
-    rows = {row["job_id"]: row for row in json.loads(out)["jobs"]}
-    assert code == 0 and all({**rows[name], **row} == rows[name] for name, row in expected.items())
-    assert rows["late"]["expected_note"] == NEW and rows["late"]["position"] is None
+    listed = call(capsys, "queue", "list", rig.path, "--format", "json")[1]
+    rows = {row["job_id"]: row for row in json.loads(listed)["jobs"]}
+    late = rows.pop("late")
+    assert (late["expected_note"], late["position"]) == (NEW, None)
+    waiting = sorted((row["position"], name) for name, row in rows.items() if row["position"])
+    assert [place for place, _ in waiting] == [1, 2]
     said = call(capsys, "queue", "show", rig.path, waiting[0][1])[1]
     assert "place 1 of those that wait; start in " in said
     names = [row["job_id"] for row in status(rig.queue)["waiting"]]
@@ -371,10 +305,9 @@ def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Outpu
     rig.steps(2000)
     with rig.queue.store.read() as connection:
         outcome = measure_estimates(connection, 1000)[1]
-    assert outcome["done"].number == 14 and outcome["start"].number == len(waiting)
-    assert 0 <= outcome["start"].covered <= len(waiting)
+    assert (outcome["done"].number, outcome["start"].number) == (14, 2)
     said = call(capsys, "history", rig.path, "--estimates")[1]
-    assert f"of {len(waiting)} in range, error " in said
+    assert "of 2 in range, error " in said
 
 
 def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
@@ -404,3 +337,31 @@ def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
     rig.renew()
     rig.steps(600.0)
     assert rig.queue.job("next").state == "done"
+
+
+WATCHED = ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")
+
+
+def test_a_step_reads_open_allocations_only(rig: Rig) -> None:
+    """No statement of a round goes through all allocations or jobs that ever were: on SQLite each
+    finds its rows by an index. What grows without end costs no time."""
+    rig.submit("one", "two", work=1e6)
+    rig.steps(60)
+    said: list[str] = []
+    listen = ("checkout", lambda driver, *_: driver.set_trace_callback(said.append))
+    sa.event.listen(rig.queue.store.engine, *listen)
+    rig.submit("three", work=1e6)
+    rig.queue.cancel("one")
+    rig.steps(10)
+    sa.event.remove(rig.queue.store.engine, *listen)
+    plain = sqlite3.connect(rig.path)
+    lines = [
+        line[3]
+        for statement in said
+        if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH")
+        for line in plain.execute(f"EXPLAIN QUERY PLAN {statement}")
+    ]
+    plain.close()
+    assert len(lines) > 30
+    scans = [line for line in lines if line.startswith("SCAN ") and " USING " not in line]
+    assert [line for line in scans if line.split()[1] in WATCHED] == []

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from controller_rigs import Rig
-from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
-from queues import NOW, cluster, copy_empty_queue, fresh
-from service_worlds import LOOK_S, PLACED, World
+from fakes.simulated_executor import SimulatedExecutor
+from service_worlds import PLACED
 
-from allocator.controller.adopt import adopt
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.preview import preview
-from allocator.executors.files import FilesExecutor
 from allocator.loop.executor import NodeStatus
-from allocator.queue.queue import Queue
 
 OTHER = {"n1": "n2", "n2": "n1"}
 
@@ -72,28 +64,6 @@ def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Rig) -> No
     assert {job.state for job in jobs} == {"running"}
     assert any(f"moved: {leave[0]} to " in entry.detail for entry in service.queue.rounds())
     assert service.said("node ") == [f"node        {node}: drain, empty"]
-
-
-def test_a_job_that_may_not_move_stays_on_a_drained_node(service: Rig) -> None:
-    """Others get the rest of the pool, though the drained GPUs are held."""
-    submit(service, "fixed/4", preemptible=False)
-    [node] = on(service)
-    service.queue.change_nodes(node, state="drain")
-    submit(service, "j/4")
-    look(service, 1)
-    assert on(service) == {node: ["fixed"], OTHER[node]: ["j"]}
-    assert service.queue.job("fixed").generation == 1
-
-
-def test_a_node_that_is_down_loses_its_jobs(service: Rig) -> None:
-    """The machine says nothing any more, and its jobs start again on other nodes."""
-    submit(service, "j/4")
-    [node] = on(service)
-    service.machines.lose_node(node)
-    service.queue.change_nodes(node, state="down")
-    look(service)
-    held = [(one["phase"], one["nodes"][0]["node"]) for one in service.history("j")]
-    assert held == [("lost", node), ("running", OTHER[node])]
 
 
 def test_what_is_down_is_stopped_before_its_job_starts_again(service: Rig) -> None:
@@ -161,55 +131,3 @@ def test_nodes_that_the_executor_adds_and_loses(service: Rig) -> None:
     service.executor.seen = all_of_a[1:]
     look(service)
     assert sorted(on(service)) == ["n2", "n5"] and service.queue.counts()["running"] == 2
-
-
-def test_a_dry_run_names_nodes(service: Rig) -> None:
-    """It says on which node the job would start."""
-    service.submit("j", gpus=4, sizes=[4], gpu_types="A")
-    [step] = preview(service.queue.store, service.clock).steps
-    assert step[:-4] == 'would start job "j": 4 GPUs of pool "a" on ' and step[-4:-2] in OTHER
-
-
-@pytest.mark.parametrize("every", [110, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_crash_at_every_point_loses_no_placement(every: int, tmp_path: Path) -> None:
-    """One crash, at every 110th point or at each of a run with drains and failures of nodes: each
-    is followed by the same end."""
-    crashes, points = 0, range(1, 300, every)
-    for point in points:
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        copy_empty_queue(folder / "queue.db")
-        world = World(str(folder / "queue.db"), 3, faults=0, nodes=True)
-        world.fate.plan[point] = "crash"
-        try:
-            world.run()
-        finally:
-            world.queue.close()
-        crashes += world.crashes
-        assert world.looks * LOOK_S > 0
-    assert crashes > 0.85 * len(points)
-
-
-def test_adopt_takes_over_nodes(tmp_path: Path) -> None:
-    """A queue that is set back to before a start finds the nodes in the executor's order."""
-    clock = SimulatedClock(NOW)
-    folder = tmp_path / "state"
-    name = tmp_path / "queue.db"
-    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
-        values = {"model": "m", "total_work": 9.0, "sizes": [4], "max_gpus": 4, "min_gpus": 4}
-        queue.submit(job_id="j", gpu_types="A", command=["run"], **values)
-    copy = name.read_bytes()
-    options = ControllerOptions(every_s=60.0, policy="greedy", learn=False)
-    for _ in range(2):
-        with Queue(name, clock=clock.now) as queue:
-            executor = FilesExecutor(folder)
-            adopt(queue.store, executor, clock.now())
-            clock.sleep(1000.0)
-            controller = Controller(queue.store, executor, clock, options)  # type: ignore[arg-type]
-            controller.run(once=True)
-            [node] = [row["node"] for row in queue.nodes() if row["jobs"] == ["j"]]
-            assert queue.job("j").generation == 1
-            assert queue.job("j").to_dict()["want_nodes"] == [{"node": node, "gpus": 4}]
-        for suffix in ("-wal", "-shm"):
-            Path(f"{name}{suffix}").unlink(missing_ok=True)
-        name.write_bytes(copy)

@@ -7,17 +7,13 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from example_trainings import list_undisturbed_losses, read_log
 from executor_rigs import RIGS, LocalRig
-from places import ROOT
-from waiting import wait_for
 
-from allocator.executors import example_job
 from allocator.loop.executor import NodePart, Order, Phase
 
 STEPS = 120
@@ -86,25 +82,3 @@ def test_it_is_shrunk_moved_and_grown_and_learns_the_same(
     assert float(rows[-1][4]) < 0.5 * float(rows[0][4])
     curve = list_undisturbed_losses(STEPS)
     assert [float(row[4]) for row in rows] == pytest.approx([curve[n] for n in steps], abs=1e-6)
-
-
-def test_by_itself(tmp_path: Path) -> None:
-    """Without an allocator it trains in its folder, faster on more GPUs; SIGTERM: a checkpoint,
-    and exit code 143.
-    """
-    run = subprocess.Popen(
-        [*command("--rate", "10", "--overhead", "0")],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "ALLOCATOR_GPUS": "8",
-            "PYTHONPATH": str(ROOT),
-        },
-    )
-    wait_for((tmp_path / "checkpoint.npz").exists)
-    run.terminate()
-    assert run.wait() == 143
-    last = int(read_log(tmp_path)[-1][2])
-    assert example_job.load(tmp_path / "checkpoint.npz").step == last < STEPS
-    assert example_job.steps_per_second(8, 10.0, 0.0) == 80.0
-    assert example_job.steps_per_second(2, 10.0, 0.5) == pytest.approx(20 / 1.5)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from examples import series
@@ -26,6 +27,7 @@ from executor_rigs import (
 )
 from places import ROOT
 from queues import cluster
+from servers import serve_metrics
 
 from allocator.cli.main import run
 from allocator.clusters.adapter import Capabilities
@@ -34,13 +36,11 @@ from allocator.executors import registry
 from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
-from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.executors.supervision.supervisor import build_environment
-from allocator.io.progress_sources import LOG
-from allocator.io.tables.limited_reader import read_json
+from allocator.io.progress_sources import LOG, METRIC, URL
 from allocator.loop.executor import (
     ColocatedAllocation,
     NodePart,
@@ -169,7 +169,7 @@ def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
         executor.start(place_next_to(rig.order("g", 2), "h", 1))
 
 
-@pytest.mark.parametrize("rig", SHARING, indirect=True)
+@pytest.mark.parametrize("rig", series(SHARING, 3), indirect=True)
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
     """Next to a job that runs; again, once its first allocation, whose GPUs that job goes on using,
     is forgotten; and next to one that is gone, which it does not need."""
@@ -198,15 +198,10 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(rig: Rig) -> None:
     executor.start(order)
     rig.executor().start(order)
     if isinstance(rig, LocalRig):
-        orders = [
-            read_json(rig.folder / "open" / name / "order.json") or {}
-            for name in ("h.1", "i.1", "g.1")
-        ]
-        told = [[one["job_id"], one["generation"]] for one in orders[2]["beside"]]
-        assert told == [["h", 1], ["i", 1]] and orders[0]["beside"] == []
-        if is_local:
-            assert [one["devices"] for one in orders] == [[0], [1], [0, 1, 2, 3]]
+        told = [[one["job_id"], one["generation"]] for one in rig.read("g", "order")["beside"]]
+        assert told == [["h", 1], ["i", 1]] and rig.read("h", "order")["beside"] == []
     if is_local:  # files leave it to their actor, the simulated machines note a breach
+        assert [rig.read(job, "order")["devices"] for job in "hig"] == [[0], [1], [0, 1, 2, 3]]
         with pytest.raises(NotNow, match="have two jobs"):
             executor.start(place_next_to(rig.order("y"), "h", 1))
     for name in ("h", "i"):
@@ -245,34 +240,23 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
         assert (rig.cluster.breaches, rig.cluster.used["a"]) == ([], 4)
         executor.start(rig.order("r", nodes=(half,)))
         executor.start(rig.order("s", nodes=(NodePart("n2", 1),)))
-        assert [said.split()[2:4] for said in rig.cluster.breaches] == [
-            ["node", '"n1"'],
-            ["node", '"n2"'],
-            ["pool", '"a"'],
-        ]
+        executor.start(rig.order("one", 2))
+        breaches = " ".join(rig.cluster.breaches)
+        for words in ('node "n1"', 'node "n2"', 'pool "a"', "while its allocation 1 lives"):
+            assert words in breaches
         return
     assert isinstance(rig, LocalRig)
+    told = {name: rig.read(name, "order") for name in orders}
     for name, nodes in orders.items():
-        said = read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
-        assert [NodePart(**part) for part in said["nodes"]] == list(nodes)
+        assert [NodePart(**part) for part in told[name]["nodes"]] == list(nodes)
     if isinstance(rig, FilesRig):
         return
-    devices = {
-        name: (read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {})["devices"]
-        for name in orders
-    }
+    devices = {name: one["devices"] for name, one in told.items()}
     assert devices == {"two": [0, 2], "p": [1], "q": [1], "one": [3]}
-    environment = {
-        name: build_environment(
-            rig.folder, read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
-        )[0]
-        for name in orders
-    }
-    names = ("CUDA_VISIBLE_DEVICES", "ALLOCATOR_NODES")
-    assert [[environment[job][name] for name in names] for job in ("two", "p")] == [
-        ["0,2", "n1:1|n2:1"],
-        ["1", "n1:0.5@0"],
-    ]
+    for job, *expected in (("two", "0,2", "n1:1|n2:1"), ("p", "1", "n1:0.5@0")):
+        environment = build_environment(rig.folder, told[job])[0]
+        names = ("CUDA_VISIBLE_DEVICES", "ALLOCATOR_NODES")
+        assert [environment[name] for name in names] == expected
     for nodes, words in (
         ((half,), "1 of GPU 0 of node"),
         ((NodePart("n2", 1),), '0 GPUs are free on node "n2", not 1'),
@@ -303,7 +287,7 @@ def test_a_running_job_reads_new_settings(rig: Rig) -> None:
         if isinstance(rig, SimulatedRig):
             return rig.cluster.settings.get(("j", 1))
         assert isinstance(rig, LocalRig)
-        return read_json(rig.folder / "open" / "j.1" / "settings.json")
+        return rig.read("j", "settings") or None
 
     assert said() == {"ALLOCATOR_ACCUMULATION": "1"}
     with pytest.raises(StaleOrder):
@@ -334,18 +318,38 @@ def test_documented_capabilities_are_declared() -> None:
 
 
 @pytest.mark.parametrize("rig", series(["local", "kubernetes", "slurm", "ray"], 2), indirect=True)
-def test_what_a_job_prints_is_its_progress(rig: Rig) -> None:
-    """A pattern finds the step, and how much of it a checkpoint holds; only that is done."""
-    if isinstance(rig, KubernetesRig):
-        rig.server.main_log = "step 5 saved 3\n"
+def test_progress_from_what_a_job_prints_or_measures(rig: Rig) -> None:
+    """A pattern finds the step, and how much of it a checkpoint holds; only that is done. The last
+    line counts though the job ends at once. A metric is asked for at its address."""
     order = rig.order(
         "j",
         environment={LOG: r"^step (?P<step>\d+) saved (?P<safe>\d+)$"},
-        command=("sh", "-c", "trap 'exit 143' TERM; echo step 5 saved 3; sleep 600 & wait"),
+        command=(
+            "sh",
+            "-c",
+            "trap 'echo step 9 saved 4; exit 143' TERM; echo step 5 saved 3; sleep 600 & wait",
+        ),
     )
-    executor = rig.current
-    executor.start(order)
-    assert rig.running("j", 1.0).work_done == 3.0
+    with serve_metrics("good") as url:
+        other = replace(order, job_id="k", environment={URL: url, METRIC: "steps"})
+        if isinstance(rig, KubernetesRig):
+            rig.server.main_log = "step 5 saved 3\n"
+            rig.server.metrics[f"{urlsplit(url).port}/metrics"] = "steps 7\n"
+        rig.current.start(order)
+        rig.current.start(other)
+        assert rig.running("j", 1.0).work_done == 3.0
+        assert rig.running("k", 1.0).work_done == 7.0
+    if isinstance(rig, KubernetesRig):
+        rig.server.main_log += "step 9 saved 4\n"
+        for pod in rig.server.all("Pod"):
+            rig.server.finish(pod, 7, message="")
+    else:
+        rig.current.stop("j", 1, 1)
+    assert rig.ended("j").work_done == 4.0
+    if isinstance(rig, LocalRig):  # the next allocation counts from there
+        rig.current.acknowledge("j", 1)
+        again = ("sh", "-c", "echo step 12 saved 9; exit 3")
+        assert rig.outcome(replace(order, generation=2, command=again)).work_done == 5.0
 
 
 def test_a_queue_with_nodes_needs_an_executor_that_pins_them(
@@ -367,22 +371,25 @@ def test_a_queue_with_nodes_needs_an_executor_that_pins_them(
     assert 'the queue has nodes ("n1"), and executor "careless" does not put jobs on' in error
 
 
-@pytest.mark.parametrize(
-    "job", ["../../j", "a/b", ".", "", "j.1", "ünï \n", "x" * 3000, "-rf", "%2E", "\udc80"]
-)
-def test_any_name_of_a_job(tmp_path: Path, job: str) -> None:
+LONG = "x" * 3000
+NAMES = ["../../j", "a/b", ".", "", "j.1", "ünï \n", "-rf", "%2E", "\udc80", LONG]
+NAMES += [hashlib.sha256(LONG.encode()).hexdigest()]
+
+
+@pytest.mark.parametrize("kind", ["files", "simulated"])
+def test_any_name_of_a_job(tmp_path: Path, kind: str) -> None:
     """Names never become paths: dots, slashes, nothing, 3,000 letters; two jobs never share a
-    folder.
+    folder, even if one is called by the digest of the other's name.
     """
-    for kind in ("files", "simulated"):
-        folder = tmp_path / kind / "deep"
-        folder.mkdir(parents=True)
-        executor = RIGS[kind](folder).executor()
-        executor.stop(job, 1, 1)
-        executor.stop(job + "1", 1, 1)
-        again = RIGS[kind](folder).executor() if kind != "simulated" else executor
-        assert {o.job_id for o in again.observe()} == {job, job + "1"}
-        assert {p.name for p in (tmp_path / kind).iterdir()} == {"deep"}
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    executor = RIGS[kind](folder).executor()
+    for name in NAMES:
+        executor.stop(name, 1, 1)
+        executor.stop(name + "1", 1, 1)
+    again = RIGS[kind](folder).executor() if kind != "simulated" else executor
+    assert sorted(o.job_id for o in again.observe()) == sorted([*NAMES, *(n + "1" for n in NAMES)])
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
 def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
@@ -398,12 +405,3 @@ def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
         executor.start(RIGS["simulated"](tmp_path).order("j"))
         assert (place / "order.json").exists()
         shutil.rmtree(place)
-
-
-def test_a_name_like_the_digest_of_a_long_one_has_its_own_folder(tmp_path: Path) -> None:
-    """A job that is called by the SHA-256 of another's long name shares no folder with it."""
-    long = "x" * 300
-    digest = hashlib.sha256(long.encode()).hexdigest()
-    ledger = Ledger(tmp_path)
-    assert ledger.place(long, 1) != ledger.place(digest, 1)
-    assert ledger.job_folder(long) != ledger.job_folder(digest)

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -83,28 +81,6 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
     for path in rig.folder.rglob("*"):
         if work != path:
             assert path.stat().st_mode & 0o077 == 0, path
-
-
-def test_no_gpu_twice(rig: LocalRig) -> None:
-    """Four GPUs: 2 + 1 are given, 2 more are refused for now, 1 still fits; when the 2 are free
-    again they are given. Pools have different indices."""
-    executor = rig.current
-    for job, gpus in (("j", 2), ("k", 1)):
-        executor.start(shell(job, 1, ENDLESS, gpus=gpus))
-    with pytest.raises(NotNow, match="1 GPUs are free"):
-        executor.start(shell("l", 1, ENDLESS, gpus=2))
-    executor.start(shell("m", 1, ENDLESS))
-    given = {one.job_id: one.order["devices"] for one in executor.ledger.known()}
-    assert given == {"j": [0, 1], "k": [2], "m": [3]}
-    rig.running("j")
-    executor.stop("j", 1, 1)
-    assert rig.ended("j").phase is Phase.STOPPED
-    # free as soon as it has ended, acknowledged or not
-    executor.start(shell("l", 1, ENDLESS, gpus=2))
-    assert {one.job_id: one.order["devices"] for one in executor.ledger.known()}["l"] == [0, 1]
-    assert executor.capacity() == {"a": 4, "b": 4}
-    with pytest.raises(UsageError, match="twice"):
-        LocalExecutor(rig.folder, {"a": (0, 1), "b": (1,)})
 
 
 def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
@@ -315,54 +291,11 @@ def test_another_map_gives_no_index_twice(rig: LocalRig) -> None:
     later.start(shell("l", 1, ENDLESS, gpus=2))
     given = {one.job_id: one.order["devices"] for one in later.ledger.known()}
     assert given == {"k": [0, 1, 2, 3], "l": [4, 5]}
-
-
-def test_progress_from_what_a_job_logs(rig: LocalRig) -> None:
-    """It says nothing to the allocator: its steps are in its log, those before a stop in the next
-    allocation's base, and the last ones are counted though it ends at once.
-    """
-    executor = rig.current
-    variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
-    script = "for n in 1 2 3; do echo step $n; done; " + KINDS["endless"]
-    executor.start(replace(shell("j", 1, script), environment=variables))
-    assert rig.running("j", 3.0).work_done == 3.0
-    assert rig.end("j").work_done == 3.0
-    order = shell("j", 2, "echo step 3; echo step 5 >&2; exit 3", work=7.0)
-    executor.start(replace(order, environment=variables))
-    assert rig.wait("j", Phase.FAILED).work_done == 2.0
+    with pytest.raises(UsageError, match="twice"):
+        LocalExecutor(rig.folder, {"a": (0, 1), "b": (1,)})
 
 
 def test_a_busy_machine_takes_no_line_for_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds go by between any two moments of a search, in which others use the machine."""
     monkeypatch.setattr(time, "monotonic", itertools.count().__next__)
     assert LogPattern(r"step (?P<step>\d+)").find(b"step 1\nstep 2\n") == (2.0, 2.0)
-
-
-def test_progress_from_metrics(rig: LocalRig) -> None:
-    """The job serves them itself; a server that does not answer holds nothing up."""
-    executor = rig.current
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
-        variables = {"ALLOCATOR_PROGRESS_URL": url, "ALLOCATOR_PROGRESS_METRIC": "steps"}
-        for name, more in (("j", {}), ("k", {"ALLOCATOR_PROGRESS_URL": url + "/slow"})):
-            order = shell(name, 1, KINDS["endless"])
-            executor.start(replace(order, environment=variables | more))
-        assert rig.running("j", 4.0).work_done == 4.0
-        for name in "jk":
-            assert rig.end(name).phase is Phase.STOPPED
-        server.shutdown()
-
-
-class Metrics(BaseHTTPRequestHandler):
-    """Metrics of a job that has done 4 steps; below /slow there is never an answer."""
-
-    def do_GET(self) -> None:
-        if self.path.endswith("/slow"):
-            time.sleep(60.0)
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'steps{rank="0"} 4\n')
-
-    def log_message(self, *args: object) -> None:
-        pass

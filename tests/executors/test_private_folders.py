@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from queues import cluster
 
 from allocator.cli.measure import demo_live
 from allocator.errors import UsageError
 from allocator.executors.local import LocalExecutor
 from allocator.io.tables.private_folders import private_folder, refuse_foreign
+from allocator.queue.queue import Queue
 
 NOBODY = 65534
-PLANT = """
-import os, pathlib, sys
-from allocator.cli.measure.demo_live import MARK, QUEUE, _snapshot
-from allocator.queue.queue import Queue
-place, mark = pathlib.Path(sys.argv[1]), sys.argv[2]
-place.mkdir(parents=True)
-(place / MARK).touch()
-with Queue.create(place / QUEUE, _snapshot()) as queue:
-    queue.submit(job_id="evil", model="steady", total_work=1, max_gpus=1, command=["touch", mark])
-"""
 
 
 @pytest.fixture
@@ -38,51 +27,23 @@ def shared() -> Iterator[Path]:
         yield Path(name)
 
 
-def other_account() -> int | None:
-    """User id of a second account that tests can run programs as; None: only root can."""
-    return NOBODY if os.geteuid() == 0 else None
-
-
 def test_a_folder_of_another_account_is_never_gone_on_with(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second account makes the folder of the live demo beforehand, with a queue whose command
-    leaves a mark: the demo refuses the folder, and the mark is never made. Where the tests do not
-    run as root there is no second account: then the folder is real, and this account counts as
-    another one."""
-    victim, place, mark = os.geteuid(), shared / f"allocator-demo-{os.geteuid()}", shared / "mark"
-    account = other_account()
-    if account is None:
-        victim += 1
-        place = shared / f"allocator-demo-{victim}"
-        plant(place, mark, None)
-        monkeypatch.setattr(os, "geteuid", lambda: victim)
-        monkeypatch.setattr(tempfile, "tempdir", str(shared))
-        with pytest.raises(UsageError, match="another account"):
-            demo_live.live(None)
-    else:
-        plant(place, mark, account)
-        assert place.stat().st_uid == account
-        done = subprocess.run(
-            [sys.executable, "-m", "allocator", "demo", "--live"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "TMPDIR": str(shared)},
-        )
-        assert done.returncode == 2 and "another account" in done.stderr, done.stderr
-        assert "Traceback" not in done.stderr and done.stdout == ""
+    """The folder of the live demo is there beforehand, with a queue whose command leaves a mark,
+    and its account counts as another one: the demo refuses it, and the mark is never made."""
+    victim, mark = os.geteuid() + 1, shared / "mark"
+    place = shared / f"allocator-demo-{victim}"
+    place.mkdir()
+    (place / demo_live.MARK).touch()
+    with Queue.create(place / demo_live.QUEUE, cluster()) as queue:
+        command = ["touch", str(mark)]
+        queue.submit(job_id="evil", model="m", total_work=1, max_gpus=1, command=command)
+    monkeypatch.setattr(os, "geteuid", lambda: victim)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    with pytest.raises(UsageError, match="another account"):
+        demo_live.live(None)
     assert not mark.exists() and not (place / "executor").exists()
-
-
-def plant(place: Path, mark: Path, account: int | None) -> None:
-    """Make the folder with its queue, as the account."""
-    subprocess.run([sys.executable, "-c", PLANT, place, mark], cwd=ROOT, check=True, timeout=120)
-    if account is not None:  # given away: the other account need not be able to run the program
-        for path in (place, *place.rglob("*")):
-            os.lchown(path, account, account)
 
 
 def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
@@ -107,8 +68,8 @@ def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
     other = os.geteuid() + 1
     with pytest.raises(UsageError, match="another account"):
         private_folder(mine, other)
-    if other_account() is None:
-        return  # nobody here can give a file to another account
+    if os.geteuid() != 0:
+        return  # only root can give a file to another account
     (mine / "planted").touch()
     os.chown(mine / "planted", NOBODY, NOBODY)
     with pytest.raises(UsageError, match='"planted" in it belongs to another account'):

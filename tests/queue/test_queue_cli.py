@@ -13,18 +13,22 @@ from typing import Any
 
 import pytest
 from commands import Output, call
+from places import ROOT
 from queues import Controller, cluster
 
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import InvalidInput, UsageError
 from allocator.io.snapshots import read_snapshot, write_snapshot
+from allocator.queue.database.connection import create_queue
 from allocator.queue.queue import Queue
 
 
 @pytest.fixture
 def name(tmp_path: Path) -> str:
-    """A queue with the small cluster, without jobs."""
-    Queue.create(tmp_path / "q.db", cluster()).close()
-    return str(tmp_path / "q.db")
+    """A queue with the small cluster, without jobs; odd characters in its name are only a name."""
+    path = tmp_path / "queue ?#%é.db"
+    Queue.create(path, cluster()).close()
+    return str(path)
 
 
 def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:
@@ -44,12 +48,9 @@ def test_from_a_snapshot_and_back(capsys: Output, tmp_path: Path) -> None:
     assert (code, said) == (0, "") and err.splitlines()[-1] == "2 jobs, 2 pools, 12 GPUs"
     code, said, err = call(capsys, "queue", "export", tmp_path / "q.db", out)
     assert (code, said.strip(), err) == (0, str(out), "")
-    before, after = validate(read_snapshot(source)), validate(read_snapshot(out))
-    assert after.jobs.job_id == before.jobs.job_id and after.jobs.gpus.tolist() == [2, 0]
-    assert (
-        abs(after.now_s - time.time()) < 60
-        and abs(after.now_s - after.jobs.submitted_s[0] - 5) < 60
-    )
+    after = validate(read_snapshot(out))
+    assert after.jobs.gpus.tolist() == [2, 0]
+    assert [after.now_s, after.jobs.submitted_s[0]] == pytest.approx([time.time()] * 2, abs=60)
     # again: nothing to do
     assert call(capsys, "queue", "init", tmp_path / "q.db")[0] == 0
     code, _, err = call(capsys, "queue", "init", tmp_path / "q.db", "--from", source)
@@ -107,10 +108,6 @@ def test_submit_says_whether_the_deadline_can_be_promised(
         "cannot be promised: even alone it needs" in err
         and f"({math.ceil(told['earliest_s'])})" in err
     )
-    code, _, err = submit(
-        capsys, name, "--job-id", "k", "--deadline-s", now + 9000, "--submitted-s", now + 5000
-    )
-    assert code == 0 and "is not known: it is over, or submitted for later" in err
     monkeypatch.setattr("allocator.cli.queue.verbs.MOST_DATED", 1)
     assert (
         "3 jobs have deadlines"
@@ -125,7 +122,7 @@ def test_submit_says_whether_the_deadline_can_be_promised(
         {"schema_version": 1, "job_id": "n", "new": True, "promise": None},
     ) and "division by zero" in err
     with Queue(name) as queue:
-        assert len(queue.jobs()) == 6
+        assert len(queue.jobs()) == 5
 
 
 @pytest.mark.parametrize(
@@ -149,13 +146,12 @@ def test_wrong_submissions(
 
 
 def test_lists_in_every_format(capsys: Output, name: str) -> None:
-    """`queue list` shows the same jobs as a table, as JSON and as CSV. The columns pool and gpus
-    say what a job holds. One job has held two GPUs for an hour at $2.5 an hour each. The lists and
-    the status of its tenant say so.
+    """`queue list` shows the same jobs as a table, as JSON and as CSV. One job has held two GPUs
+    for an hour at $2.5 an hour each. The lists and the status of its tenant say so.
     """
 
     def told(*words: str) -> Any:
-        return json.loads(call(capsys, *words, name, "--json")[1])
+        return json.loads(call(capsys, *words, "--json")[1])
 
     for job in ("i", "j"):
         submit(capsys, name, "--job-id", job, "--tenant", "red")
@@ -163,27 +159,24 @@ def test_lists_in_every_format(capsys: Output, name: str) -> None:
         control = Controller(queue)
         control.want(i=("a", 2))
         control.starts()
-    document = told("queue", "list")
-    assert document["schema_version"] == 1 and document["counts"]["running"] == 1
-    i, j = document["jobs"]
-    columns = ("job_id", "state", "pool", "gpus", "phase", "total_work", "max_gpus", "tenant")
-    assert [i[column] for column in columns[:5]] == ["i", "running", "a", 2, "ordered"]
-    assert [j[column] for column in columns] == ["j", "queued", None, 0, None, 100.0, 4, "red"]
+    i, j = told("queue", "list", name)["jobs"]
+    columns = ("job_id", "state", "pool", "gpus", "phase", "total_work", "tenant")
+    assert [i[column] for column in columns] == ["i", "running", "a", 2, "ordered", 100.0, "red"]
+    assert [j[column] for column in columns] == ["j", "queued", None, 0, None, 100.0, "red"]
     written = call(capsys, "queue", "list", name, "--format", "csv")[1]
     rows = list(csv.DictReader(io.StringIO(written)))
-    assert [r["state"] for r in rows] == ["running", "queued"] and rows[1]["pool"] == ""
+    assert [(row["state"], row["pool"]) for row in rows] == [("running", "a"), ("queued", "")]
     table = call(capsys, "queue", "list", name, "--state", "running")[1]
     assert "2 x a" in table and "1 queued, 1 running" in table and "\nj " not in table
-    shown = json.loads(call(capsys, "queue", "show", name, "i", "--json")[1])
+    shown = told("queue", "show", name, "i")
     assert [a["gpus"] for a in shown["allocations"]] == [2] and shown["observations"] == []
-    assert "ordered" in call(capsys, "queue", "show", name, "i")[1]
-    used = told("queue", "pools")["pools"]
-    assert used[0] == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
-    [cost] = told("status")["costs"]
+    pool = told("queue", "pools", name)["pools"][0]
+    assert pool == {"pool": "a", "gpu_type": "A", "gpus": 8, "used": 2, "free": 6}
+    [cost] = told("status", name)["costs"]
     for dollars in (i["dollars"], rows[0]["dollars"], shown["dollars"], cost["dollars"]):
         assert float(dollars) == pytest.approx(5.0, abs=0.5)
-    assert cost["tenant"] == "red" and "cost        red: " in call(capsys, "status", name)[1]
-    assert "$" in table and re.search(r"\b[45]\.\d\d\b", table)
+    assert "cost        red: " in call(capsys, "status", name)[1]
+    assert re.search(r"\b[45]\.\d\d\b", table)
 
 
 def test_verbs_and_their_answers(capsys: Output, name: str) -> None:
@@ -197,6 +190,8 @@ def test_verbs_and_their_answers(capsys: Output, name: str) -> None:
         2,
         "",
     ) and 'job "job-2" cannot be released: it is cancelled; "retry" brings it back' in err
+    with Queue(name) as queue:
+        assert queue.job("job-1").state == "held"
     out = call(capsys, "queue", "retry", name, "job-2", "--format", "json")[1]
     assert json.loads(out)["jobs"][0]["state"] == "queued"
     code, out, err = call(capsys, "queue", "hold", name, "jbo-1")
@@ -233,14 +228,9 @@ def test_csv_in_and_out(capsys: Output, name: str, tmp_path: Path) -> None:
         "0 jobs submitted, 2 were there before"
         in call(capsys, "queue", "import-csv", name, file)[2]
     )
-    exported = call(capsys, "queue", "export-csv", name)[1]
-    other = tmp_path / "other.db"
+    other, copy = tmp_path / "other.db", tmp_path / "copy.csv"
     Queue.create(other, cluster()).close()
-    copy = tmp_path / "copy.csv"
-    assert (
-        call(capsys, "queue", "export-csv", name, copy)[:2] == (0, "")
-        and copy.read_text("utf-8") == exported
-    )
+    assert call(capsys, "queue", "export-csv", name, copy)[:2] == (0, "")
     assert call(capsys, "queue", "import-csv", other, copy)[0] == 0
     with Queue(other) as queue:
         assert [(k.job_id, k.command, k.submitted_s) for k in queue.jobs()] == [
@@ -271,7 +261,8 @@ def test_faults_of_a_csv_file_name_file_line_and_job(
     """All at once, exit code 3, nothing kept."""
     file = tmp_path / "many.csv"
     file.write_text(
-        "job_id,model,total_work,max_gpus,command\ni,m,5,4,\nj,M,5,4,\nk,m,-5,4,\ni,m,5,4,\n"
+        "job_id,model,total_work,max_gpus,after,command\ni,m,5,4,,\nj,M,5,4,,\nk,m,-5,4,,\ni,m,5,4,,\n"
+        "l,m,5,4,nobody,\n"
     )
     code, out, err = call(capsys, "queue", "import-csv", name, file)
     assert (code, out) == (3, "")
@@ -282,6 +273,7 @@ def test_faults_of_a_csv_file_name_file_line_and_job(
         ),
         'many.csv:4: total_work -5 must be above 0 (job "k")',
         'many.csv:5: job_id "i" is already in line 2',
+        'many.csv:6: after "nobody" is no job of the queue (job "l")',
     ]
     file.write_text(
         "job_id,model,total_work,max_gpus,command,environment\n"
@@ -315,27 +307,26 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
         with Queue(name) as queue:
             assert validate(queue.snapshot()).spread_pauses is spreads
     submit(capsys, name, "--job-id", "j")
-    few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
-    write_snapshot(
-        cluster(**few, **{"config.toml": 'unknown_models = "refuse"\n'}), tmp_path / "refused"
-    )
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "refused")
+
+    def replace(folder: str, **tables: str) -> tuple[int, str]:
+        named = {f"{table}.csv": text for table, text in tables.items() if table != "config"}
+        config = {"config.toml": tables["config"]} if "config" in tables else {}
+        write_snapshot(cluster(**named, **config), tmp_path / folder)
+        code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / folder)
+        return code, err
+
+    few = "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"
+    code, err = replace("refused", rates=few, config='unknown_models = "refuse"\n')
     assert code == 3 and 'model "m" has no row in rates.csv' in err and '(job "j")' in err
-    write_snapshot(cluster(**few), tmp_path / "no-rates")
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "no-rates")
-    assert (
-        code == 0
-        and 'warning: jobs of the queue: 1 job of 1 model without a rate, "m": it runs' in err
-    )
-    write_snapshot(cluster(**{"pools.csv": "pool,gpu_type,gpus\nz,A,3\n"}), tmp_path / "other-pool")
-    assert call(capsys, "queue", "cluster", name, "--from", tmp_path / "other-pool")[0] == 0
+    code, err = replace("no-rates", rates=few)
+    assert code == 0 and '1 job of 1 model without a rate, "m": it runs' in err
+    assert replace("other-pool", pools="pool,gpu_type,gpus\nz,A,3\n")[0] == 0
     with Queue(name) as queue:
         assert queue.pools() == {"z": 3}
         control = Controller(queue)
         control.want(j=("z", 2))
         control.starts()
-    write_snapshot(cluster(), tmp_path / "old-pools")
-    code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / "old-pools")
+    code, err = replace("old-pools")
     assert code == 2 and 'pool "z" would be gone, but jobs hold 2 of its GPUs' in err
 
 
@@ -372,6 +363,10 @@ def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
         (["queue", "list", "none.db"], 3),
         (["queue", "list", "mysql://h/d"], 2),
         (["queue", "list", "postgresql://me:secret@127.0.0.1:9/d"], 1),
+        (["queue", "list", "postgresql://me:secret@host:port/d"], 2),
+        (["queue", "list", "postgresql+nope://me:secret@host/d"], 2),
+        (["queue", "list", ""], 2),
+        (["queue", "list", "sqlite://"], 2),
         (["queue", "init", "none/q.db"], 3),
         (["queue", "list", "{q}", "--state", "hold"], 2),
     ],
@@ -390,3 +385,54 @@ def test_exit_codes(
     monkeypatch.chdir(tmp_path)
     found, out, err = call(capsys, *(a.replace("{q}", name) for a in argv))
     assert (found, out) == (code, "") and err and "secret" not in err and "Traceback" not in err
+
+
+DEMO = ROOT / "data" / "snapshots" / "demo"
+
+
+def test_tenants_are_set_listed_and_exported(capsys: Output, tmp_path: Path) -> None:
+    """A tree, a quota by type and what is lent; the export has them, and a new queue again."""
+    name = tmp_path / "cluster.db"
+
+    def tenant(*words: object) -> int:
+        return call(capsys, "queue", "tenant", "set", name, *words)[0]
+
+    assert call(capsys, "queue", "init", name, "--from", DEMO)[0] == 0
+    assert tenant("research", "--max-gpus", 12) == 0
+    assert tenant("default", "--parent", "research", "--weight", 2) == 0
+    rights = ("--guaranteed-gpus", 4, "--lend-gpus", 2, "--max-gpus", 6)
+    assert tenant("default", "--type", "A100", *rights) == 0
+    assert tenant("default", "--type", "A100", "--max-gpus", "") == 0
+
+    def listed(queue: Path) -> Any:
+        return json.loads(call(capsys, "queue", "tenant", "list", queue, "--format", "json")[1])
+
+    told = listed(name)
+    assert [(t["tenant"], t["parent"], t["max_gpus"]) for t in told["tenants"]] == [
+        ("research", "", 12),
+        ("default", "research", None),
+    ]
+    (quota,) = told["quotas"]
+    assert (quota["guaranteed_gpus"], quota["max_gpus"], quota["lend_gpus"]) == (4, None, 2)
+    out = call(capsys, "queue", "tenant", "list", name)[1]
+    assert "research" in out and "A100" in out
+    again = tmp_path / "again.db"
+    assert call(capsys, "queue", "export", name, tmp_path / "now")[0] == 0
+    assert call(capsys, "queue", "init", again, "--from", tmp_path / "now")[0] == 0
+    assert listed(again) == told
+
+
+def test_a_change_that_breaks_a_rule_changes_nothing(tmp_path: Path) -> None:
+    """Circles, unknown names and values are refused with all faults, and nothing is stored."""
+    store, _ = create_queue(str(tmp_path / "cluster.db"))
+    with Queue(store) as queue:
+        queue.set_tenant("a", {})
+        queue.set_tenant("b", {"parent": "a"})
+        before = queue.tenants()
+        with pytest.raises(InvalidInput, match="parent makes a circle"):
+            queue.set_tenant("a", {"parent": "b"})
+        with pytest.raises(InvalidInput, match='gpu_type "A100" is a type of no pool'):
+            queue.set_tenant("a", {"max_gpus": 4}, {"max_gpus": 4}, gpu_type="A100")
+        with pytest.raises(UsageError, match="has no column"):
+            queue.set_tenant("a", {"lend_gpus": 4})
+        assert queue.tenants() == before

@@ -5,21 +5,20 @@ stops, observations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+from everything import EVERYTHING, content
 from examples import series
 from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh, observe
 
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import OVER_TIME
-from allocator.engine.decision import decide
 from allocator.errors import UsageError
+from allocator.io.snapshots import parse_snapshot
 from allocator.queue import (
     allocations,
     cluster_tables as cluster_,
@@ -64,11 +63,7 @@ def test_the_lease_has_one_holder(queue: Queue) -> None:
     with queue.store.write() as connection:
         lease.release(connection, control.lease)  # of a lost lease: nothing happens
         assert lease.renew(connection, second, NOW + 100).expires_s == NOW + 160
-        lease.release(connection, second)
-        third = lease.take(connection, "one", 60, NOW + 101)
-        assert lease.take(connection, "two", 60, NOW - 3600) is not None
-    assert third is not None and third.token == second.token + 1
-    assert queue.rounds() == []
+        assert lease.take(connection, "one", 60, NOW - 3600) is not None
 
 
 def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
@@ -85,51 +80,6 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
     ):
         with pytest.raises(LeaseLost), queue.store.write() as connection:
             call(connection, 7, *more)  # type: ignore[operator]
-
-
-def test_rounds_are_numbered_without_holes(queue: Queue) -> None:
-    """A round that fails to be written leaves no number behind, and what it wanted is not
-    wanted.
-    """
-    control = Controller(queue)
-    assert control.want(j=("a", 1)) == 1
-    with pytest.raises(ZeroDivisionError), queue.store.write() as connection:
-        entry = round_journal.JournalRound(NOW, "x", b"s", "p", "optimal")
-        assert (
-            round_journal.append(
-                connection, control.lease.token, entry, {"k": round_journal.Want("a", 2)}
-            )
-            == 2
-        )
-        raise ZeroDivisionError
-    assert control.want(j=("a", 2)) == 2
-    assert [r.number for r in queue.rounds()] == [1, 2]
-    assert [(j.want_pool, j.want_gpus) for j in queue.jobs()] == [("a", 2), ("", 0), ("", 0)]
-
-
-def test_a_round_keeps_what_it_was_given(queue: Queue) -> None:
-    """Bytes, numbers and settings come back; the outcome can be told later; old ones lose their
-    bytes only.
-    """
-    token = Controller(queue).lease.token
-    made = round_journal.JournalRound(
-        NOW, "d", b"\0snapshot", "mip", "feasible", value=1.5, bound=2.0, gap=1 / 3, plan=b"plan"
-    )
-    for n in range(3):
-        entry = replace(made, at_s=NOW + n, options={"seed": n}, seconds={"solve": 0.1})
-        with queue.store.write() as connection:
-            round_journal.append(connection, token, entry, None)
-    with queue.store.write() as connection:
-        round_journal.mark(connection, token, 3, "applied", seconds={"apply": 0.2})
-        assert round_journal.prune(connection, token, 2) == 1
-        last, first = round_journal.read(connection), round_journal.read(connection, 1)
-        with pytest.raises(UsageError, match="no round 4"):
-            round_journal.read(connection, 4)
-    kept = {"number": 3, "outcome": "applied", "seconds": {"solve": 0.1, "apply": 0.2}}
-    kept |= {"snapshot": b"\0snapshot", "plan": b"plan", "gap": 1 / 3, "options": {"seed": 2}}
-    assert vars(last) | kept == vars(last)
-    assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d")
-    assert [r.number for r in queue.rounds(limit=2)] == [2, 3]
 
 
 def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
@@ -207,17 +157,7 @@ def test_the_same_observation_again_changes_nothing(queue: Queue) -> None:
         say ghost.1 running 1 ->
     """)
     assert queue.job("j") == before
-    for seen, changes, left in (
-        ("running:20 running:35 running:30 running:nan", [("running", 25.0)], 65.0),
-        ("running:50 stopped:40 stopped:40", [("stopped", 15.0)], 50.0),
-        ("failed:99", [], 50.0),
-    ):
-        clock(queue).now += 1
-        pairs = [one.split(":") for one in seen.split()]
-        told = [Seen("j", 1, clock(queue).now, phase, float(work)) for phase, work in pairs]
-        assert [(c.phase, c.work) for c in story.see(*told)] == changes
-        assert queue.job("j").remaining_work == left
-    story.play("states -> paused queued queued\nstarts\nsay j running 1e9")
+    story.play("say j running nan ->\nsay j running 1e9")
     assert queue.job("j").remaining_work == 0.0 and queue.job("j").state == "running"
 
 
@@ -336,34 +276,22 @@ def test_jobs_behind_one_that_will_not_end_are_held(queue: Queue) -> None:
 
 def test_rows_of_the_last_snapshot_are_those_of_the_queue(queue: Queue) -> None:
     """The snapshot with the rows of the one before and without them is the same, also where a name
-    was given away again with other cells, and where only the phase or the progress changed. Its
-    digest and bytes depend on the queue and on now only, and survive the journal.
+    was given away again with other cells. Its digest and bytes depend on the queue and on now only,
+    and survive the journal.
     """
     one, two = queue.snapshot(), queue.snapshot()
     assert snapshots.pack_snapshot(one) == snapshots.pack_snapshot(two)
     assert snapshots.unpack_snapshot(snapshots.pack_snapshot(one)).digest == two.digest
     assert queue.snapshot(NOW + 1).digest != one.digest
     rows, story = snapshots.PreviousRows(), Story(queue)
-
-    def texts(column: str) -> str:
+    for gpus in (8, 4):
+        story.play("cancel l\nwait 1")
+        assert queue.purge(0) == 1
+        queue.submit_many([{"job_id": "l", **JOB, "max_gpus": gpus}])
         with queue.store.read() as connection:
             warm = snapshots.build_snapshot(connection, NOW + 100, rows)
             assert warm == snapshots.build_snapshot(connection, NOW + 100)
-        return " ".join(warm.tables["jobs.csv"].texts(column))
-
-    assert texts("max_gpus") == texts("max_gpus") == "8 8 8"
-    story.play("cancel l\nwait 1")
-    assert queue.purge(0) == 1
-    queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
-    assert texts("max_gpus") == "8 8 4"
-    story.play("want j=a/2\nstarts -> j.1")
-    assert texts("state") == "running queued queued"
-    story.play("say j running")
-    assert texts("remaining_work") == "100 100 100"
-    story.play("wait 1\nsay j running 1")
-    assert texts("remaining_work") == "99 100 100"
-    story.play("want\nstops -> j.1")
-    assert texts("state") == "paused queued queued"
+        assert list(warm.tables["jobs.csv"].texts("max_gpus")) == ["8", "8", str(gpus)]
 
 
 def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> None:
@@ -394,54 +322,22 @@ def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> No
     assert changed() == {"l"}
 
 
+OWN = {"announced", "finished", "models", "spread_pauses", "rates.observed"}
+OWN |= {"jobs.loss_work", "jobs.loss_error"}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: Path) -> None:
-    """Loaded and exported at the same time, it is the same problem: arrays, names, settings."""
-    rows = (
-        "r,m,1699999990,50,4,running,a,2\np,n,1699999991,5.25,1,paused,,\n"
-        "q,m,1699999992,1e-3,4,held,,\n"
-    )
-    config = (
-        f"now_s = {NOW}\nbudget_per_hour = 30\nmax_changes = 3\n[horizon]\nrounds = 4\n"
-        '[topology]\nlevels = ["rack", "block"]\n'
-    )
-    source = cluster(
-        rows,
-        **{
-            "sharing.csv": (
-                "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.5,1.25\n"
-            ),
-            "received.csv": "job_id,gpu_type,seconds\nr,A,17.5\np,B,3\n",
-            "nodes.csv": (
-                "node,pool,gpus,state,rack,block,cpus,host_memory_gb\nn2,a,4,,r1,b1,64,\n"
-                "n1,a,4,up,r1,,,256\nn3,a,4,down,,b2,,\n"
-            ),
-            "placements.csv": "job_id,node,gpus\nr,n1,1\nr,n2,1\n",
-            "config.toml": config,
-        },
-    )
-    with fresh(backend, tmp_path, source) as queue:
-        before, after = validate(source), validate(queue.snapshot())
-    assert before.levels == after.levels
-    for part in ("jobs", "pools", "tenants", "rates", "sharing", "nodes", "placements"):
-        for name, value in vars(getattr(before, part)).items():
-            assert np.array_equal(
-                np.asarray(value, dtype=object),
-                np.asarray(getattr(getattr(after, part), name), dtype=object),
-            ) or np.array_equal(value, getattr(getattr(after, part), name), equal_nan=True), (
-                part,
-                name,
-            )
-    assert np.array_equal(before.received, after.received)
-    assert (before.budget_per_hour, before.max_changes, before.interval_s, before.settings) == (
-        after.budget_per_hour,
-        after.max_changes,
-        after.interval_s,
-        after.settings,
-    )
+    """Loaded and exported at the same time, a snapshot with every column is the same problem, but
+    for what a queue finds out by itself, and its default of what goes on for many rounds."""
+    source = parse_snapshot("everything", EVERYTHING)
+    with fresh(backend, tmp_path, source, Clock(1000.0)) as queue:
+        before, after = (content(validate(one)) for one in (source, queue.snapshot()))
+    other = {key for key in before if before[key] != after[key]}
+    assert {key for key in other if not OWN & {key, key.partition(".")[0]}} == set()
 
 
-def test_settings_pools_and_learned_rates(queue: Queue) -> None:
+def test_settings_and_learned_rates(queue: Queue) -> None:
     """What an operator changes, and what was learned, is in the next snapshot; what cannot be is
     refused. Without changes there are the defaults of what goes on for many rounds.
     """
@@ -449,28 +345,21 @@ def test_settings_pools_and_learned_rates(queue: Queue) -> None:
     assert {name: config[name] for name in OVER_TIME} == dict(OVER_TIME)
     queue.configure(budget_per_hour=12.5, interval_s=30)
     assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
-    with pytest.raises(UsageError, match="interval_s -1 must be above 0"):
-        queue.configure(interval_s=-1)
     with pytest.raises(UsageError, match='no setting "interval"; did you mean "interval_s"'):
         queue.configure(interval=1)
-    with pytest.raises(UsageError, match='no pool "c"'):
-        queue.set_gpus({"c": 1})
+    of = {"model": "m", "gpu_type": "A"}
+    learned = [
+        {**of, "gpus": 2, "work_per_s": 0.95, "state": {"n": 3}},
+        {**of, "gpus": 4, "work_per_s": None, "state": {"n": 1}},
+        {**of, "gpu_type": "B", "gpus": 2, "work_per_s": 0.75},
+    ]
     with queue.store.write() as connection:
-        cluster_.learn(
-            connection,
-            [
-                {"model": "m", "gpu_type": "A", "gpus": 2, "work_per_s": 0.95, "state": {"n": 3}},
-                {"model": "m", "gpu_type": "B", "gpus": 2, "work_per_s": 0.75},
-                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": None, "state": {"n": 1}},
-            ],
-            NOW,
-        )
+        cluster_.learn(connection, learned, NOW)
     rates = queue.snapshot().tables["rates.csv"].texts
     keys = zip(rates("model"), rates("gpu_type"), rates("gpus"), strict=True)
-    speed = dict(zip(keys, rates("work_per_s"), strict=True))
-    assert float(speed["m", "A", "2"]) == pytest.approx(0.95)
-    assert speed["m", "A", "4"] == "3.5" and speed["m", "B", "2"] == "0.75"
-    assert validate(queue.snapshot()).interval_s == 30
+    speed = dict(zip(keys, map(float, rates("work_per_s")), strict=True))
+    found = [speed["m", "A", "2"], speed["m", "A", "4"], speed["m", "B", "2"]]
+    assert found == pytest.approx([0.95, 3.5, 0.75])
 
 
 def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> None:
@@ -482,12 +371,6 @@ def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> N
         control.see(Seen("j", 1, NOW + t, "running", t), Seen("k", 1, NOW + t, "running", t))
     control.say("k", "finished")
     with queue.store.write() as connection:
-        rows = verbs.read_observations(connection, "k")
-        assert (
-            len(rows) == 6
-            and rows[-1]["kind"] == "finished"
-            and len(verbs.read_observations(connection, "j")) == 5
-        )
         assert observations.prune(connection, control.lease.token, 2) == 9
         assert [r["work_done"] for r in verbs.read_observations(connection, "j")] == [3.0, 4.0]
         assert verbs.read_observations(connection, "k") == []
@@ -518,9 +401,8 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
 def test_jobs_that_are_done_teach_the_sizes_of_others(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One GPU; earlier jobs of model m were long and those of n short, so the new job of n goes
-    first, though it came later. A job that was cancelled teaches nothing, nor does one of a model
-    without open jobs; of each model the latest count. Where sizes are known there is no file.
+    """A job that was cancelled teaches nothing, nor does one of a model without open jobs; of each
+    model the latest count. Where sizes are known there is no file.
     """
     monkeypatch.setattr(snapshots, "_FINISHED", snapshots._FINISHED.replace("199", "1"))
     one = {"pools.csv": "pool,gpu_type,gpus\na,A,1\n"}
@@ -536,9 +418,8 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
                 say {name} finished {work}
                 wait 10
             """)
-        for name, model in (("n3", "n"), ("long", "m"), ("short", "n")):
-            queue.submit(job_id=name, model=model, total_work=1000, max_gpus=1)
-            story.play("wait 1")
+        for name in ("n3", "n4", "m4"):
+            queue.submit(job_id=name, model=name[0], total_work=1000, max_gpus=1)
         queue.cancel("n3")
         assert "finished.csv" not in queue.snapshot().tables
         queue.configure(sizes="unknown")
@@ -548,6 +429,3 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
         taught = problem.finished
         assert [problem.models[m] for m in taught.model.tolist()] == ["m", "m", "n", "n"]
         assert taught.total_work.tolist() == [9e5, 8e5, 70.0, 90.0]
-        jobs = decide(problem).jobs
-        served = [n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k]
-        assert served == ["short"]

@@ -12,7 +12,6 @@ from queues import BACKENDS, NOW, Story, fresh
 
 import allocator
 from allocator.errors import InvalidInput, UsageError
-from allocator.queue.errors import Refused
 from allocator.queue.queue import Queue
 
 ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}
@@ -46,18 +45,6 @@ def test_what_is_submitted_is_there(queue: Queue) -> None:
     assert isinstance(queue, allocator.Queue)
 
 
-def test_submitting_again_finds_the_job(queue: Queue) -> None:
-    """The same content under the same key, or the same job_id, is one job; 100 and 100.0 are the
-    same.
-    """
-    assert queue.submit(**ONE).new
-    assert not queue.submit(**ONE | {"total_work": 100.0}).new
-    first = queue.submit(key="k", model="m", total_work=5, max_gpus=1)
-    again = queue.submit(key="k", model="m", total_work=5, max_gpus=1)
-    assert first.new and not again.new and first.job_id == again.job_id == "m-2"
-    assert len(queue.jobs()) == 2
-
-
 def test_names_the_queue_gives_are_free(queue: Queue) -> None:
     """A name made of model and number that is taken, in the queue or in the same call, is not
     given again.
@@ -85,30 +72,6 @@ def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: s
     with pytest.raises(InvalidInput, match=says):
         queue.submit(**ONE | more)
     assert queue.job("j").total_work == 100
-
-
-def test_all_faults_at_once_and_nothing_kept(queue: Queue) -> None:
-    """Rules of snapshots, each fault naming its job; one bad job keeps the whole call out."""
-    with pytest.raises(InvalidInput) as error:
-        queue.submit_many(
-            [
-                ONE,
-                {"job_id": "x", "model": "M", "total_work": -1, "max_gpus": 4},
-                {"job_id": "y", "model": "m", "max_gpus": 1, "min_gpus": 2, "after": "nobody"},
-                {"model": "m", "total_work": 1, "max_gpus": 1},
-            ]
-        )
-    said = str(error.value)
-    for words in (
-        'total_work -1 must be above 0 (job "x")',
-        'model "M" has no row in rates.csv; did you mean "m"?',
-        'max_gpus 1 is below min_gpus 2 (job "y")',
-        'total_work is empty (job "y")',
-        'after "nobody" is no job of the queue (job "y")',
-        "job_id is empty, and so is key",
-    ):
-        assert words in said
-    assert queue.jobs() == []
 
 
 def test_twice_in_one_call(queue: Queue) -> None:
@@ -178,21 +141,13 @@ def test_lists(queue: Queue) -> None:
         and ids(model="n") == ["c"]
     )
     assert ids(limit=2) == ["b", "c"]
-    assert queue.counts() | {"queued": 0} == dict.fromkeys(queue.counts(), 0) | {
+    assert {name: n for name, n in queue.counts().items() if n} == {
+        "queued": 1,
         "held": 1,
         "cancelled": 1,
     }
     with pytest.raises(UsageError, match='no state "hold"; did you mean "held"'):
         ids(states=["hold"])
-
-
-def test_verbs_of_several_jobs_are_all_or_none(queue: Queue) -> None:
-    """A refusal for one keeps the others as they are."""
-    queue.submit_many([ONE, ONE | {"job_id": "k"}])
-    queue.cancel("k")
-    with pytest.raises(Refused):
-        queue.hold("j", "k")
-    assert queue.job("j").state == "queued"
 
 
 def test_purge_forgets_what_is_over(queue: Queue) -> None:

@@ -5,7 +5,7 @@ order (SQLite).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,10 @@ from examples import seeds
 from queues import Clock, Controller, Seen, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.schema import OPEN, allocations
 from allocator.queue.errors import Refused
-from allocator.queue.jobs.states import VERBS, Retries, state_after_end
+from allocator.queue.jobs.states import VERBS, Retries
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import PreviousRows, build_snapshot
 
@@ -229,22 +228,3 @@ def test_random_lives(seed: int, tmp_path: Path) -> None:
 def test_pauses_after_failures(failures: int, wait: float) -> None:
     """30 s doubled each time, at most an hour, for any number of failures."""
     assert Retries(most=10**6).wait_s(failures) == wait
-
-
-def test_every_verb_is_known_to_every_state(tmp_path: Path) -> None:
-    """No verb and no end of an allocation leaves a state undefined: a change, nothing, or a
-    refusal in words.
-    """
-    with fresh("sqlite", tmp_path) as queue:
-        queue.submit(job_id="j", model="m", total_work=1, max_gpus=1)
-        job = queue.job("j")
-    for state in ("queued", "running", "paused", "held", "done", "cancelled", "failed"):
-        for verb in VERBS.values():
-            try:
-                assert set(verb(replace(job, state=state), 0.0)) <= set(vars(job))
-            except UsageError as error:
-                assert 'job "j" cannot be' in str(error)
-    for phase in ("stopped", "finished", "failed", "lost"):
-        for request in ("", "hold", "cancel"):
-            held = replace(job, state="running", request=request)
-            assert state_after_end(held, phase, 1.0, True, "", Retries())["request"] == ""

@@ -149,8 +149,6 @@ def test_kills_lose_and_double_nothing(
                 siege.change_node()
             time.sleep(siege.draw.uniform(0.0, 0.6))
             assert not (tmp_path / "doubled").exists(), siege.kills
-            if siege.kills.total() % 100 == 99:
-                _print_kills(capsys, backend, siege)
         with Queue(site.name) as queue:
             queue.change_nodes("n1", "n2", state="up")
         waiting.wait_for(lambda: _all_done(siege), PATIENCE_S, 1.0)
@@ -166,8 +164,3 @@ def _all_done(siege: Siege) -> bool:
     with Queue(siege.site.name) as queue:
         queue.retry(*[job.job_id for job in queue.jobs() if job.retry_at_s is not None])
         return all(job.state == "done" for job in queue.jobs())
-
-
-def _print_kills(capsys: Output, backend: str, siege: Siege) -> None:
-    with capsys.disabled():
-        print(backend, dict(siege.kills), f"{len(siege.steps)} jobs", flush=True)

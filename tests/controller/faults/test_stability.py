@@ -13,7 +13,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.stability import (
     Stability,
-    estimate_change_interval_s,
     find_resting_jobs,
     find_unpaid_changes,
 )
@@ -31,17 +30,12 @@ def test_cooldown_and_minimum_run() -> None:
     problem = validate(cluster(ROWS))
     since = np.array([NOW - 50, NOW - 50, -math.inf])
     changed = np.array([False, True, False])
-    assert find_resting_jobs(problem, since, changed, Stability(cooldown_s=60)).tolist() == [
-        False,
-        True,
-        False,
-    ]
-    assert find_resting_jobs(problem, since, changed, Stability(min_run_s=60)).tolist() == [
-        True,
-        True,
-        False,
-    ]
-    assert not find_resting_jobs(problem, since, changed, Stability(40, 40)).any()
+    for rule, resting in (
+        (Stability(cooldown_s=60), [False, True, False]),
+        (Stability(min_run_s=60), [True, True, False]),
+        (Stability(40, 40), [False, False, False]),
+    ):
+        assert find_resting_jobs(problem, since, changed, rule).tolist() == resting
 
 
 def test_payback() -> None:
@@ -58,17 +52,6 @@ def test_payback() -> None:
         jobs=dataclasses.replace(problem.jobs, remaining_work=np.array([100.0, 100.0, 100.0])),
     )
     assert find_unpaid_changes(short, pool, grown, math.inf).tolist() == [True, False, False]
-
-
-def test_time_to_the_next_change() -> None:
-    """Ten thousand seconds held and four changes: 2500 s; without changes never; at least an
-    interval.
-    """
-    assert (
-        estimate_change_interval_s(1e4, 4, 60) == 2500
-        and estimate_change_interval_s(1e4, 0, 60) == math.inf
-        and estimate_change_interval_s(10, 5, 60) == 60
-    )
 
 
 def test_wrong_rules_are_refused() -> None:

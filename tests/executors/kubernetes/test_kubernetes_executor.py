@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from executor_rigs import KubernetesRig
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import check, kubeconfig, node, pod, rights
+from queues import cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli.main import run
@@ -27,6 +27,7 @@ from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
 from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Order, Phase
+from allocator.queue.queue import Queue
 
 METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
@@ -81,23 +82,6 @@ def test_pods_are_equal_and_fit_their_nodes(
     assert (found.pods, found.gpus) == shape
 
 
-@pytest.mark.parametrize("fault", ["500 before", "500 after", "409", "403"])
-def test_a_request_that_fails_is_sent_again_and_the_job_is_there_once(
-    rig: KubernetesRig, fault: str
-) -> None:
-    """Refused for now, not answered, or done without an answer: one Job, which runs."""
-    rig.server.faults.append(fault)
-    executor = rig.current
-    executor.start(rig.order("j"))
-    seen = rig.running("j")
-    while not rig.server.all("Pod"):
-        seen = rig.running("j")
-    assert (seen.generation, len(rig.server.all("Job"))) == (1, 1)
-    for lost in ("500 before", "500 after"):
-        rig.server.faults.append(lost)
-    assert rig.end("j").phase is Phase.STOPPED
-
-
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")
@@ -130,22 +114,6 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
     executor.observe()
     rig.pass_time()
     assert rig.server.all("Job") == []
-
-
-def test_no_answer_is_not_an_empty_cluster(
-    rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the server is silent nothing is observed; afterwards the job still runs."""
-    monkeypatch.setattr(kubernetes_executor, "FRESH_S", 0.0)
-    executor = rig.current
-    rig.begin(rig.order("j"))
-    rig.server.is_silent = True
-    for look in (executor.observe, executor.capacity):
-        with pytest.raises(NotNow, match="silent"):
-            look()
-    executor.stop("j", 1, 1)  # is carried out later
-    rig.server.is_silent = False
-    assert rig.ended("j").phase is Phase.STOPPED
 
 
 def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
@@ -181,22 +149,19 @@ def test_another_job_of_the_same_name_is_none_of_ours(rig: KubernetesRig) -> Non
 
 
 @pytest.mark.parametrize(
-    ("how", "phase", "words"),
+    ("code", "reason", "phase", "words"),
     [
-        (lambda s, p: s.finish(p, 7), Phase.FAILED, "exit code 7"),
-        (lambda s, p: s.finish(p, 137, reason="Evicted"), Phase.LOST, "Evicted"),
-        (lambda s, p: s.finish(p, 0), Phase.FINISHED, ""),
+        (7, "", Phase.FAILED, "exit code 7"),
+        (137, "Evicted", Phase.LOST, "Evicted"),
+        (0, "", Phase.FINISHED, ""),
     ],
 )
 def test_how_a_pod_ended(
-    rig: KubernetesRig,
-    how: Callable[[FakeServer, dict[str, Any]], None],
-    phase: Phase,
-    words: str,
+    rig: KubernetesRig, code: int, reason: str, phase: Phase, words: str
 ) -> None:
     """By itself, by the cluster, or with all work done."""
     rig.begin(rig.order("j"), 3.0)
-    how(rig.server, rig.server.all("Pod")[0])
+    rig.server.finish(rig.server.all("Pod")[0], code, reason=reason)
     seen = rig.ended("j")
     assert (seen.phase, words in seen.detail) == (phase, True)
     assert seen.work_done == (10.0 if phase is Phase.FINISHED else 3.0)
@@ -284,27 +249,6 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
     assert last.read_text() == "9 8\n"
 
 
-def test_progress_from_the_log_of_a_pod(rig: KubernetesRig) -> None:
-    """What it says at its end is read, too; its sidecar is not asked."""
-    executor = rig.current
-    rig.server.log, rig.server.main_log = "9 9\n", "step 2 of 10\nstep 4 of 10\n"
-    variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
-    executor.start(rig.order("j", environment=variables))
-    assert rig.running("j", 1.0).work_done == 4.0
-    rig.server.main_log += "step 5 of 10\n"
-    rig.server.finish(rig.server.all("Pod")[0], 7, message="")
-    assert rig.ended("j").work_done == 5.0
-
-
-def test_progress_from_the_metrics_of_a_pod(rig: KubernetesRig) -> None:
-    """They come through the API server; a pod that serves none has said nothing yet."""
-    executor = rig.current
-    executor.start(rig.order("j", environment=METRICS))
-    assert rig.running("j").work_done == 0.0
-    rig.server.metrics["8000/metrics"] = "steps 6\n"
-    assert rig.running("j", 1.0).work_done == 6.0
-
-
 def test_pods_are_asked_for_a_limited_time(
     rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,80 +273,44 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     assert set(rig.server.requests) == rights("run")
 
 
-class Cluster:
-    """Two nodes of 8 in pool "a", a queue that lists them, and rounds over the official client."""
-
-    def __init__(self, folder: Path, jobs: Mapping[str, int]) -> None:
-        self.server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
-        self.server.log = "0 0"
-        self.folder, self.queue = folder, str(folder / "q.db")
-        snapshot = folder / "snapshot"
-        snapshot.mkdir()
-        tables = {
-            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus\n",
-            "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
-            "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
-        }
-        for name, text in tables.items():
-            (snapshot / name).write_text(text)
-        (folder / "state").mkdir(mode=0o700)
-        assert run(["queue", "init", self.queue, "--from", str(snapshot)]) == 0
-        for job, gpus in jobs.items():
-            sizes = [f"--{name}-gpus={gpus}" for name in ("min", "max", "requested")]
-            submit = ["queue", "submit", self.queue, "--job-id", job, "--model", job, *sizes]
-            assert run([*submit, "--total-work", "1000", "--", "train", "kind=endless"]) == 0
-
-    def connect(self, address: str) -> None:
-        """Write the settings for a server."""
-        config = json.dumps(str(kubeconfig(self.folder, address)))
-        text = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
-        (self.folder / "state" / "kubernetes.toml").write_text(text)
-
-    def run_round(self) -> int:
-        """Run one round, let time pass in the cluster, and return the exit code."""
-        state = ["--executor", "kubernetes", "--state", str(self.folder / "state"), "--grace", "0"]
-        with pytest.MonkeyPatch.context() as patch:
-            # nothing happens in the cluster meanwhile
-            patch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
-            code = run(["run", self.queue, "--once", *state])
-        self.server.step()
-        self.server.step()
-        return code
-
-
-def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) -> None:
+def test_the_controller_runs_a_queue_over_the_official_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two nodes of 8: jobs of 4 and 12 GPUs run on the nodes of the plan, one of 8 waits. While the
     server is silent, a single round ends with exit code 1 and changes nothing.
     """
-    cluster = Cluster(tmp_path, {"small": 4, "large": 12, "late": 8})
-    server = cluster.server
+    server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
+    server.log = "0 0"
+    tables = {
+        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
+        "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
+        "rates.csv": "model,gpu_type,gpus,work_per_s\n",
+    }
+    name, state = str(tmp_path / "q.db"), tmp_path / "state"
+    with Queue.create(name, cluster(**tables)) as queue:
+        for job, gpus in (("small", 4), ("large", 12), ("late", 8)):
+            size = {
+                "min_gpus": gpus,
+                "max_gpus": gpus,
+                "requested_gpus": gpus,
+                "command": ["train", "kind=endless"],
+            }
+            queue.submit(job_id=job, model=job, total_work=1000, **size)
+    words = ("run", name, "--once", "--executor", "kubernetes", "--state", str(state), "--grace=0")
+    # nothing happens in the cluster meanwhile
+    monkeypatch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
+    state.mkdir(mode=0o700)
     with server.serve() as address:
-        cluster.connect(address)
-        assert [cluster.run_round() for _ in range(2)] == [0, 0]
+        config = json.dumps(str(kubeconfig(tmp_path, address)))
+        settings = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
+        (state / "kubernetes.toml").write_text(settings)
+        for _ in range(2):
+            assert run(words) == 0
+            server.step()
+            server.step()
         assert {server.used("n1"), server.used("n2")} == {8}
         assert sorted(one["spec"]["parallelism"] for one in server.all("Job")) == [1, 3]
         server.is_silent = True
-        assert cluster.run_round() == 1
+        assert run(words) == 1
         assert len(server.all("Job")) == 2
-    assert server.breaches == []
-
-
-@pytest.mark.nightly
-def test_jobs_leave_a_cordoned_node_for_a_new_one(tmp_path: Path) -> None:
-    """The queue learns of both from the cluster, and nobody tells it."""
-    cluster = Cluster(tmp_path, {"one": 8, "two": 8})
-    server = cluster.server
-    with server.serve() as address:
-        cluster.connect(address)
-        cluster.run_round()
-        assert (server.used("n1"), server.used("n2")) == (8, 8)
-        server.one("Node", "n1")["spec"]["unschedulable"] = True
-        server.put(node("n3", labels=POOL_A))
-        for _ in range(3):
-            assert cluster.run_round() == 0
-        assert {name: server.used(name) for name in ("n1", "n2", "n3")} == {
-            "n1": 0,
-            "n2": 8,
-            "n3": 8,
-        }
     assert server.breaches == []

@@ -13,14 +13,11 @@ from typing import Any
 import pytest
 from executor_rigs import KubernetesRig
 from fakes.kubernetes_server import FakeServer
-from kubernetes_objects import job, kueue_cluster, marks, node
+from kubernetes_objects import kueue_cluster
 
 from allocator.clusters.adapter import ClusterUnreachable, PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
-from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Refused, Request, path_of
-from allocator.clusters.kubernetes.objects import Objects
-from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggestions.suggest import list_changes
+from allocator.clusters.kubernetes.api import Reader, Refused
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.loop.executor import ENDED, Observation, Phase
@@ -168,47 +165,3 @@ def disturb(faults: Sequence[str]) -> int:
 def test_a_fault_at_every_request_of_a_round_of_the_check(faults: Sequence[str]) -> None:
     """The faults take turns; in the soak each of them comes at all requests."""
     assert disturb(faults) > 10
-
-
-def test_half_of_a_plan_is_seen_and_finished() -> None:
-    """What stops was applied and what starts was not: the next look says so, and the same wish for
-    the jobs needs just the rest.
-    """
-    elastic = marks(managed="true", min_gpus=2, max_gpus=8, preemptible="true")
-    running = job("a", 2, 2, annotations=elastic)
-    waiting = job("b", 1, 4, is_suspended=True, annotations=elastic)
-    server = FakeServer([node("n1", 4), running, waiting])
-    server.step()
-
-    def changes(*plan: PlannedJob) -> list[Any]:
-        return list_changes(plan, look_at(server).details)
-
-    stop, start = changes(
-        PlannedJob("ml/a", "pause", None, 0, {}, POOL, 4),
-        PlannedJob("ml/b", "start", POOL, 4, {"n1": 4}),
-    )
-    apply(server, stop.document)
-    states = {one["job_id"]: one["state"] for one in look_at(server).tables["jobs.csv"]}
-    assert states == {"ml/a": "paused", "ml/b": "queued"}
-    server.step()
-    server.step()
-    (again,) = changes(PlannedJob("ml/b", "start", POOL, 4, {"n1": 4}))
-    assert again.document == start.document
-    apply(server, again.document)
-    server.step()
-    server.step()
-    states = {one["job_id"]: one["state"] for one in look_at(server).tables["jobs.csv"]}
-    assert states == {"ml/a": "paused", "ml/b": "running"}
-    assert server.breaches == []
-
-
-def look_at(server: FakeServer) -> Any:
-    """The view of the server."""
-    return observe(Objects(Reader(server).read_everything()), 1.8e9)
-
-
-def apply(server: FakeServer, document: Any) -> None:
-    """Apply a document of a Job as kubectl does it."""
-    path = path_of(RESOURCES["Job"], "ml", document["metadata"]["name"])
-    query = "?fieldManager=allocator&force=true"
-    server.send(Request("PATCH", path + query, document, APPLY))

@@ -5,8 +5,6 @@ Whatever happens, an allocation runs once, its end is known, and what is said of
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import PATIENCE_S, SAY, RayRig, shell
-from waiting import gone, wait_for
+from waiting import wait_for
 
 from allocator.clusters.ray import api
-from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
-from allocator.clusters.ray.resources import RayNode
+from allocator.clusters.ray.api import RayApi, RayUnreachable
 from allocator.executors.errors import NotNow
 from allocator.executors.ray.executor import PACKAGES, RayExecutor
 from allocator.loop.executor import NodePart, Order, Phase
@@ -92,74 +89,15 @@ def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPat
             executor.start(rig.ordered("j", NodePart("s1", 2)))
     rig.executor().start(rig.ordered("j", NodePart("s1", 2)))
     rig.running("j", 2.0)
-    [mine] = [one for one in executor._api.list_records("jobs") if one["status"] == "RUNNING"]
-    with pytest.raises(RayRefused, match="already exists"):
-        executor._api.submit({"entrypoint": "true", "submission_id": mine["submission_id"]})
     with rig.ray.unreachable(), monkeypatch.context() as patch:
         patch.setattr(api, "TIMEOUT_S", 1.0)
         for one in (executor, rig.executor()):
             with pytest.raises(NotNow, match="Ray at"):
                 one.observe()
-        with pytest.raises(NotNow, match="Ray at"):
-            rig.executor().start(rig.ordered("k", NodePart("s2", 1)))
         executor.stop("j", 1, 1)
         wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
     assert rig.ended("j").phase is Phase.STOPPED
     assert rig.read_stamps() == [["start", "0,1"], ["stop"]]
-
-
-def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
-    """The raylet is killed: the job gets its time for a checkpoint and is lost, not failed. The
-    node comes back with the same name and takes jobs again.
-    """
-    executor = rig.current
-    assert executor.capacity()["s"] == 16
-    rig.begin(rig.ordered("j", NodePart("s2", 2)), 2.0)
-    rig.ray.call("kill_node", "s2")
-    try:
-        seen = rig.ended("j")
-        assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-        assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
-        wait_for(lambda: executor.observe() and executor.capacity()["s"] == 12, PATIENCE_S, 0.5)
-    finally:
-        rig.ray.call("start_node", "s2")
-    wait_for(lambda: executor.observe() and executor.capacity()["s"] == 16, PATIENCE_S, 0.5)
-
-
-@pytest.mark.nightly
-def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
-    """A job of another user counts off; one that would wait for it in Ray is not submitted, and is
-    lost after a while. `ray job stop` by hand: lost, not stopped. A killed supervisor: lost, and
-    nothing of its job is left.
-    """
-    executor, hasty = rig.current, rig.executor(patience_s=1.0)
-    ids = {one.name: one.node_id for one in _nodes(executor)}
-    executor._api.submit(
-        {
-            "entrypoint": "sleep 60",
-            "submission_id": f"other-{os.urandom(4).hex()}",
-            "entrypoint_num_gpus": 3,
-            "entrypoint_label_selector": {"ray.io/node-id": ids["s1"]},
-        }
-    )
-    wait_for(lambda: rig.executor().capacity()["s"] == 13, PATIENCE_S, 0.3)
-    hasty.start(rig.ordered("full", NodePart("s1", 2)))
-    seen = rig.ended("full", hasty)
-    assert (seen.phase, seen.detail) == (Phase.LOST, "its GPUs were not free for 1 s")
-    for job in ("j", "k"):
-        rig.begin(rig.ordered(job, NodePart("s3", 2)), 2.0)
-    assert sorted(stamp[1] for stamp in rig.read_stamps()) == ["0,1", "2,3"]
-    name = executor._name_batch_job(executor.ledger.place("j", 1))
-    executor._api.stop(name)
-    assert rig.ended("j").phase is Phase.LOST
-    pid = rig.supervisor("k")
-    os.kill(pid, signal.SIGKILL)
-    seen = rig.ended("k")
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    wait_for(lambda: gone(pid))
-    for one in executor._api.list_records("jobs"):
-        if one["submission_id"].startswith("other") and one["status"] == "RUNNING":
-            executor._api.stop(one["submission_id"])
 
 
 @pytest.mark.nightly
@@ -187,8 +125,3 @@ def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     assert "has no 99 GPUs" in said["many"].detail
     assert "shares of a GPU" in said["share"].detail
     assert 'no "gpus"' in said["typo"].detail
-
-
-def _nodes(executor: RayExecutor) -> list[RayNode]:
-    executor.capacity()
-    return executor._nodes

@@ -112,10 +112,12 @@ HARM: dict[str, Callable[[RayStorm], None]] = {
 }
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("jobs", "limit_s", "pause_s", "slack_s"),
-    [(6, 300.0, 1.5, PATIENCE_S), *((jobs, 1500.0, 3.0, 0.0) for jobs in (40, 200))],
+    [
+        pytest.param(6, 300.0, 1.5, PATIENCE_S, marks=pytest.mark.nightly),
+        *(pytest.param(jobs, 1500.0, 3.0, 0.0, marks=pytest.mark.soak) for jobs in (40, 200)),
+    ],
 )
 def test_a_storm(tmp_path: Path, jobs: int, limit_s: float, pause_s: float, slack_s: float) -> None:
     """Six jobs, on a machine that may be busy, forty and two hundred: every fault happens."""

@@ -47,19 +47,6 @@ class FaultRig(SlurmRig):
         """How often a job has started."""
         return sum(stamp[0] == "start" for stamp in self.read_stamps())
 
-    def wait_until_saved(self) -> None:
-        """Wait until slurmctld would remember all jobs after a crash.
-
-        Otherwise it gives the id of a lost job to the next one, and drains the node of both.
-        """
-        state = self.slurm.folder / "state" / "job_state"
-        names = [job.name.encode() for job in commands.list_batch_jobs()]
-        wait_for(
-            lambda: state.exists() and all(name in state.read_bytes() for name in names),
-            PATIENCE_S,
-            0.1,
-        )
-
     def slurm_id(self, job: str) -> str:
         """Id of its batch job."""
         return str(self.read(job, "submitted")["slurm_job_id"])
@@ -152,57 +139,9 @@ def test_no_answer_is_not_an_empty_list(rig: FaultRig, monkeypatch: pytest.Monke
     assert rig.starts() == 1
 
 
-def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
-    """slurmctld is killed as soon as it has taken the job; the next job gets the same id if it was
-    lost. The allocation runs once, and the other job is left alone.
-    """
-    executor = rig.current
-    rig.slurm.submit("--partition=a", "--gres=gpu:1", wrap="exit 0")
-    rig.wait_until_saved()
-    executor.start(rig.ordered("j"))
-    rig.slurm.kill("slurmctld")
-    rig.slurm.start_controller()
-    other = rig.slurm.submit("--partition=a", "--gres=gpu:1")
-    executor.start(rig.ordered("j"))
-    # as the controller does with orders that were not observed
-    wait_for(lambda: executor.start(rig.ordered("j")) or executor.observe(), PATIENCE_S, 0.2)
-    rig.running("j", 2.0)
-    assert rig.starts() == 1
-    assert rig.end("j").phase is Phase.STOPPED
-    assert rig.slurm.states()[other] == "RUNNING"
-    rig.slurm.run("scancel", other)
-
-
-@pytest.mark.nightly
-def test_while_slurmctld_is_down_nothing_is_known(
-    rig: FaultRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Looks and starts fail; the running job goes on; a stop is obeyed even so, and is known once
-    slurmctld answers again.
-    """
-    executor = rig.current
-    rig.begin(rig.ordered("j"), 2.0)
-    rig.wait_until_saved()
-    rig.slurm.kill("slurmctld")
-    with monkeypatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(rig.slurm.hasty_conf()))
-        with pytest.raises(OSError, match=r"squeue|sinfo"):
-            executor.observe()
-        with pytest.raises(OSError, match=r"sbatch|sinfo"):
-            executor.start(rig.ordered("k"))
-        executor.stop("j", 1, 1)
-        wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
-    rig.slurm.start_controller()
-    assert rig.ended("j").phase is Phase.STOPPED
-    rig.begin(rig.ordered("k"), 2.0)
-    assert rig.starts() == 2
-
-
-def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultRig) -> None:
+def test_capacity_is_what_others_leave(rig: FaultRig) -> None:
     """Jobs of others count off on their node, unequal parts of a job of this state are its own, on
-    a drained node too, as long as it runs. A node of a killed slurmd stays up until Slurm gives it
-    up: its job goes on until then, is told to end, writes its checkpoint, and only then counts as
-    lost.
+    a drained node too, as long as it runs.
     """
     executor = rig.current
     assert executor.capacity() == {"a": 12}
@@ -213,47 +152,16 @@ def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultR
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     executor.observe()
     assert executor.capacity() == {"a": 8}
-    rig.begin(rig.ordered("k", 2, NodePart("n3", 2)), 2.0)
-    rig.slurm.kill("n3")
-    executor.observe()
-    seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.observe_nodes()]
-    assert seen[:2] == [("n1", "a", 3, "up"), ("n2", "a", 1, "drain")]
-    lost = rig.ended("k")
-    assert (lost.phase, lost.work_done) == (Phase.LOST, 2.0) and "NODE_FAIL" in lost.detail
-    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "start", "stop"]
-    executor.acknowledge("k", 1)
-    wait_for(
-        lambda: executor.observe() and executor.observe_nodes()[2].state == "down", PATIENCE_S, 0.5
-    )
+    assert executor.observe_nodes() == [
+        NodeStatus("n1", "a", 3),
+        NodeStatus("n2", "a", 1, "drain"),
+        NodeStatus("n3", "a", 4),
+    ]
     assert rig.end("j").phase is Phase.STOPPED
-    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 3}, PATIENCE_S, 0.2)
-    rig.slurm.start_node("n3")
+    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 7}, PATIENCE_S, 0.2)
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
     rig.slurm.run("scancel", other)
     wait_for(lambda: executor.observe() or executor.capacity() == {"a": 12}, PATIENCE_S, 0.2)
-    assert executor.observe_nodes() == [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n3")]
-
-
-@pytest.mark.nightly
-def test_nodes_are_pinned(rig: FaultRig) -> None:
-    """Two on one node; three and one on two nodes; all of two nodes. Slurm gave just that."""
-    executor = rig.current
-    shapes = [
-        {"n3": 2},
-        {"n1": 3, "n2": 1},
-        {"n1": 4, "n2": 4},
-    ]
-    for shape in shapes:
-        parts = [NodePart(node, gpus) for node, gpus in shape.items()]
-        job = "-".join(f"{node}{gpus}" for node, gpus in shape.items())
-        executor.start(rig.ordered(job, sum(shape.values()), *parts))
-        rig.running(job, 2.0)
-        shown = rig.slurm.run("scontrol", "show", "job", "-d", "-o", rig.slurm_id(job))
-        assert f"JOB_GRES=gpu:a100:{sum(shape.values())} " in shown
-        assert shown.count(" GRES=gpu:a100:") == len({*shape.values()})
-        assert rig.read_stamps()[-1][2] == next(iter(shape))
-        assert len(rig.read_stamps()[-1][3].split(",")) == next(iter(shape.values()))
-        assert rig.end(job).phase is Phase.STOPPED
 
 
 def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
@@ -273,90 +181,6 @@ def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
     assert "shares of a GPU" in said["share"][1]
     assert 'partition "b"' in said["nowhere"][1]
     assert "tpyo" in said["typo"][1]
-
-
-@pytest.mark.nightly
-def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
-    """Its node was drained after the decision, or another job is on it: after a while it counts as
-    lost, so that the next round finds another place. Its next start may take twice as long. One
-    that waits is stopped at once.
-    """
-    executor, patient = rig.executor(patience_s=1.0), rig.executor()
-    rig.current = executor
-    rig.slurm.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
-    other = rig.slurm.submit("--partition=a", "--gres=gpu:3", "--nodelist=n2")
-    rig.slurm.wait_for_state(other, "RUNNING")
-    executor.start(rig.ordered("drained", 2, NodePart("n3", 2)))
-    executor.start(rig.ordered("full", 2, NodePart("n2", 2)))
-    seen = rig.ended("drained")
-    assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 1 s")
-    executor.acknowledge("drained", 1)
-    executor.start(replace(rig.ordered("drained", 2, NodePart("n3", 2)), generation=2))
-    seen = rig.ended("drained")
-    assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 2 s")
-    seen = rig.ended("full")
-    assert (seen.phase, seen.detail[:35]) == (Phase.LOST, "Slurm did not start it in 1 s: Reso")
-    for job, node in (("k", "n2"), ("l", "n3")):
-        patient.start(rig.ordered(job, 2, NodePart(node, 2)))
-        assert job not in {one.job_id for one in patient.observe()}
-        patient.stop(job, 1, 1)
-        assert rig.ended(job, patient).phase is Phase.STOPPED
-    assert rig.starts() == 0
-    rig.slurm.run("scontrol", "update", "nodename=n3", "state=resume")
-    rig.slurm.run("scancel", other)
-
-
-CHANGES = {
-    "larger": ("scontrol update TresPerNode=gres:gpu:3 JobId=", "asked for 2 GPUs on n1, got"),
-    "moved": ("scontrol update ReqNodeList=n2 JobId=", "asked for nodes n1, got n2"),
-    "same": ("scontrol update Requeue=1 JobId=", ""),
-    "cancelled": ("scancel ", "Slurm says CANCELLED"),
-}
-
-
-@pytest.mark.nightly
-def test_waiting_jobs_that_somebody_changes(rig: FaultRig) -> None:
-    """More GPUs than ordered, another node, cancelled: it is lost before its command starts. A
-    change that changes nothing goes on.
-    """
-    executor = rig.current
-    rig.slurm.run("scontrol", "update", "partitionname=a", "state=down")
-    for job, (command, _) in CHANGES.items():
-        executor.start(rig.ordered(job, 2, NodePart("n3" if job == "same" else "n1", 2)))
-        rig.slurm.run(*(command + rig.slurm_id(job)).split())
-    rig.slurm.run("scontrol", "update", "partitionname=a", "state=up")
-    for job, (_, why) in CHANGES.items():
-        seen = rig.ended(job) if why else rig.running(job, 2)
-        assert why in seen.detail
-        assert seen.phase is (Phase.LOST if why else Phase.RUNNING)
-    assert rig.starts() == 1
-
-
-@pytest.mark.nightly
-def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
-    """An operator cancels it, has it start again, or takes one of its nodes away: it writes its
-    checkpoint and is lost, not failed and not stopped; Slurm does not start it again.
-    """
-    executor, idents = rig.current, {}
-    for job, *parts in (("cancel", 1), ("requeue", 1), ("shrink", 2, 2)):
-        nodes = (NodePart(f"n{i}", gpus) for i, gpus in enumerate(parts, 1))
-        rig.begin(rig.ordered(job, sum(parts), *nodes), 2.0)
-        idents[job] = rig.slurm_id(job)
-    rig.slurm.run("scontrol", "update", "Requeue=1", f"JobId={idents['requeue']}")
-    rig.slurm.run("scancel", idents["cancel"])
-    rig.slurm.run("scontrol", "requeue", idents["requeue"])
-    rig.slurm.run("scontrol", "update", "NumNodes=1", f"JobId={idents['shrink']}")
-    for job in idents:
-        seen = rig.ended(job)
-        assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    assert "RUNNING n1" in seen.detail
-    live = ("PENDING", "RUNNING")
-    wait_for(
-        lambda: (
-            executor.observe() and all(rig.slurm.states()[i] not in live for i in idents.values())
-        )
-    )
-    assert sorted(stamp[0] for stamp in rig.read_stamps()) == ["start"] * 3 + ["stop"] * 3
 
 
 def test_a_supervisor_that_is_killed_takes_its_job_with_it(rig: FaultRig) -> None:

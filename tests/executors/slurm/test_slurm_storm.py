@@ -114,9 +114,12 @@ def slurm() -> Iterator[SlurmCluster]:
         yield made
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
-    ("jobs", "limit_s", "slack_s"), [(12, 300.0, PATIENCE_S), (200, 900.0, 0.0)]
+    ("jobs", "limit_s", "slack_s"),
+    [
+        pytest.param(12, 300.0, PATIENCE_S, marks=pytest.mark.nightly),
+        pytest.param(200, 900.0, 0.0, marks=pytest.mark.soak),
+    ],
 )
 def test_a_storm(
     tmp_path: Path, slurm: SlurmCluster, jobs: int, limit_s: float, slack_s: float
