@@ -45,10 +45,11 @@ def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
     for plan, sets in round_.drafts():
         given = round_.given(plan, sets)
         if given is None:
-            drawn = round_.forbidden(plan, sets) if rng.random() < 0.05 else None
-            assert drawn is None or audit(p, drawn, mended, every).faults, (plan, sets)
+            drawn = round_.given(plan, sets, broken=True) if rng.random() < 0.05 else None
+            told = drawn and audit(p, round_.allocation(drawn), mended, every)
+            assert told is None or told.faults, (plan, sets)
             continue
-        allocation = round_.allocation(plan, sets, given.ways)
+        allocation = round_.allocation(given)
         told = audit(p, allocation, mended, every)
         assert not told.faults, (plan, sets, told.faults)
         assert told.rate == pytest.approx(given.speed) and told.cost == pytest.approx(given.cost)
