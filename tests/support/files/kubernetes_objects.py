@@ -129,29 +129,24 @@ def job(
     is_suspended: bool = False,
     annotations: Mapping[str, str] = {},
     queue: str | None = None,
-    is_indexed: bool = True,
     started: str | None = None,
-    spec: Mapping[str, Any] = {},
-    ends: str | None = None,
     **pod_fields: Any,
 ) -> Object:
     """A Job of so many pods."""
     labels = {} if queue is None else {"kueue.x-k8s.io/queue-name": queue}
     status: Object = {} if started is None else {"startTime": started}
-    if ends is not None:
-        status["conditions"] = [{"type": ends, "status": "True"}]
     made = manifest(f"""
         apiVersion: batch/v1
         kind: Job
         spec:
           parallelism: {pods}
           completions: {pods}
-          completionMode: {"Indexed" if is_indexed else "NonIndexed"}
+          completionMode: Indexed
           suspend: {str(is_suspended).lower()}
           backoffLimit: 0
     """)
     made["metadata"] = meta(name, "ml", annotations=dict(annotations), labels=labels)
-    made["spec"] |= {"template": {"spec": pod_spec(gpus, **pod_fields)}, **spec}
+    made["spec"] |= {"template": {"spec": pod_spec(gpus, **pod_fields)}}
     return check({**made, "status": status})
 
 
@@ -211,6 +206,8 @@ def small_cluster() -> list[Object]:
         annotations=marks(managed="true", model="resnet", expected_seconds=600),
         nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
     )
+    done = job("done", 1, 8)
+    done["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
     return [
         node("n1"),
         node("n2"),
@@ -218,7 +215,7 @@ def small_cluster() -> list[Object]:
         elastic,
         plain,
         waiting,
-        job("done", 1, 8, ends="Complete"),
+        done,
         job("asleep", 1, 2, is_suspended=True),
         pod("elastic-0", "n1", 2, owner=elastic),
         pod("elastic-1", "n1", 2, owner=elastic),
