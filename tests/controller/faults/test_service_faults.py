@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from queues import copy_empty_queue, empty
+from queues import empty
 from service_worlds import World
 
 # what happens, and what counts as such, at least once in the runs of a kind
@@ -20,8 +20,6 @@ KINDS = {
 
 def one(backend: str, folder: Path, seed: int, faults: int, **kind: bool) -> World:
     folder.mkdir(parents=True, exist_ok=True)
-    if backend == "sqlite":
-        copy_empty_queue(folder / "queue.db")
     with empty(backend, folder) as name:
         world = World(name, seed, faults=faults, **kind)
         try:

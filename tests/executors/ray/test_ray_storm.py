@@ -32,7 +32,7 @@ class RayStorm(Storm):
     """Faults of Ray, and users that do as they like."""
 
     differences = ("asked for", "Ray says: FAILED", "were not free")
-    child = Path(__file__).parents[2] / "support" / "clusters" / "ray_controller.py"
+    kind = "ray"
 
     def __init__(self, folder: Path, ray: RayCluster, jobs: int, seed: int) -> None:
         self.ray, self.harm = ray, HARM
@@ -107,10 +107,12 @@ HARM: dict[str, Callable[[RayStorm], None]] = {
 }
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("jobs", "limit_s", "pause_s"),
-    [(6, 300.0, 1.5), *((jobs, 1500.0, 3.0) for jobs in (40, 200))],
+    [
+        pytest.param(6, 300.0, 1.5, marks=pytest.mark.nightly),
+        *(pytest.param(jobs, 1500.0, 3.0, marks=pytest.mark.soak) for jobs in (40, 200)),
+    ],
 )
 def test_a_storm(tmp_path: Path, jobs: int, limit_s: float, pause_s: float) -> None:
     """Six jobs, on a machine that may be busy, forty and two hundred: every fault happens."""

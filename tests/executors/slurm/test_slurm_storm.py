@@ -29,7 +29,7 @@ class SlurmStorm(Storm):
     """Faults of Slurm, and users that do as they like."""
 
     differences = ("asked for", "Slurm says: R")
-    child = Path(__file__).parents[2] / "support" / "clusters" / "slurm_controller.py"
+    kind = "slurm"
 
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:
         self.slurm, self.harm = slurm, HARM
@@ -108,8 +108,13 @@ def slurm() -> Iterator[SlurmCluster]:
         yield made
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize(("jobs", "limit_s"), [(12, 300.0), (200, 900.0)])
+@pytest.mark.parametrize(
+    ("jobs", "limit_s"),
+    [
+        pytest.param(12, 300.0, marks=pytest.mark.nightly),
+        pytest.param(200, 900.0, marks=pytest.mark.soak),
+    ],
+)
 def test_a_storm(tmp_path: Path, slurm: SlurmCluster, jobs: int, limit_s: float) -> None:
     """Twelve jobs, on a machine that may be busy, and two hundred: every fault happens twice."""
     storm = SlurmStorm(tmp_path, slurm, jobs, jobs // 200)

@@ -1,6 +1,9 @@
 """Jobs through two controllers on a real cluster under a seeded storm; the jobs' own stamps are the
 witness: nothing is lost, nothing runs twice, no GPU has two jobs at any instant, and what differs
 from its plan is noticed.
+
+    python storms.py KIND QUEUE STATE     a controller, which may be killed: `allocator run QUEUE
+                                          --executor KIND` with less patience
 """
 
 from __future__ import annotations
@@ -16,9 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from queues import cluster
 
+from allocator.cli.queue.run import stop_on_signals
+from allocator.clusters.ray import api
+from allocator.controller.clock import WallClock
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.telemetry import Telemetry
+from allocator.executors.ray.executor import RayExecutor
+from allocator.executors.slurm.executor import SlurmExecutor
+from allocator.queue.database.connection import open_queue
 from allocator.queue.database.schema import allocations
+from allocator.queue.jobs.states import Retries
 from allocator.queue.node_space import parse_parts
 from allocator.queue.queue import Queue
 
@@ -88,13 +100,15 @@ def find_overlaps(spans: list[Span], key: Callable[[Span], list[str]]) -> list[t
 class Storm:
     """Jobs, controllers, and faults by a seed, on a cluster that a subclass hurts."""
 
-    child: Path  # program of a controller
+    kind: str  # of the executor
     environment: Mapping[str, str]  # of a controller
     harm: Mapping[str, Callable[[Any], None]]
     differences: tuple[str, ...] = ("asked for",)  # in the end of what differed from its plan
     pause_s = 1.5  # seconds between two faults, on average
 
     def __init__(self, folder: Path, jobs: int, seed: int, tables: Mapping[str, str]) -> None:
+        from queues import cluster
+
         self.folder, self.luck = folder, random.Random(seed)
         self.queue, self.state, self.stamps = folder / "q.db", folder / "state", folder / "stamps"
         self.mended = 0  # allocations that got something else than the plan said
@@ -145,7 +159,7 @@ class Storm:
         with open(self.folder / "log", "ab") as log:
             self.controllers.append(
                 subprocess.Popen(
-                    [sys.executable, str(self.child), str(self.queue), str(self.state)],
+                    [sys.executable, __file__, self.kind, str(self.queue), str(self.state)],
                     env={**os.environ, **self.environment},
                     stderr=log,
                 )
@@ -189,3 +203,25 @@ class Storm:
         """What happened."""
         spans = len(read_spans(self.stamps))
         return f"{len(self.steps)} jobs, {spans} runs, {self.mended} mended; {self.faults}"
+
+
+def run_controller(kind: str, queue: str, state: str) -> None:
+    """Run a controller until a signal comes."""
+    api.TIMEOUT_S = 2.0
+    clock, limits = WallClock(), {"grace_s": 3.0, "lease_s": 3.0}
+    executor: Any = (
+        RayExecutor(Path(state), patience_s=20.0, **limits)
+        if kind == "ray"
+        else SlurmExecutor(Path(state), patience_s=5.0, **limits)
+    )
+    options = ControllerOptions(
+        every_s=4.0, react_s=0.5, poll_s=0.5, retries=Retries(most=100, first_s=0.5, factor=1.0)
+    )
+    log = Telemetry(clock.now, sys.stderr)
+    controller = Controller(open_queue(queue), executor, clock, options, telemetry=log)
+    with stop_on_signals(controller, clock.wake):
+        controller.run()
+
+
+if __name__ == "__main__":
+    run_controller(*sys.argv[1:])

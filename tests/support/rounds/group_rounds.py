@@ -241,7 +241,7 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
         | {"slowdown_a": x, "slowdown_b": x if a == b else y}
         for a, b in ("mm", "mn", "nn")
         for k in (1, 4)
-        for x, y in [rng.uniform(1, 2, 2).tolist()]
+        for x, y in [rng.uniform(1, 1.6, 2).tolist()]
     ]
     rows: list[dict[str, Any]] = []
     for n in range(jobs):
@@ -254,8 +254,8 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
     config: dict[str, Any] = {"interval_s": 300, "restart_s": 60, "max_primaries": 3}
     if rng.random() < 0.5:
         config["budget_per_hour"] = float(rng.integers(2, 6))
-    if rng.random() < 0.7:
-        several = int(rng.integers(1, 3))
+    if rng.random() < 0.9:
+        several = min(2, int(rng.integers(1, 4)))
         for n, j in enumerate(rows[: several + 1]):
             gpus = 1 if n else 2 if pool["gpus"] < 4 else 4
             j |= {"state": "running", "pool": "p0", "gpus": gpus, "model": "m"}
