@@ -11,15 +11,11 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from machine import NOT_TESTED
 from places import ROOT
-
-if TYPE_CHECKING:
-    pass
 
 SOAK_LIMIT_S = 4 * 3600
 # folders of tests that watch real daemons, signals and clocks, on a machine that may be busy

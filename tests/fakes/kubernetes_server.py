@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import yaml
 from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
@@ -119,7 +120,7 @@ class FakeServer:
 
     def __init__(self, objects: Iterable[Object] = ()) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
-        self.owners: dict[tuple[str, str, str], dict[str, set[tuple[str, ...]]]] = {}
+        self.owners: dict[tuple[str, str, str, str], set[tuple[str, ...]]] = {}
         self.requests: list[tuple[str, str, str]] = []  # verb, group, resource
         self.faults: deque[str] = deque()
         self.faults_at: dict[int, str] = {}
@@ -312,23 +313,18 @@ class FakeServer:
             raise Refused(status, f'{place.kind} "{place.name}" with this uid not found')
         if found is not None and uid not in (None, found["metadata"]["uid"]):
             raise Refused(409, f"the UID in the precondition ({uid}) does not match")
-        owned, new = self.owners.setdefault(key, {}), set(leaves(body))
-        others = {p for who, paths in owned.items() if who != manager for p in paths}
-        if found is not None and query.get("force") != "true" and (clash := others & new):
-            differing = [p for p in clash if get(found, *p) != get(body, *p)]
-            if differing:
-                raise Refused(409, f"conflict with another manager: {sorted(differing)}")
+        owned, new = self.owners.get((*key, manager), set()), set(leaves(body))
         if found is None:
             self._record(Request("", ""), place, "create")
         base = copy.deepcopy(found) if found is not None else {}
-        for path in owned.get(manager, set()) - new - others:
+        for path in owned - new:
             holder = get(base, *path[:-1])
             is_key = "=" in path[-2] and path[-2].startswith(f"{path[-1]}=")
             if isinstance(holder, dict) and not is_key:
                 holder.pop(path[-1], None)
                 self._prune(base, path[:-1])
         answer = self._store(place, found, merge(base, body))
-        owned[manager] = new
+        self.owners[*key, manager] = new
         return answer
 
     def _prune(self, base: Object, path: tuple[str, ...]) -> None:
@@ -425,14 +421,8 @@ class FakeServer:
 
     def pods_of(self, job: Object) -> list[Object]:
         """Pods of a Job."""
-        return [
-            pod
-            for pod in self.all("Pod")
-            if any(
-                one["uid"] == job["metadata"]["uid"]
-                for one in pod["metadata"].get("ownerReferences", ())
-            )
-        ]
+        owner = f"uid={job['metadata']['uid']}"
+        return [pod for pod in self.all("Pod") if get(pod, "metadata", "ownerReferences", owner)]
 
     def step(self) -> None:
         """Let every controller act once."""
@@ -444,31 +434,29 @@ class FakeServer:
 
     def _step_job(self, job: Object) -> None:
         pods = self.pods_of(job)
-        alive = [one for one in pods if one["status"]["phase"] in ("Pending", "Running")]
         status, spec = job.setdefault("status", {}), job["spec"]
-        if job["metadata"].get("deletionTimestamp") or spec.get("suspend"):
+        is_deleted = "deletionTimestamp" in job["metadata"]
+        if is_deleted or spec.get("suspend"):
             for pod in pods:
                 pod["metadata"].setdefault("deletionTimestamp", "2026-11-01T09:00:00Z")
                 self._remove_if_free(pod)
-            if job["metadata"].get("deletionTimestamp") and not self.pods_of(job):
+            if is_deleted and not self.pods_of(job):
                 self.objects.pop(self._key(job))
             return
-        if get(job, "status", "conditions"):
+        if status.get("conditions"):
             return
         status.setdefault("startTime", "2026-11-01T08:30:00Z")
-        ended = [one["status"]["phase"] for one in pods if one not in alive]
-        if "Failed" in ended:
-            self._end(job, "Failed", "BackoffLimitExceeded")
-        elif ended.count("Succeeded") >= spec.get("completions", 1):
-            self._end(job, "Complete", "CompletionsReached")
-        else:
-            for index in range(len(pods), spec.get("parallelism", 1)):
-                self._create_pod(job, index)
-
-    def _end(self, job: Object, kind: str, reason: str) -> None:
-        job["status"]["conditions"] = [
-            {"type": kind, "status": "True", "reason": reason, "message": reason}
-        ]
+        phases, kind = [one["status"]["phase"] for one in pods], ""
+        if "Failed" in phases:
+            kind, reason = "Failed", "BackoffLimitExceeded"
+        elif phases.count("Succeeded") >= spec.get("completions", 1):
+            kind, reason = "Complete", "CompletionsReached"
+        if kind:
+            ended = {"type": kind, "status": "True", "reason": reason, "message": reason}
+            status["conditions"] = [ended]
+            return
+        for index in range(len(pods), spec.get("parallelism", 1)):
+            self._create_pod(job, index)
 
     def _create_pod(self, job: Object, index: int) -> None:
         template, meta = job["spec"]["template"], job["metadata"]
@@ -546,10 +534,10 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
-                size = int(self.headers.get("Content-Length") or 0)
-                data = self.rfile.read(size)
+                data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-                request = Request(self.command, self.path, read_body(data) if data else None, kind)
+                body = dict(yaml.safe_load(data)) if data else None  # kubectl applies YAML
+                request = Request(self.command, self.path, body, kind)
                 try:
                     with lock:
                         status, answer = 200, server.send(request)
@@ -558,12 +546,12 @@ class FakeServer:
                     answer = {"kind": "Status", "status": "Failure", "message": str(error)} | V1
                     answer["code"] = status
                 is_text = answer.keys() == {"text"}
-                body = (answer["text"] if is_text else json.dumps(answer)).encode()
+                text = (answer["text"] if is_text else json.dumps(answer)).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "text/plain" if is_text else JSON)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(text)
 
             do_GET = do_PATCH = do_DELETE = do_POST = do_PUT = _answer
 
@@ -583,13 +571,6 @@ class FakeServer:
             listener.shutdown()
             listener.server_close()
             thread.join()
-
-
-def read_body(data: bytes) -> Object:
-    """A body of JSON, or of YAML as kubectl applies it."""
-    import yaml
-
-    return dict(yaml.safe_load(data))
 
 
 def gpus_of(spec: Object) -> int:

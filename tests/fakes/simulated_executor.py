@@ -120,7 +120,6 @@ class _SimulatedAllocation:
     detail: str = ""
     stopped_s: float = math.inf
     is_over: bool = False
-    calendar_entry: int = 0  # the valid entry of the cluster's calendar
     colocated: tuple[Key, ...] = ()
 
     def work(self, now_s: float) -> float:
@@ -180,16 +179,13 @@ class SimulatedMachines:
     def __post_init__(self) -> None:
         self.used = dict.fromkeys(self.gpus, 0)
         self.token = -1
-        self._open: dict[tuple[str, int], _SimulatedAllocation] = {}
+        self._open: dict[Key, _SimulatedAllocation] = {}
         # by job: the newest generation ever ordered or stopped
         self._newest: dict[str, int] = {}
-        # by job: the newest generation ever acknowledged
-        self._acknowledged: dict[str, int] = {}
         self._generation_holding_gpus: dict[str, int] = {}  # by job: the generation that holds GPUs
         # by job: when it last held GPUs, and how many
         self._last_release: dict[str, tuple[float, int]] = {}
-        self._calendar: list[tuple[float, int, tuple[str, int]]] = []
-        self._entries = 0
+        self._calendar: list[tuple[float, Key]] = []  # an end that was changed is not valid
 
     def start(self, order: Order) -> None:
         """Start an allocation, as Executor.start."""
@@ -371,7 +367,6 @@ class SimulatedMachines:
         self._open.pop((job_id, generation), None)
         self.settings.pop((job_id, generation), None)
         self._newest[job_id] = max(self._newest.get(job_id, -1), generation)
-        self._acknowledged[job_id] = max(self._acknowledged.get(job_id, -1), generation)
 
     def set_gpus(self, pool: str, gpus: int) -> None:
         """Change the GPUs of a pool; the allocations that started last are lost first."""
@@ -386,31 +381,20 @@ class SimulatedMachines:
             for job_id in (run.order.job_id, *(key[0] for key in both)):
                 self.lose(job_id, "its machine is gone")
 
-    def lose_node(self, node: str, why: str = "its node is gone") -> None:
+    def lose_node(self, node: str) -> None:
         """Let every allocation with GPUs of the node be lost now."""
         self.end_due_allocations()
-        here = [
-            run.order.job_id
-            for run in self._open.values()
-            if not run.is_over and any(part.node == node for part in run.order.nodes)
-        ]
-        for job_id in here:
-            self.lose(job_id, why)
+        for run in [one for one in self._open.values() if not one.is_over]:
+            if any(part.node == node for part in run.order.nodes):
+                self.lose(run.order.job_id, "its node is gone")
 
     def lose(self, job_id: str, why: str) -> None:
         """Let the allocation of the job be lost now, with its work since the last checkpoint."""
-        self._end_now(job_id, Phase.LOST, why)
-
-    def fail(self, job_id: str, why: str) -> None:
-        """Let the allocation of the job fail now."""
-        self._end_now(job_id, Phase.FAILED, why)
-
-    def _end_now(self, job_id: str, phase: Phase, why: str) -> None:
         self.end_due_allocations()
         generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
             run = self._open[job_id, generation]
-            run.end_s, run.phase, run.detail = self.clock.now_s, phase, why
+            run.end_s, run.phase, run.detail = self.clock.now_s, Phase.LOST, why
             self._schedule_end(run)
             self.end_due_allocations()
 
@@ -426,8 +410,8 @@ class SimulatedMachines:
         """Return the true time of the next end if nothing changes, inf if there is none."""
         self.end_due_allocations()
         while self._calendar:
-            end, entry, key = self._calendar[0]
-            if key in self._open and self._open[key].calendar_entry == entry:
+            end, key = self._calendar[0]
+            if key in self._open and self._open[key].end_s == end:
                 return end
             heapq.heappop(self._calendar)
         return math.inf
@@ -435,9 +419,9 @@ class SimulatedMachines:
     def end_due_allocations(self) -> None:
         """End the allocations whose end has come."""
         while self._calendar and self._calendar[0][0] <= self.clock.now_s:
-            end, entry, key = heapq.heappop(self._calendar)
+            end, key = heapq.heappop(self._calendar)
             run = self._open.get(key)
-            if run is None or run.is_over or run.calendar_entry != entry:
+            if run is None or run.is_over or run.end_s != end:
                 continue
             run.is_over = True
             self.used[run.order.pool] -= self._own_gpus(run)
@@ -458,26 +442,21 @@ class SimulatedMachines:
 
     def _is_new_generation(self, job_id: str, generation: int) -> bool:
         newest = self._newest.get(job_id, -1)
-        if generation < newest or generation <= self._acknowledged.get(job_id, -1):
+        is_acknowledged = generation == newest and (job_id, generation) not in self._open
+        if generation < newest or is_acknowledged:
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
 
     def _schedule_end(self, run: _SimulatedAllocation) -> None:
-        self._entries += 1
-        run.calendar_entry = self._entries
         if run.end_s < math.inf:
-            heapq.heappush(
-                self._calendar,
-                (run.end_s, run.calendar_entry, (run.order.job_id, run.order.generation)),
-            )
+            key = (run.order.job_id, run.order.generation)
+            heapq.heappush(self._calendar, (run.end_s, key))
 
     def _draw_failure_s(self, order: Order) -> float:
         """Return the seconds until the allocation fails by itself."""
         per_hour = self.truth.failures_per_gpu_hour * order.gpus
-        if per_hour <= 0:
-            return math.inf
         luck = random.Random(f"{self.truth.seed} {order.job_id} {order.generation}")
-        return luck.expovariate(per_hour / HOUR)
+        return luck.expovariate(per_hour / HOUR) if per_hour > 0 else math.inf
 
 
 class SimulatedExecutor:

@@ -153,8 +153,8 @@ def test_the_log_has_no_secret(server: Server) -> None:
 def test_the_controller_serves_too(tmp_path: Path) -> None:
     """`run --serve` answers from a process of its own, which ends with the controller."""
     path, made = make_queue(tmp_path)
-    options = ("--executor", "files", "--state", str(tmp_path / "actor"), "--every", "60")
-    with serving_process(path, made, *options, command=("run",), listen="--serve") as server:
+    words = ("run", str(path), "--serve", "127.0.0.1:0", "--executor", "files", "--every", "60")
+    with serving_process(path, made, *words, "--state", str(tmp_path / "actor")) as server:
         with server.client("viewer") as client:
             assert client.get(COUNTS).status_code == 200
         service = next(row["pid"] for row in server.rows() if row["event"] == "serving")

@@ -15,7 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from places import ROOT
-from servers import Server, served
+from servers import Server, add_tokens, served, serving
 
 from allocator.io.snapshots import read_snapshot
 from allocator.queue.queue import Queue
@@ -67,7 +67,9 @@ def test_a_validator_of_another_project_accepts_the_document() -> None:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service of the shipped cluster, and the file with the token of an operator next to it."""
     folder = tmp_path_factory.mktemp("service")
-    with served(folder, source=read_snapshot(DEMO), extras=False) as server:
+    with Queue.create(folder / "queue.db", read_snapshot(DEMO)) as queue:
+        made = add_tokens(queue)
+    with serving(folder / "queue.db", made) as server:
         line = f'header = "Authorization: Bearer {server.tokens["operator"]}"\n'
         (folder / "auth").write_text(line)
         yield server

@@ -7,13 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from queues import copy_empty_queue, empty
+from queues import empty
 from service_worlds import World
 
 # what happens, and what counts as such, at least once in the runs of a kind
 KINDS = {
     "": "crashes",
-    "pairs": "joined",
     "groups": "joined_several",
     "nodes": "node_changes",
 }
@@ -21,8 +20,6 @@ KINDS = {
 
 def one(backend: str, folder: Path, seed: int, faults: int, **kind: bool) -> World:
     folder.mkdir(parents=True, exist_ok=True)
-    if backend == "sqlite":
-        copy_empty_queue(folder / "queue.db")
     with empty(backend, folder) as name:
         world = World(name, seed, faults=faults, **kind)
         try:
@@ -49,11 +46,11 @@ def one(backend: str, folder: Path, seed: int, faults: int, **kind: bool) -> Wor
 def test_faults_by_seed(backend: str, kind: str, runs: int, tmp_path: Path) -> None:
     """Crashes, pauses while another controller acts, lost connections, full disks, executors that
     cannot, rounds that fail, observations that are withheld and repeated: no job lost, none twice,
-    GPUs kept, the journal whole, the same end. The same while pairs and groups of jobs on the same
+    GPUs kept, the journal whole, the same end. The same while groups of jobs on the same
     GPUs are made, parted, and lost with their machines: a pool never gives more GPUs than it has,
     no GPU has three jobs, every GPU is billed once. The same while nodes are drained, fail and come
     back: every GPU of a node once at every instant, and rounds are decided again to the same bytes.
-    In the soak 2,600 times.
+    In the soak 1,950 times.
     """
     more = {kind: True} if kind else {}
     total = 0

@@ -90,8 +90,9 @@ def core_types() -> dict[str, Any]:
 
 
 def refer_to_core(name: str) -> dict[str, str]:
-    """A reference to a type of the stable APIs of Kubernetes."""
-    (full,) = (f"{group}.{name}" for group in STABLE if f"{group}.{name}" in core_types())
+    """A reference to a type of Kubernetes, by its full name, or of the stable APIs by its own."""
+    names = (name, *(f"{group}.{name}" for group in STABLE))
+    (full,) = (one for one in names if one in core_types())
     return {"$ref": f"core#/$defs/{full}"}
 
 

@@ -22,11 +22,9 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import Replay, replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.controller.reporting.telemetry import Telemetry
-from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.loop.executor import Order
 from allocator.queue.cluster_tables import get_meta, read_learned_rates
-from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import replace_cluster
@@ -69,29 +67,20 @@ class Rig:
         self.decide = decide
         self.renew(executor)
 
-    def renew(
-        self,
-        executor: MakeExecutor = SimulatedExecutor,
-        store: QueueDatabase | None = None,
-    ) -> None:
-        """Another controller in the place of this one, with an executor of this kind and perhaps a
-        connection of its own.
-        """
+    def renew(self, executor: MakeExecutor = SimulatedExecutor) -> None:
+        """Another controller in the place of this one, with an executor of this kind."""
         if hasattr(self, "controller"):
             self.controller.stop()
         self.executor: Any = executor(self.machines)
         self.controller = Controller(
-            store or self.queue.store,
+            self.queue.store,
             self.executor,
             self.clock,
             self.options,
             telemetry=Telemetry(self.clock.now, self.log),
-            decide=self._decide,
+            decide=lambda *given, **effort: self.decide(*given, **effort),  # noqa: PLW0108
             holder="me",
         )
-
-    def _decide(self, *arguments: Any, **effort: Any) -> Decision:
-        return self.decide(*arguments, **effort)
 
     def behave(self, **truth: Any) -> None:
         """Let what starts from now on behave so."""

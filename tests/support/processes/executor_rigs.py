@@ -45,11 +45,9 @@ STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
 WORK = 3.0  # that a job of the shell reports at once, of 10
 
 
-def shell(
-    job: str, generation: int, script: str, token: int = 1, gpus: int = 1, work: float = 10.0
-) -> Order:
+def shell(job: str, generation: int, script: str, token: int = 1, gpus: int = 1) -> Order:
     """An order whose command is a script of the shell."""
-    return Order(job, generation, token, "a", gpus, "A", work, ("sh", "-c", script, "sh"))
+    return Order(job, generation, token, "a", gpus, "A", 10.0, ("sh", "-c", script, "sh"))
 
 
 class Rig:

@@ -7,12 +7,10 @@
     verbs    holds, releases, cancels and retries shared jobs at random
     claim    wants the shared jobs as a controller, takes the lease from the others again and again,
              orders starts
-    write    begins to write, says so, and never ends
 
 Run as a program it loads what they need once and then forks one for every line of standard input:
-FILE ROLE QUEUE NAME NUMBER. FILE gets what that one prints; standard output gets "FILE PID" at its
-start and "FILE ended CODE" at its end. It never opens a queue itself: SQLite does not stand being
-forked.
+FILE ROLE QUEUE NAME NUMBER. FILE gets what that one prints; standard output gets "ended CODE" of
+each. It never opens a queue itself: SQLite does not stand being forked.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 import traceback
 from typing import Any
@@ -120,14 +117,7 @@ def claim(queue: Queue, name: str, number: int) -> None:
             print("lost", flush=True)
 
 
-def write(queue: Queue, _name: str, _number: int) -> None:
-    with queue.store.write() as connection:
-        connection.exec_driver_sql("UPDATE pools SET gpus = 1")
-        print("in", flush=True)
-        time.sleep(60)
-
-
-ROLES = {"submit": submit, "die": die, "verbs": verbs, "claim": claim, "write": write}
+ROLES = {"submit": submit, "die": die, "verbs": verbs, "claim": claim}
 
 
 def act(file: str, role: str, name: str, own: str, number: str) -> int:
@@ -148,24 +138,13 @@ def act(file: str, role: str, name: str, own: str, number: str) -> int:
 
 def serve() -> None:
     """See above."""
+    children = []
     for line in sys.stdin:
-        words = line.rstrip("\n").split("\t")
-        process = os.fork()
-        if process == 0:
-            os._exit(act(*words))
-        say(words[0], process)
-        threading.Thread(target=reap, args=(words[0], process)).start()
-
-
-def reap(file: str, process: int) -> None:
-    say(file, "ended", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
-
-
-def say(*words: object) -> None:
-    """One line in one write: the threads that reap all speak at once, and print() writes word by
-    word.
-    """
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+        if (process := os.fork()) == 0:
+            os._exit(act(*line.rstrip("\n").split("\t")))
+        children.append(process)
+    for process in children:
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ NOW = 1_700_000_000.0
 class Clock:
     """A clock that stands still until it is told otherwise."""
 
-    def __init__(self, now: float = NOW) -> None:
-        self.now = now
+    def __init__(self) -> None:
+        self.now = NOW
 
     def __call__(self) -> float:
         return self.now
@@ -108,18 +108,13 @@ def _empty_file() -> Path:
     return path
 
 
-def copy_empty_queue(path: Path) -> None:
-    """Write an SQLite queue with nothing in it; making its tables would take longer."""
-    shutil.copy(_empty_file(), path)
-
-
 @contextmanager
 def empty(backend: str, folder: Path) -> Iterator[str]:
-    """The name of a queue with nothing in it, which may not exist yet. One at a time on
-    PostgreSQL.
+    """The name of a queue with nothing in it; making its tables would take longer. One at a time
+    on PostgreSQL.
     """
     if backend == "sqlite":
-        yield str(folder / "queue.db")
+        yield str(shutil.copy(_empty_file(), folder / "queue.db"))
         return
     store = open_queue(_shared())
     with store.write() as connection:
@@ -213,16 +208,11 @@ class Controller:
             return observe(connection, self.lease.token, seen, **more)
 
     def say(
-        self,
-        job_id: str,
-        phase: str,
-        work: float = 0.0,
-        generation: int | None = None,
-        detail: str = "",
+        self, job_id: str, phase: str, work: float = 0.0, generation: int | None = None
     ) -> list[observations.StateChange]:
         """One observation of the job's last allocation, now."""
         number = self.queue.job(job_id).generation if generation is None else generation
-        return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))
+        return self.see(Seen(job_id, number, self.queue.clock(), phase, work))
 
 
 class Story(Controller):

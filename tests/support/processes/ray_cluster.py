@@ -209,15 +209,6 @@ class _Server:
         for one in self.cluster.head_node.all_processes["dashboard"]:
             os.kill(one.process.pid, number)
 
-    def cpu_seconds(self) -> float:
-        """CPU time of all processes of the cluster and of its jobs that are alive."""
-        ticks = 0
-        for pid in _marked(self.folder):
-            with suppress(OSError):
-                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += sum(map(int, words[11:15]))
-        return ticks / os.sysconf("SC_CLK_TCK")
-
     def close(self) -> None:
         self.continue_dashboard()
         self.cluster.shutdown()

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,12 +23,12 @@ import httpx
 import pytest
 import uvicorn
 from queues import cluster
+from waiting import wait_for
 
 from allocator.cli.queue.run import make_executor
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.domain.snapshot import Snapshot
 from allocator.queue import tokens
 from allocator.queue.queue import Queue
 from allocator.server.options import ServerOptions
@@ -61,23 +61,27 @@ class Server:
         client.headers.update(headers)
         return client
 
+    def note(self, line: str) -> int:
+        """Keep a line of the log, the first of which says where the service is."""
+        self.log.append(line)
+        if '"serving"' in line:
+            self.url = json.loads(line)["url"]
+        return len(line)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the lines of the log as JSON."""
         return [json.loads(line) for line in list(self.log)]
 
 
-def make_queue(
-    folder: Path, source: Snapshot | None = None, *, extras: bool = True
-) -> tuple[Path, dict[str, str]]:
+def make_queue(folder: Path) -> tuple[Path, dict[str, str]]:
     """Make a queue with the small cluster, a job of each of two tenants, and a token of each role.
 
-    Pool "b" has a node "n1". Without `extras` there is the source, and the tokens.
+    Pool "b" has a node "n1".
     """
     path = folder / "queue.db"
-    with Queue.create(path, source if source is not None else cluster()) as queue:
-        if extras:
-            queue.configure(unknown_tenants="warn")
-        for tenant in ("vision", "speech") if extras else ():
+    with Queue.create(path, cluster()) as queue:
+        queue.configure(unknown_tenants="warn")
+        for tenant in ("vision", "speech"):
             queue.submit(
                 job_id=f"{tenant}-1",
                 tenant=tenant,
@@ -87,8 +91,7 @@ def make_queue(
                 command=["train", f"--of={tenant}"],
                 environment={"SECRET": "hidden value"},
             )
-        if extras:
-            queue.add_nodes("n1", pool="b", gpus=4)
+        queue.add_nodes("n1", pool="b", gpus=4)
         return path, add_tokens(queue)
 
 
@@ -110,18 +113,9 @@ def decide_rounds(path: Path, count: int = 2) -> None:
 
 
 @contextmanager
-def served(
-    folder: Path,
-    *,
-    source: Snapshot | None = None,
-    rounds: int = 0,
-    extras: bool = True,
-    **options: Any,
-) -> Iterator[Server]:
+def served(folder: Path, **options: Any) -> Iterator[Server]:
     """Serve a new queue until the end of the block, from a thread of this process."""
-    path, made = make_queue(folder, source, extras=extras)
-    decide_rounds(path, rounds)
-    with serving(path, made, **options) as server:
+    with serving(*make_queue(folder), **options) as server:
         yield server
 
 
@@ -132,16 +126,11 @@ def serving(path: Path, made: Mapping[str, str], **options: Any) -> Iterator[Ser
     The options are those of ServerOptions. A process of its own would import everything anew.
     """
     server = Server("", path, made)
-    is_up = threading.Event()
     built: list[uvicorn.Server] = []
 
     class Log(io.StringIO):
         def write(self, line: str) -> int:
-            server.log.append(line)
-            if '"serving"' in line:
-                server.url = json.loads(line)["url"]
-                is_up.set()
-            return len(line)
+            return server.note(line)
 
     class KnownServer(uvicorn.Server):
         def __init__(self, config: uvicorn.Config) -> None:
@@ -155,7 +144,7 @@ def serving(path: Path, made: Mapping[str, str], **options: Any) -> Iterator[Ser
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn, "Server", KnownServer)
         thread.start()
-        assert is_up.wait(WAIT_S), server.log
+        wait_for(lambda: server.url, WAIT_S)
     try:
         yield server
     finally:
@@ -164,40 +153,24 @@ def serving(path: Path, made: Mapping[str, str], **options: Any) -> Iterator[Ser
 
 
 @contextmanager
-def serving_process(
-    path: Path,
-    made: Mapping[str, str],
-    *options: str,
-    command: Sequence[str] = ("serve",),
-    listen: str = "--listen",
-) -> Iterator[Server]:
-    """Serve an existing queue until the end of the block, by the command line."""
+def serving_process(path: Path, made: Mapping[str, str], *words: str) -> Iterator[Server]:
+    """Serve an existing queue until the end of the block, by the command line.
+
+    The words are those of `allocator serve`, unless others are given.
+    """
+    words = words or ("serve", str(path), "--listen", "127.0.0.1:0")
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-P", "-m", "allocator", *command, str(path)),
-            *(listen, "127.0.0.1:0", *options),
-        ],
+        [sys.executable, "-P", "-m", "allocator", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
     server = Server("", path, made, process)
-    is_up = threading.Event()
-
-    def read() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            server.log.append(line)
-            if '"serving"' in line:
-                server.url = json.loads(line)["url"]
-                is_up.set()
-        is_up.set()
-
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=lambda: [*map(server.note, process.stderr or ())])
     reader.start()
     try:
-        is_up.wait(WAIT_S)
+        wait_for(lambda: server.url or process.poll() is not None, WAIT_S)
         assert server.url, "".join(server.log)
         yield server
     finally:
@@ -207,8 +180,7 @@ def serving_process(
         finally:
             process.kill()
             reader.join()
-            if process.stderr is not None:
-                process.stderr.close()
+            process.communicate()
 
 
 @contextmanager
@@ -216,29 +188,24 @@ def serve_metrics(answer: str) -> Iterator[str]:
     """A server of metrics that answers well, at another path or host, without an end, a byte at a
     time, or with an error.
     """
+    address = {"moved": "127.0.0.1", "elsewhere": "127.0.0.2"}.get(answer)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if answer in ("moved", "elsewhere") and self.path == "/metrics":
-                port = server.server_address[1]
-                address = "127.0.0.1" if answer == "moved" else "127.0.0.2"
+            if address and self.path == "/metrics":
                 self.send_response(307)
+                port = server.server_address[1]
                 self.send_header("Location", f"http://{address}:{port}/metrics/")
                 self.end_headers()
                 return
             self.send_response(500 if answer == "error" else 200)
             self.end_headers()
-            try:
-                if answer in ("good", "error", "moved", "elsewhere"):
-                    self.wfile.write(b"steps 7\n")
-                while answer == "endless":
-                    self.wfile.write(b"x" * 65536)
-                while answer == "slow":
-                    self.wfile.write(b"x")
-                    self.wfile.flush()
-                    time.sleep(0.02)
-            except OSError:
-                return
+            piece = {"endless": b"x" * 65536, "slow": b"x"}.get(answer, b"")
+            with suppress(OSError):
+                self.wfile.write(piece or b"steps 7\n")
+                while piece:
+                    self.wfile.write(piece)
+                    time.sleep(0.02 if answer == "slow" else 0.0)
 
         def log_message(self, *args: object) -> None:
             pass

@@ -14,10 +14,12 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
-from fakes.executor_faults import CrashHere, Surrounded, Unreliable
+from controller_rigs import RATES
+from fakes.executor_faults import CrashHere
 from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
@@ -54,26 +56,19 @@ FILES = {
     ),
     "config.toml": f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000\n",
 }
-SHARED = {
+GROUPED = {
     **FILES,
     "pools.csv": (
         "pool,gpu_type,gpus,market,price_per_gpu_hour,memory_gb,sharing\n"
-        "a,A,2,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n"
+        "a,A,5,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n"
     ),
     "sharing.csv": (
         "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
         "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
     ),
 }
-GROUPED = {
-    **SHARED,
-    "pools.csv": SHARED["pools.csv"].replace("a,A,2", "a,A,5"),
-    "config.toml": "max_primaries = 3\n" + FILES["config.toml"],
-}
 PLACED = {**FILES, "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\n"}
 """The same pools on nodes."""
-RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
-
 
 FAILURES = (
     NoPlanInTime("hung"),
@@ -87,7 +82,7 @@ FAILURES = (
 class Fate:
     """What happens at which point. plan: by the number of the point; log: what happened."""
 
-    def __init__(self, plan: Mapping[int, str], pause: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, plan: Mapping[int, str], pause: Callable[[], None]) -> None:
         self.plan, self.pause, self.points, self.log = dict(plan), pause, 0, list[str]()
         self.quiet = False
 
@@ -140,82 +135,89 @@ class FaultyStore:
         pass
 
 
-class FaultyExecutor(Surrounded):
-    """An executor around whose calls things happen. observe changes nothing: it is one point."""
+class FaultyExecutor:
+    """An executor around whose calls things happen. observe changes nothing: it is one point.
 
-    def __init__(self, inner: Any, fate: Fate) -> None:
-        super().__init__(inner)
-        self.fate = fate
+    With a seed its observations are withheld, said once more at a later call (even after their
+    acknowledgement), and in random order. What is withheld is not lost: an end is observed until it
+    is acknowledged.
+    """
 
-    def around(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        fate = self.fate
-        if name not in ("capacity", "observe"):
-            fate.at("call before", name)
-        found = call(*arguments)
-        if name == "observe" and fate.plan.get(fate.points + 1) not in ("crash", "pause"):
+    def __init__(self, inner: Any, fate: Fate, seed: int | None) -> None:
+        self.name, self.capabilities, self.capacity = inner.name, inner.capabilities, inner.capacity
+        self.inner, self.fate = inner, fate
+        self.luck = None if seed is None else random.Random(seed)
+        self.old: list[Any] = []
+        for name in ("start", "stop", "acknowledge", "write_settings"):
+            setattr(self, name, partial(self.around, name))
+
+    def around(self, name: str, *arguments: Any) -> Any:
+        self.fate.at("call before", name)
+        found = getattr(self.inner, name)(*arguments)
+        self.fate.at("call after", name)
+        return found
+
+    def observe(self) -> Any:
+        now, fate = self.inner.observe(), self.fate
+        if fate.plan.get(fate.points + 1) in ("crash", "pause"):
+            fate.at("call after", "observe")
+        else:
             fate.points += not fate.quiet
             fate.plan.pop(fate.points, None)
-        elif name != "capacity":
-            fate.at("call after", name)
-        return found
+        if self.luck is None:
+            return now
+        draw = self.luck.random
+        said = [o for o in now if draw() >= 0.3] + [o for o in self.old if draw() < 0.5]
+        self.old = [o for o in self.old + list(now) if draw() < 0.3][-1000:]
+        self.luck.shuffle(said)
+        return said
 
 
 def truth(seed: int, failures: float) -> MachineBehaviour:
     """Machines on which jobs take seconds to stop, and fail now and then; checkpoints are always
     up to date.
     """
+
+    def stop_s(order: Order) -> float:
+        return random.Random(f"{seed} {order.job_id} {order.generation}").choice((0, 0, 5.0, 45.0))
+
     return MachineBehaviour(
         rate=lambda o: RATES[o.gpu_type, o.gpus],
         colocated_rate=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
-        stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
+        stop_s=stop_s,
         pause_s=lambda o, again: 3.0,
         failures_per_gpu_hour=failures,
         seed=seed,
     )
 
 
-def hash_of(order: Order, seed: int) -> int:
-    return random.Random(f"{seed} {order.job_id} {order.generation}").randrange(1 << 30)
-
-
 class World:
-    """A run of the controller from a queue with jobs until all are over, with faults. pairs: two
-    jobs may run on the same GPUs, and policies that like that, and one that does not, decide in
-    turn. groups: also on the GPUs of several jobs, and idle ones. nodes: the pools are on nodes,
-    which are drained, fail and come back."""
+    """A run of the controller from a queue with jobs until all are over, with faults. groups: jobs
+    may run on the same GPUs, and policies that like that, and those that do not, decide in turn; by
+    the seed on those of one job, or of several and idle ones. nodes: the pools are on nodes, which
+    are drained, fail and come back."""
 
     def __init__(
-        self,
-        queue_name: str,
-        seed: int,
-        *,
-        faults: int,
-        points: int = 320,
-        pairs: bool = False,
-        groups: bool = False,
-        nodes: bool = False,
+        self, queue_name: str, seed: int, *, faults: int, groups: bool = False, nodes: bool = False
     ) -> None:
         draw = random.Random(seed)
-        self.draw, self.seed, self.nodes = draw, seed, nodes
-        self.pairs, self.groups = pairs or groups, groups
-        # allocations that ran on GPUs of another job, and of jobs of other sizes
-        self.joined = self.joined_several = 0
+        self.draw, self.seed, self.nodes, self.groups = draw, seed, nodes, groups
+        # allocations that ran on GPUs of several jobs, or on idle ones too
+        self.joined_several = 0
         self.node_changes = 0
         self.clock = SimulatedClock(NOW)
-        self.queue = Queue.create(
-            queue_name,
-            cluster(**(GROUPED if groups else SHARED if pairs else PLACED if nodes else FILES)),
-            clock=self.clock.now,
-        )
-        self.gpus = 5 if groups else 2 if pairs else 8
+        files, self.gpus = (GROUPED, 5) if groups else (PLACED if nodes else FILES, 8)
+        most = f"max_primaries = {3 if seed % 3 else 1}\n"
+        source = cluster(**{**files, "config.toml": most + files["config.toml"]})
+        self.queue = Queue.create(queue_name, source, clock=self.clock.now)
         self.machines = SimulatedMachines(
-            {"a": self.gpus, "b": 1 if self.pairs else 4},
+            {"a": self.gpus, "b": 1 if groups else 4},
             self.clock,
             truth(seed, draw.choice((0.0, 0.0, 2.0))),
             nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2} if nodes else {},
         )
         kinds = ("crash", "crash", "crash", "pause", "later", "lost")
-        plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
+        plan = {draw.randrange(1, 320): draw.choice(kinds) for _ in range(faults)}
         self.fate = Fate(plan, self.another)
         self.bad_rounds = draw.choice((0.0, 0.0, 0.3)) if faults else 0.0
         self.unreliable, self.held_up = bool(faults) and draw.random() < 0.3, False
@@ -230,14 +232,12 @@ class World:
     def new(self, fate: Fate | None = None) -> Controller:
         """A controller that knows nothing but the database."""
         fate = fate or self.fate
-        executor: Any = SimulatedExecutor(self.machines)
-        if self.unreliable and fate is self.fate:
-            executor = Unreliable(executor, self.seed)
+        seed = self.seed if self.unreliable and fate is self.fate else None
         quiet, fate.quiet = fate.quiet, True
         try:
             return Controller(
                 FaultyStore(self.queue.store, fate),
-                FaultyExecutor(executor, fate),
+                FaultyExecutor(SimulatedExecutor(self.machines), fate, seed),
                 self.clock,  # type: ignore[arg-type]
                 ControllerOptions(
                     every_s=EVERY_S,
@@ -256,16 +256,15 @@ class World:
         """A policy that fails now and then, in every way there is."""
         if self.draw.random() < self.bad_rounds:
             raise self.draw.choice(FAILURES)
-        if self.pairs:
-            some = ("ffs", "ffs", "ffs", "bsbf") if self.groups else ("ffs", "ffs", "bsbf")
-            effort["policy"] = self.draw.choice((*some, "greedy", "srtf"))
+        if self.groups:
+            effort["policy"] = self.draw.choice(("ffs", "ffs", "ffs", "bsbf", "greedy", "srtf"))
         return decide_round(problem, **effort)
 
     def another(self) -> None:
         """This controller is paused for long; another one takes over meanwhile, and acts."""
         self.held_up = True
         if self.other is None:
-            self.other = self.new(Fate({}))
+            self.other = self.new(Fate({}, lambda: None))
         self.clock.sleep(3 * EVERY_S)
         for _ in range(self.draw.randrange(1, 5)):
             self._step(self.other)
@@ -280,8 +279,7 @@ class World:
         n, draw = self.looks, self.draw
         if n == 0:
             for i, k in enumerate((1, 2, 1, 4, 4)):
-                size = {"sizes": [k], "min_gpus": k, "max_gpus": k}
-                size = size if self.groups else {"max_gpus": 4}
+                size = {"min_gpus": k, "max_gpus": k} if self.groups else {"max_gpus": 4}
                 work = (60.0 + 40 * i) * (2 * k if self.groups else 1)
                 self.submit(job_id=f"j{i}", model="m", total_work=work, **size)
             self.submit(job_id="endless", model="n", total_work=1e7, max_gpus=1)
@@ -314,9 +312,9 @@ class World:
             self.queue.change_nodes(node, state=state)
             self.node_changes += 1
 
-    def run(self, most: int = 400) -> None:
+    def run(self) -> None:
         """Until everything is over."""
-        while self.looks < most:
+        while self.looks < 400:
             self.script()
             self._step(self.controller)
             self.check()
@@ -399,7 +397,7 @@ class World:
             changes.setdefault((r.job_id, r.generation), []).append((r.at_s, r.held_gpus))
             if r.host and ("|" in r.host or r.held_gpus):
                 several.add((r.job_id, r.generation))
-        self.joined, self.joined_several = len(changes), len(several)
+        self.joined_several = len(several)
         for name, generation, pool, gpus, ordered, ended in connection.execute(
             sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)
         ).all():

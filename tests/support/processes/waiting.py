@@ -37,17 +37,11 @@ def wait_for(
     what: Callable[[], object],
     seconds: float = PATIENCE_S,
     every_s: float = 0.02,
-    *,
-    work: Callable[[], object] = lambda: None,
-    describe: Callable[[], str] = lambda: "waited in vain",
 ) -> None:
-    """Until it is so; an assertion fails where it takes longer. every_s: between two looks, in
-    which `work` is called. `describe`: what the assertion says.
-    """
+    """Until it is so; an assertion fails where it takes longer. every_s: between two looks."""
     end = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < end, describe()
-        work()
+        assert time.monotonic() < end, "waited in vain"
         time.sleep(every_s)
 
 

@@ -72,36 +72,28 @@ def edited(folder: Path, to: Path, values: dict[str, str]) -> Path:
     return to
 
 
-def entry(folder: Path, job: str, options: Sequence[object] = ()) -> dict[str, Any] | None:
+def entry(folder: Path, job: str, options: Sequence[str]) -> dict[str, Any] | None:
     """What `solve` gives a job; None where there is no plan."""
     code, out = command("solve", folder, *options, "--format", "json")
     return next(j for j in json.loads(out)["jobs"] if j["job_id"] == job) if code == 0 else None
 
 
-def take_advice(
-    folder: Path, job: str, options: Sequence[object] = ()
-) -> Iterator[tuple[str, str]]:
-    """(kind, verdict) of every change that `explain` prints, each taken; "true", "false" or
+def take_advice(folder: Path, job: str, options: Sequence[str]) -> Iterator[str]:
+    """The verdict of every change that `explain` prints, each taken: "true", "false" or
     "no-op"."""
     code, out = command("explain", folder, job, *options, "--format", "json")
     assert code == 0
-    told = json.loads(out)
-    before = told["got"]
+    told, keys = json.loads(out), ("pool", "gpus", "shared_with")
     for number, change in enumerate(told["changes"]):
         assert all(value in change["text"] for value in change["values"].values())
         cells, words = dict(change["values"]), list(options)
         if "--budget" in cells:
             words[words.index("--budget") + 1] = cells.pop("--budget")
-        now = entry(
-            edited(folder, folder.parent / f"{folder.name}-{job}-{number}", cells), job, words
-        )
-        keys = ("pool", "gpus", "shared_with")
+        now = entry(edited(folder, folder.parent / f"{folder.name}-{number}", cells), job, words)
         if now is None or any(now[k] != change[k] for k in keys):
-            yield change["kind"], "false"
+            yield "false"
         else:
-            yield change["kind"], "no-op" if all(now[k] == before[k] for k in keys) else "true"
-    if not told["changes"]:
-        yield "none", "served" if before["reason"] is None else "nothing found"
+            yield "no-op" if all(now[k] == told["got"][k] for k in keys) else "true"
 
 
 def _options(rng: np.random.Generator, round_: Snapshot) -> list[str]:
@@ -118,23 +110,18 @@ def _options(rng: np.random.Generator, round_: Snapshot) -> list[str]:
     return [*words, "--gap", pick(rng, "0", "0.01")]
 
 
-def try_rounds(count: int, seed: int, parent: Path, explained: int = 2) -> Counter[tuple[str, str]]:
-    """Verdicts by kind over `count` rounds, of `explained` jobs each that could use more, if there
-    are as many."""
-    rng, seen = np.random.default_rng(seed), Counter[tuple[str, str]]()
+def try_rounds(count: int, seed: int, parent: Path) -> Counter[str]:
+    """Verdicts over `count` rounds, of one job each that could use more, if there is one."""
+    rng, seen = np.random.default_rng(seed), Counter[str]()
     for number in range(count):
         round_ = drawn_round(rng, CROSSED[number % len(CROSSED)])
         folder = write_folder(round_, parent / f"round-{number}")
-        code, out = command("solve", folder, "--format", "json")
-        seen["round", str(code)] += 1
-        plan = json.loads(out) if code == 0 else None
-        options = _options(rng, round_) if plan is not None else []
-        if options:
-            code, out = command("solve", folder, *options, "--format", "json")
-            plan = json.loads(out) if code == 0 else None
-        wanting = [j["job_id"] for j in plan["jobs"] if j["reason"] is not None] if plan else []
-        for job in wanting[:explained]:
-            seen["job", "explained"] += 1
+        if command("solve", folder)[0] != 0:
+            continue
+        options = _options(rng, round_)
+        code, out = command("solve", folder, *options, "--format", "json")
+        plan = json.loads(out) if code == 0 else {"jobs": []}
+        for job in [j["job_id"] for j in plan["jobs"] if j["reason"] is not None][:1]:
             seen.update(take_advice(folder, job, options))
         for used in parent.glob(f"round-{number}*"):
             shutil.rmtree(used)

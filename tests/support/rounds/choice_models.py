@@ -58,10 +58,10 @@ def random_model(
     return model_of(groups, bounds, mandatory)
 
 
-def drawn_model(rng: np.random.Generator, rows: int = 4) -> LinearModel:
+def drawn_model(rng: np.random.Generator) -> LinearModel:
     """A model of six jobs: rows of all kinds, or those of a round."""
     if rng.random() < 0.5:
-        return random_model(rng, jobs=6, rows=rows)
+        return random_model(rng, jobs=6, rows=4)
     return build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,17 @@ Sets = tuple[frozenset[int], ...]
 """The primary jobs of each job."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Given:
-    """A plan that keeps the rules: what each job gets, as (own or second, pool, GPUs), its primary
-    jobs, and its way, work per second, dollars per hour, and whether it keeps its GPUs."""
+    """What each job gets, as (own or second, pool, GPUs), its primary jobs, and its way, work per
+    second, dollars per hour, and whether it keeps its GPUs."""
 
     plan: tuple[Any, ...]
     sets: Sets
-    ways: list[Rated | None]
-    speed: list[float]
-    cost: list[float]
-    stays: list[bool]
+    ways: list[Rated | None] = field(default_factory=list)
+    speed: list[float] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    stays: list[bool] = field(default_factory=list)
 
 
 class Groups:
@@ -94,108 +94,84 @@ class Groups:
             for j in self.jobs
         ]
         for plan in itertools.product(*roles):
-            for sets in self._sets(plan, 0, frozenset()):
-                yield plan, sets
+            for sets in itertools.product(*(self._choices(plan, g) for g in range(len(plan)))):
+                if len(frozenset().union(*sets)) == sum(map(len, sets)):
+                    yield plan, sets
 
-    def allocation(self, plan: tuple[Any, ...], sets: Sets, ways: list[Rated | None]) -> Allocation:
+    def allocation(self, given: Given) -> Allocation:
         """The plan in the words of the product."""
         number = {p: n for n, p in enumerate(self.pools)}
-        second = {h: g for g, members in enumerate(sets) for h in members}
+        second = {h: g for g, members in enumerate(given.sets) for h in members}
         return Allocation(
-            pool=np.array([-1 if role is None else number[role[1]] for role in plan]),
-            gpus=np.array([0 if role is None else role[2] for role in plan]),
-            row=np.array([-1 if way is None else way[2] for way in ways]),
-            primary=np.array([min(members, default=-1) for members in sets]),
-            shared_by=np.array([second.get(h, -1) for h in range(len(plan))]),
+            pool=np.array([-1 if role is None else number[role[1]] for role in given.plan]),
+            gpus=np.array([0 if role is None else role[2] for role in given.plan]),
+            row=np.array([-1 if way is None else way[2] for way in given.ways]),
+            primary=np.array([min(members, default=-1) for members in given.sets]),
+            shared_by=np.array([second.get(h, -1) for h in range(len(given.plan))]),
         )
 
-    def _sets(self, plan: tuple[Any, ...], g: int, taken: frozenset[int]) -> Iterator[Sets]:
-        """Every way to give each second job its primary jobs."""
-        if g == len(plan):
-            yield ()
-            return
+    def _choices(self, plan: tuple[Any, ...], g: int) -> list[frozenset[int]]:
+        """The sets of jobs that may be the primary jobs of a job."""
         if plan[g] is None or plan[g][0] == "own":
-            for rest in self._sets(plan, g + 1, taken):
-                yield (frozenset(), *rest)
-            return
+            return [frozenset()]
         _, pool, k = plan[g]
-        able = [
-            h
-            for h, role in enumerate(plan)
-            if role is not None and role[:2] == ("own", pool) and h not in taken and role[2] <= k
-        ]
+        able = [h for h, role in enumerate(plan) if role and role[:2] == ("own", pool)]
         most = self.config["max_primaries"]
-        for n in range(1, most + 1):
-            for members in itertools.combinations(able, n):
-                # idle GPUs, too, are for jobs that may have several primary jobs
-                if (k if most == 1 else 0) <= sum(plan[h][2] for h in members) <= k:
-                    for rest in self._sets(plan, g + 1, taken | set(members)):
-                        yield (frozenset(members), *rest)
+        return [
+            frozenset(members)
+            for n in range(1, most + 1)
+            for members in itertools.combinations(able, n)
+            # idle GPUs, too, are for jobs that may have several primary jobs
+            if (k if most == 1 else 0) <= sum(plan[h][2] for h in members) <= k
+        ]
 
-    def given(self, plan: tuple[Any, ...], sets: Sets) -> Given | None:
-        """What a plan brings, None if it breaks a rule or is none that is offered."""
+    def given(self, plan: tuple[Any, ...], sets: Sets, broken: bool = False) -> Given | None:
+        """What a plan brings, None if it breaks a rule or is none that is offered. `broken`: also
+        if it breaks a rule, each job whose pair is not possible in its fastest way."""
         second = {h: g for g, members in enumerate(sets) for h in members}
-        used: dict[str, int] = dict.fromkeys(self.pools, 0)
-        out = Given(plan, sets, [], [], [], [])
-        own: list[int] = []
+        used, gets = dict.fromkeys(self.pools, 0), dict[str, tuple[str, int]]()
+        out, keeps = Given(plan, sets), True
         for j, role in enumerate(plan):
-            held, way, speed, stays = 0, None, 0.0, False
-            cost = 0.0
+            way, speed, stays, cost = None, 0.0, False, 0.0
             if role is not None:
                 _, pool, k = role
                 held = k - sum(plan[h][2] for h in sets[j])
                 used[pool] += held
-                if used[pool] > self.pools[pool]["gpus"]:
+                keeps = keeps and used[pool] <= self.pools[pool]["gpus"]
+                if not (keeps or broken):
                     return None
                 found, offered = (
                     self._way(plan, sets, second, j),
                     self._stays(plan, sets, second, j),
                 )
-                if found is None or offered is None:
+                fastest = self.ways(j, k, pool)[:1] if broken else []
+                if offered is None or not (found or fastest):
                     return None
-                (way, speed), stays = found, offered
+                keeps, stays = keeps and found is not None, offered
+                way, speed = found or (fastest[0], 0.0)
                 cost = held * self.reading.price(self.jobs[j], (pool, k))
-            own.append(held)
+                gets[self.jobs[j]["job_id"]] = (pool, held)
             out.ways.append(way)
             out.speed.append(speed)
             out.cost.append(cost)
             out.stays.append(stays)
-        left = [j for j, stays in enumerate(out.stays) if self._runs(j) and not stays]
-        if any(not self.jobs[j]["preemptible"] for j in left):
-            return None
-        dear = sum(out.cost) > self.config.get("budget_per_hour", np.inf) + 1e-9
-        if dear or len(left) > self.config.get("max_changes", np.inf):
-            return None
+        return out if broken or (keeps and self._keeps_rules(out, gets)) else None
+
+    def _keeps_rules(self, given: Given, gets: dict[str, tuple[str, int]]) -> bool:
+        """Whether a plan keeps the rules about changes, money and tenants."""
         r = self.reading
-        gets = {
-            j["job_id"]: (role[1], k)
-            for j, role, k in zip(self.jobs, plan, own, strict=True)
-            if role
-        }
+        left = [j for j, stays in enumerate(given.stays) if self._runs(j) and not stays]
+        if any(not self.jobs[j]["preemptible"] for j in left):
+            return False
+        dear = sum(given.cost) > self.config.get("budget_per_hour", np.inf) + 1e-9
+        if dear or len(left) > self.config.get("max_changes", np.inf):
+            return False
         if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in rights(r)):
-            return None
-        for name, t in r.owner.items():
-            spent = sum(c for j, c in zip(self.jobs, out.cost, strict=True) if j["tenant"] == name)
-            if spent > t["budget_per_hour"] + 1e-9:
-                return None
-        return out
-
-    def forbidden(self, plan: tuple[Any, ...], sets: Sets) -> Allocation | None:
-        """A plan that `given` refuses, in the words of the product; each job in its fastest way.
-
-        None where it keeps the rules and is only not offered, or where no way exists.
-        """
-        second = {h: g for g, members in enumerate(sets) for h in members}
-        some = [j for j, role in enumerate(plan) if role is not None]
-        if any(self._stays(plan, sets, second, j) is None for j in some):
-            return None
-        if not all(self.ways(j, plan[j][2], plan[j][1]) for j in some):
-            return None
-        ways: list[Rated | None] = [None] * len(plan)
-        for j in some:
-            found = self._way(plan, sets, second, j)
-            ways[j] = self.ways(j, plan[j][2], plan[j][1])[0] if found is None else found[0]
-        return self.allocation(plan, sets, ways)
+            return False
+        spent = dict.fromkeys(r.owner, 0.0)
+        for j, c in zip(self.jobs, given.cost, strict=True):
+            spent[j["tenant"]] += c
+        return all(spent[name] <= t["budget_per_hour"] + 1e-9 for name, t in r.owner.items())
 
     def _runs(self, j: int) -> bool:
         return bool(self.jobs[j]["state"] == "running")
@@ -251,23 +227,21 @@ class Groups:
 def group_round(seed: int, jobs: int = 4) -> Groups:
     """A random tiny round; in most a job runs on the GPUs of one or two others and idle ones."""
     rng = np.random.default_rng(seed)
-    pool = {"gpus": int(rng.integers(3, 7)), "memory_gb": 10.0, "sharing": "any"}
-    pool |= {"pool": "p0", "gpu_type": "A", "price_per_gpu_hour": 1.0}
-    speeds = {m: float(rng.uniform(0.5, 2.0)) for m in "mn"}
-    needs = {m: float(rng.uniform(3.0, 7.0)) for m in "mn"}
+    pool: dict[str, Any] = {"pool": "p0", "gpu_type": "A", "price_per_gpu_hour": 1.0}
+    pool |= {"gpus": int(rng.integers(3, 7)), "memory_gb": 10.0, "sharing": "any"}
     rates = [
-        {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": speeds[m] * k**0.8 * speed}
-        | {"memory_gb": round(needs[m] * share, 2), "accumulation": passes, "batch_size": 64}
-        for m in "mn"
+        {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": fast * k**0.8 * speed}
+        | {"memory_gb": round(need * share, 2), "accumulation": passes, "batch_size": 64}
+        for m, fast, need in (("m", *rng.uniform([0.5, 3.0], [2.0, 7.0]).tolist()), ("n", 1.0, 5.0))
         for k in (1, 2, 4)
         for passes, speed, share in ((1, 1.0, 1.0), (2, 0.93, 0.6), (4, 0.85, 0.4))
     ]
     slow = [
         {"model_a": a, "model_b": b, "gpu_type": "A", "gpus": k}
-        | {"slowdown_a": float(x := rng.uniform(1, 1.7)), "slowdown_b": x if a == b else y}
+        | {"slowdown_a": x, "slowdown_b": x if a == b else y}
         for a, b in ("mm", "mn", "nn")
         for k in (1, 4)
-        for y in [float(rng.uniform(1, 1.7))]
+        for x, y in [rng.uniform(1, 1.6, 2).tolist()]
     ]
     rows: list[dict[str, Any]] = []
     for n in range(jobs):
@@ -280,37 +254,36 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
     config: dict[str, Any] = {"interval_s": 300, "restart_s": 60, "max_primaries": 3}
     if rng.random() < 0.5:
         config["budget_per_hour"] = float(rng.integers(2, 6))
-    if rng.random() < 0.7:
-        _start(rng, rows, pool)
+    if rng.random() < 0.9:
+        several = min(2, int(rng.integers(1, 4)))
+        for n, j in enumerate(rows[: several + 1]):
+            gpus = 1 if n else 2 if pool["gpus"] < 4 else 4
+            j |= {"state": "running", "pool": "p0", "gpus": gpus, "model": "m"}
+            j |= {"min_gpus": min(j["min_gpus"], gpus), "max_gpus": max(j["max_gpus"], gpus)}
+        rows[0]["shared_with"] = "|".join(f"j{n}" for n in range(1, several + 1))
         if rng.random() < 0.3:
             config["max_changes"] = int(rng.integers(1, 3))
     return Groups(config, {"jobs": rows, "pools": [pool], "rates": rates, "sharing": slow})
 
 
-def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
-    """Such a round under an objective, with larger slowdowns, best-effort jobs, isolation, little
+def crossed_round(seed: int, objective: str) -> Groups:
+    """Such a round of three jobs under an objective, with best-effort jobs, isolation, little
     memory, prices of memory, money in the objective, deadlines, ages, limits and guarantees of
     tenants, at times a second pool, and in some only pairs, firm ones and on spot GPUs too."""
-    round_ = group_round(seed, jobs)
-    rng = np.random.default_rng([seed, 17])
-    config, (pool, *_) = dict(round_.config), round_.tables["pools"]
+    round_, rng = group_round(seed, 3), np.random.default_rng([seed, 17])
+    config, tables = dict(round_.config), dict(round_.tables)
     config |= {"now_s": 1000.0, "objective": objective}
-    if rng.random() < 0.4:
-        config["dollar_price"] = float(rng.choice([0.01, 0.3]))
-    pool = dict(pool)
-    pool["memory_gb"] = float(rng.choice([4.5, 7.0, 10.0, 14.0]))
-    if rng.random() < 0.5:
-        pool["price_per_gb_hour"] = float(rng.choice([0.05, 0.4]))
-        if "budget_per_hour" in config:
-            config["budget_per_hour"] *= 1 + 5 * pool["price_per_gb_hour"]
-    if rng.random() < 0.5:
-        pool["isolation"] = float(rng.choice([1.0, 1.2]))
+    config["dollar_price"] = float(rng.choice([0.0, 0.01, 0.3]))
+    pool, rows = tables["pools"][0], tables["jobs"]
+    pool |= {"memory_gb": float(rng.choice([4.5, 7.0, 10.0, 14.0]))}
+    pool |= {"price_per_gb_hour": float(rng.choice([0.0, 0.05, 0.4]))}
+    if "budget_per_hour" in config:
+        config["budget_per_hour"] *= 1 + 5 * pool["price_per_gb_hour"]
+    pool["isolation"] = (None, 1.0, 1.2)[int(rng.integers(3))]
     pool["sharing"] = str(rng.choice(["any", "any", "best_effort", "tenant"]))
-    pools = [pool]
     if rng.random() < 0.3:
-        pools.append(pool | {"pool": "p1", "gpus": 2, "price_per_gpu_hour": 0.5})
-        pools[1]["sharing"] = str(rng.choice(["none", "any"]))
-    rows = [dict(j) for j in round_.jobs]
+        other = {"pool": "p1", "gpus": 2, "sharing": str(rng.choice(["none", "any"]))}
+        tables["pools"].append(pool | other | {"price_per_gpu_hour": 0.5})
     for j in rows:
         j |= {"total_work": j["remaining_work"] * float(rng.choice([1.0, 2.0]))}
         j |= {"submitted_s": float(rng.integers(0, 1000)), "best_effort": bool(rng.random() < 0.5)}
@@ -318,12 +291,6 @@ def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
             j["deadline_s"] = float(rng.choice([1500, 5000, 20_000]))
         if j["best_effort"] and rng.random() < 0.3:
             j["remaining_work"] *= 0.1
-    stretch = float(rng.choice([1.0, 2.0]))
-    slow = [
-        r | {s: 1 + stretch * (r[s] - 1) for s in ("slowdown_a", "slowdown_b")}
-        for r in round_.tables["sharing"]
-    ]
-    tables = {"jobs": rows, "pools": pools, "rates": round_.tables["rates"], "sharing": slow}
     if "max_changes" not in config and rng.random() < 0.5:
         most = int(rng.integers(0, 5))
         promised = int(rng.integers(0, most + 1))
@@ -332,11 +299,11 @@ def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
         for j in rows:
             j["tenant"] = str(rng.choice(["x", "y"]))
     if rng.random() < 0.3:
-        _pair(rng, config, tables)
+        _allow_pairs_only(rng, config, tables)
     return Groups(config, tables)
 
 
-def _pair(rng: Generator, config: dict[str, Any], tables: dict[str, Any]) -> None:
+def _allow_pairs_only(rng: Generator, config: dict[str, Any], tables: dict[str, Any]) -> None:
     """Let no job have several primary jobs; spot GPUs, checkpoints and firm jobs are then allowed,
     and each job that ran on the GPUs of others runs on those of the first, if they are as many."""
     config["max_primaries"] = 1
@@ -351,24 +318,8 @@ def _pair(rng: Generator, config: dict[str, Any], tables: dict[str, Any]) -> Non
     for j in tables["jobs"]:
         if rng.random() < 0.4:
             j |= {"checkpoint_s": 5.0, "checkpoint_every_s": float(rng.choice([100, 1000]))}
-        j["preemptible"] = (
-            j["best_effort"]
-            or "tenants" in tables
-            or "budget_per_hour" in config
-            or rng.random() < 0.7
-        )
-
-
-def _start(rng: Generator, rows: list[dict[str, Any]], pool: Row) -> None:
-    """Let the first job run on the GPUs of the next one or two jobs, and on idle GPUs."""
-    several = int(rng.integers(1, 3))
-    size = 2 if pool["gpus"] < 4 else 4
-    for n in range(several + 1):
-        gpus = size if n == 0 else 1
-        rows[n] |= {"state": "running", "pool": "p0", "gpus": gpus}
-        rows[n] |= {"min_gpus": min(rows[n]["min_gpus"], gpus)}
-        rows[n] |= {"max_gpus": max(rows[n]["max_gpus"], gpus)}
-        rows[n] |= {"model": "m"}
-    rows[0]["shared_with"] = "|".join(f"j{n}" for n in range(1, several + 1))
-    if several == 1 and size == 1:
-        del rows[0]["shared_with"]
+        may_be_firm = not j["best_effort"] and not {*tables, *config} & {
+            "tenants",
+            "budget_per_hour",
+        }
+        j["preemptible"] = not may_be_firm or rng.random() < 0.7

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import sparse
 
 from formulations.horizon.intervals import Horizon
-from formulations.model.linear import Floats
 
 D = 100.0
 
@@ -119,21 +118,10 @@ def plans(x: Horizon, j: int) -> Iterator[tuple[float, tuple[int, ...]]]:
 def best(x: Horizon) -> float | None:
     """The largest sum of gains of any plans that keep all rows; None if there are none."""
     dense = np.vstack([x.matrix.toarray(), np.zeros(x.R)])
-    top: list[float | None] = [None]
-    every = [sorted(plans(x, j), reverse=True) for j in range(x.J)]
-    hope = np.append(np.cumsum([p[0][0] if p else 0.0 for p in every][::-1])[::-1], 0.0)
-
-    def search(j: int, value: float, used: Floats) -> None:
-        if top[0] is not None and value + hope[j] <= top[0]:
-            return
-        if j == x.J:
-            if (used[0] >= x.low).all():
-                top[0] = value
-            return
-        for more, held in every[j]:
-            now = used + dense[list(held)]
-            if (now <= x.high + 1e-9).all():
-                search(j + 1, value + more, now)
-
-    search(0, 0.0, np.zeros((x.H, x.R)))
-    return top[0]
+    values, uses = np.zeros(1), np.zeros((1, x.H, x.R))
+    for j in range(x.J):
+        more = [(value, dense[list(held)]) for value, held in plans(x, j)]
+        values = np.concatenate([values + value for value, _ in more] or [[]])
+        uses = np.concatenate([uses + use for _, use in more] or [uses[:0]])
+    fine = (uses <= x.high + 1e-9).all(axis=(1, 2)) & (uses[:, 0] >= x.low).all(axis=1)
+    return float(values[fine].max()) if fine.any() else None

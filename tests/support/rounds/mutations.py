@@ -10,11 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import random
-from collections.abc import Callable
 
 Folder = dict[str, bytes]
 Rows = list[list[str]]
-Damage = Callable[[Folder, random.Random], None]
 
 LONG = ["a" * 300, "b" * 140_000, "[" * 3000, "{" * 900, "9" * 30, "9" * 5000]
 NUMBERS = r"""
@@ -53,6 +51,8 @@ TOML = [
     "x = 1 y = 2",
 ]
 BYTES = b"\0\xff\xe9\",\n\r\x80|;\t'"
+ENDS = (b"\r\n", b"\r", b"\n\n", b"\r\r\n", b"\n\r", b",\n", b";\n")
+ENCODINGS = "utf-16 utf-16-le utf-32 latin-1 cp1252 utf-8-sig utf-8 cp037"
 
 
 def mutate(folder_bytes: Folder, rng: random.Random) -> Folder:
@@ -64,89 +64,57 @@ def mutate(folder_bytes: Folder, rng: random.Random) -> Folder:
     return out
 
 
-def _word(rng: random.Random, text: str) -> str:
-    """One of the words of a text, or at times something long."""
-    return rng.choice(text.split() if rng.random() < 0.95 else LONG)
-
-
 def _bytes(folder: Folder, rng: random.Random) -> None:
+    """Damage the bytes of a file, its encoding or its ends of lines."""
     name = rng.choice(sorted(folder))
-    data = folder[name]
+    data, text = folder[name], folder[name].decode("utf-8", "replace")
     a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     b = min(b, a + rng.choice((1, 3, 40, 10**6)))
-    piece = rng.choice(
-        (
-            b"",
-            bytes([rng.choice(BYTES)]),
-            rng.randbytes(rng.randrange(1, 6)),
-            data[a:b] * 2,
-            data[a:b][::-1],
-        )
+    pieces = (b"", bytes([rng.choice(BYTES)]), rng.randbytes(3), data[a:b] * 2, data[a:b][::-1])
+    cut = data[:a] + rng.choice(pieces) + (data[b:] if rng.random() < 0.7 else data[a:])
+    encoded = text.replace("a", rng.choice("aaéß€")).encode(
+        rng.choice(ENCODINGS.split()), "replace"
     )
-    folder[name] = data[:a] + piece + (data[b:] if rng.random() < 0.7 else data[a:])
-
-
-def _encoding(folder: Folder, rng: random.Random) -> None:
-    name = rng.choice(sorted(folder))
-    text = folder[name].decode("utf-8", "replace").replace("a", rng.choice("aaéß€"))
-    how = rng.choice(
-        ("utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "utf-8-sig", "utf-8", "cp037")
-    )
-    folder[name] = text.encode(how, "replace")
-
-
-def _line_ends(folder: Folder, rng: random.Random) -> None:
-    name = rng.choice(sorted(folder))
-    folder[name] = folder[name].replace(
-        b"\n", rng.choice((b"\r\n", b"\r", b"\n\n", b"\r\r\n", b"\n\r", b",\n", b";\n"))
-    )
+    ends = data.replace(b"\n", rng.choice(ENDS))
+    folder[name] = rng.choice((cut, cut, cut, encoded, ends))
 
 
 def _files(folder: Folder, rng: random.Random) -> None:
     name, other = (rng.choice(sorted(folder)) for _ in range(2))
-    what = rng.randrange(5)
-    if what == 0:
-        del folder[name]
-    elif what == 1:
-        folder[name] = rng.choice(
-            (b"", b"\n", b" ", b"\n\n\n", b",", b'"', b"\xef\xbb\xbf", bytes(100))
+    data = folder.pop(name)
+    change = rng.choice(
+        (
+            {},
+            {name: rng.choice((b"", b" ", b",", b'"', b"\xef\xbb\xbf", bytes(100), *ENDS))},
+            {name: data.split(b"\n")[0] + rng.choice((b"", b"\n"))},
+            {name: folder.get(other, b""), other: data},
+            {rng.choice(("tenant.csv", "Jobs.csv", "plan.json", "x")): data},
         )
-    elif what == 2:
-        folder[name] = folder[name].split(b"\n")[0] + rng.choice((b"", b"\n"))
-    elif what == 3:
-        folder[name], folder[other] = folder[other], folder[name]
-    else:
-        folder[rng.choice(("tenant.csv", "Jobs.csv", "plan.json", "x"))] = folder.pop(name)
+    )
+    folder |= change
 
 
-def _grid(damage: Callable[[Rows, random.Random], None]) -> Damage:
-    """A damage of the rows of a CSV file of the folder that can be read, with rows of one
-    length."""
-
-    def change(folder: Folder, rng: random.Random) -> None:
-        name = rng.choice([n for n in sorted(folder) if n.endswith(".csv")] or [""])
-        text = folder.get(name, b"").decode("utf-8", "replace")
-        try:
-            rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-        except csv.Error:
-            return
-        if len(rows) > 1 and len(set(map(len, rows))) == 1:
-            damage(rows, rng)
-            out = io.StringIO()
-            csv.writer(out, lineterminator="\n").writerows(rows)
-            folder[name] = out.getvalue().encode("utf-8", "surrogatepass")
-
-    return change
+def _grid(folder: Folder, rng: random.Random) -> None:
+    """Damage the cells of a CSV file that can be read, with rows of one length."""
+    name = rng.choice([n for n in sorted(folder) if n.endswith(".csv")] or [""])
+    text = folder.get(name, b"").decode("utf-8", "replace")
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error:
+        return
+    if len(rows) > 1 and len(set(map(len, rows))) == 1:
+        rng.choice((_cells, _cells, _column, _row))(rows, rng)
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(rows)
+        folder[name] = out.getvalue().encode("utf-8", "surrogatepass")
 
 
 def _odd(rng: random.Random, old: str, rows: Rows) -> str:
     """Another text for a cell: an odd number or word, a cell from elsewhere, a slip of the pen."""
-    elsewhere = rng.choice(rng.choice(rows))
     at = rng.randrange(len(old) + 1)
     slip = old[:at] + rng.choice(("", "x", "-", ".", "0", " ", "|")) + old[at + 1 :]
-    return rng.choice(
-        (_word(rng, NUMBERS), _word(rng, NUMBERS), _word(rng, WORDS), elsewhere, slip, "")
-    )
+    number, word = rng.choice(NUMBERS.split()), rng.choice([rng.choice(WORDS.split())] * 9 + LONG)
+    return rng.choice((number, number, word, rng.choice(rng.choice(rows)), slip, ""))
 
 
 def _cells(rows: Rows, rng: random.Random) -> None:
@@ -157,60 +125,48 @@ def _cells(rows: Rows, rng: random.Random) -> None:
 
 
 def _column(rows: Rows, rng: random.Random) -> None:
+    """Remove, fill, rename, repeat or exchange columns."""
     c, d = (rng.randrange(len(rows[0])) for _ in range(2))
-    what, value = rng.randrange(6), _odd(rng, rows[1][c], rows)
-    name = rows[0][c]
-    others = (name + "s", name.upper(), name.replace("_", ""), rows[0][d], "", "note", value)
-    for i, row in enumerate(rows):
+    what, value, name = rng.randrange(6), _odd(rng, rows[1][c], rows), rows[0][c]
+    if what == 2:
+        others = (f"{name}s", name.upper(), name.replace("_", ""), rows[0][d], "", "note", value)
+        rows[0][c] = rng.choice(others)
+    for row in rows if what in (0, 3, 5) else rows[1:]:
         if what == 0:
             del row[c]
-        elif what == 1 and i:
+        elif what == 1:
             row[c] = value
-        elif what == 2 and not i:
-            row[c] = rng.choice(others)
         elif what == 3:
-            row.append(row[c] if i else rng.choice((row[c], "note", "")))
-        elif what == 5 or (what == 4 and i):
+            row.append(row[c])
+        elif what > 3:
             row[c], row[d] = row[d], row[c]
 
 
 def _row(rows: Rows, rng: random.Random) -> None:
-    i, what = rng.randrange(1, len(rows)), rng.randrange(7)
-    if what == 0:
-        rows.insert(rng.randrange(len(rows) + 1), list(rows[i]))
-    elif what == 1:
-        del rows[i]
-    elif what == 2:
-        rows[i] = rows[i][: rng.randrange(len(rows[i]))]
-    elif what == 3:
-        rows[i] = [*rows[i], *rng.choices(("", "x", "1"), k=rng.randrange(1, 4))]
-    elif what == 4:
-        rows[i] = [""] * len(rows[i])
-    elif what == 5:
+    """Replace a row by none, two, a short, a long or an empty one, or change the order of all."""
+    i = rng.randrange(1, len(rows))
+    row, longer = rows[i], rng.choices(("", "x", "1"), k=rng.randrange(1, 4))
+    short = row[: rng.randrange(len(row))]
+    rows[i : i + 1] = rng.choice(
+        ([], [row, row], [short], [row + longer], [[""] * len(row)], rows[1:] * rng.choice((2, 30)))
+    )
+    if rng.random() < 0.2:
         rows[1:] = rng.sample(rows[1:], len(rows) - 1)
-    else:
-        rows[1:] = rows[1:] * rng.choice((2, 30))
 
 
 def _config(folder: Folder, rng: random.Random) -> None:
     lines = folder.get("config.toml", b"").decode("utf-8", "replace").split("\n")
-    at = rng.randrange(len(lines) + 1)
-    new = f"{_word(rng, KEYS)} = {_word(rng, VALUES)}" if rng.random() < 0.6 else rng.choice(TOML)
+    at, value = (
+        rng.randrange(len(lines) + 1),
+        rng.choice([rng.choice(VALUES.split())] * 19 + LONG[:1]),
+    )
+    new = f"{rng.choice(KEYS.split())} = {value}" if rng.random() < 0.6 else rng.choice(TOML)
     if rng.random() < 0.5 and at < len(lines):
         key, equals, _ = lines[at].partition("=")
-        lines[at] = f"{key}= {_word(rng, VALUES)}" if equals else new
+        lines[at] = f"{key}= {value}" if equals else new
     else:
         lines.insert(at, new)
     folder["config.toml"] = "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-DAMAGES: dict[Damage, int] = {
-    _grid(_cells): 8,
-    _grid(_column): 4,
-    _grid(_row): 4,
-    _bytes: 5,
-    _config: 4,
-    _files: 2,
-    _encoding: 1,
-    _line_ends: 1,
-}
+DAMAGES = {_grid: 16, _bytes: 7, _config: 4, _files: 2}

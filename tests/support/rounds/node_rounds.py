@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,8 @@ from allocator.domain.snapshot import Snapshot
 
 SIZES = (1, 1, 2, 3, 4, 5, 6, 8, 12, 16)
 SHARES = (0.25, 0.3, 0.5, 0.6, 0.75)
+OWNERS = ("red", "blue", "green")
+MUCH = 1e9
 
 
 def node_snapshot(
@@ -43,9 +44,46 @@ def node_snapshot(
     nodes and jobs: shares of GPUs, CPUs, memory, lost nodes, tenants, budgets.
     """
     rng = np.random.default_rng(seed)
-    machines = _Machines(rng, int(rng.integers(1, pools + 1)), nodes, plain)
-    owners = ("red", "blue", "green")
-    every = [machines.job(rng, i, owners) for i in range(int(rng.integers(2, jobs + 1)))]
+    count, most_nodes = int(rng.integers(1, pools + 1)), nodes
+    limited = bool(rng.random() < 0.5) and not plain
+    pool_rows, node_rows, placed = list[Pool](), list[Node](), list[Placement]()
+    for p in range(count):
+        per, mine = _pick(rng, 2, 4, 8, 8), list[Node]()
+        for i in range(int(rng.integers(1, most_nodes + 1))):
+            gpus = per if rng.random() < 0.8 else int(rng.integers(1, per + 1))
+            mine.append(
+                Node(
+                    f"n{p}-{i}",
+                    f"p{p}",
+                    gpus,
+                    state=_pick(rng, *["up"] * 8, *([] if plain else ["drain", "down"])),
+                    rack=f"r{i % 3}",
+                    cpus=_pick(rng, None, 4 * gpus, 8 * gpus) if limited else None,
+                    host_memory_gb=_pick(rng, None, 64 * gpus) if limited else None,
+                    labels={"block": f"b{i % 2}"},
+                )
+            )
+        node_rows += mine
+        price, total = _pick(rng, 0.0, 1.0, 2.5), sum(node.gpus for node in mine)
+        made = Pool(f"p{p}", "AB"[p % 2], total, gpus_per_node=per, price_per_gpu_hour=price)
+        pool_rows.append(made)
+    room = {n.node: [n.gpus, n.cpus or MUCH, n.host_memory_gb or MUCH] for n in node_rows}
+    shares: dict[tuple[str, int], float] = {}
+    every = list[Job]()
+    for number in range(int(rng.integers(2, jobs + 1))):
+        job = _job(rng, number, limited, plain)
+        if rng.random() < 0.55:
+            gpus = int(rng.integers(job.min_gpus, job.max_gpus + 1))
+            pool = _pick(rng, *pool_rows).pool
+            mine = [node for node in node_rows if node.pool == pool]
+            mine = [mine[i] for i in rng.permutation(len(mine)).tolist()]
+            if found := _place(job, gpus, mine, room, shares):
+                if plain or rng.random() < 0.95:  # else its nodes are unknown
+                    placed += found
+                firm = job.placement == "packed" and rng.random() < 0.3
+                holds = {"state": "running", "pool": pool, "gpus": 1 if job.gpu_fraction else gpus}
+                job = dataclasses.replace(job, **holds, preemptible=not firm)
+        every.append(job)
     rates = [
         Rate(model, kind, k, round(base * k**power, 4))
         for model, power in (("m0", 0.6), ("m1", 0.8), ("m2", 0.95))
@@ -54,7 +92,7 @@ def node_snapshot(
     ]
     if spread:
         other = np.random.default_rng([seed, 1])
-        rates += _spread_rates(other, rates, machines.pools)
+        rates += _spread_rates(other, rates, pool_rows)
         every = [_spread_job(other, job) for job in every]
     tenants = [
         Tenant(
@@ -62,7 +100,7 @@ def node_snapshot(
             max_gpus=_pick(rng, None, None, 10, 20),
             guaranteed_gpus=_pick(rng, 0, 0, 0, 2, 4),
         )
-        for name in owners
+        for name in OWNERS
     ]
     config: dict[str, Any] = {"now_s": 1000.0, "topology": {"levels": ["rack", "block"]}}
     if rng.random() < 0.3 and not plain:
@@ -74,11 +112,11 @@ def node_snapshot(
         config,
         {
             "jobs": every,
-            "pools": machines.pools,
+            "pools": pool_rows,
             "rates": rates,
             "tenants": [] if plain else tenants,
-            "nodes": machines.nodes,
-            "placements": machines.placements,
+            "nodes": node_rows,
+            "placements": placed,
         },
     )
 
@@ -156,128 +194,68 @@ def _pick(rng: Generator, *choices: Any) -> Any:
     return choices[int(rng.integers(len(choices)))]
 
 
-class _Machines:
-    """Pools and nodes, and what is free on them."""
+def _job(rng: Generator, number: int, limited: bool, plain: bool) -> Job:
+    """Return a job that waits."""
+    most = _pick(rng, *SIZES)
+    share = _pick(rng, *SHARES) if rng.random() < 0.2 and not plain else None
+    most = most if share is None else 1
+    least = 1 if rng.random() < 0.6 else most
+    sizes = {least, most, *rng.integers(least, most + 1, 2).tolist()}
+    values: dict[str, Any] = {
+        "submitted_s": float(rng.integers(0, 1000)),
+        "remaining_work": float(_pick(rng, 500, 2000, 8000)),
+        "max_gpus": most,
+        "min_gpus": least,
+        "sizes": sorted(sizes),
+        "tenant": _pick(rng, *OWNERS),
+        "weight": _pick(rng, 0.5, 1.0, 1.0, 2.0),
+        "resizes_left": _pick(rng, *[None] * 6, 0, 1),
+        "restart_s": _pick(rng, None, 0.0, 60.0),
+        "gpu_fraction": share,
+        "placement": _pick(
+            rng, *["packed"] * 4, "spread", "same_rack", "prefer_rack", "same_block"
+        ),
+    }
+    if limited:
+        values |= {"cpus_per_gpu": _pick(rng, 0.0, 3.0, 4.0, 8.0)}
+        values |= {"host_memory_gb_per_gpu": _pick(rng, 0.0, 32.0, 64.0)}
+    return Job(f"j{number}", _pick(rng, "m0", "m1", "m2"), **values)
 
-    def __init__(self, rng: Generator, pools: int, most: int, plain: bool) -> None:
-        self.pools, self.nodes, self.placements = list[Pool](), list[Node](), list[Placement]()
-        self._plain, self._limited = plain, bool(rng.random() < 0.5) and not plain
-        for p in range(pools):
-            per, mine = _pick(rng, 2, 4, 8, 8), list[Node]()
-            for i in range(int(rng.integers(1, most + 1))):
-                gpus = per if rng.random() < 0.8 else int(rng.integers(1, per + 1))
-                mine.append(
-                    Node(
-                        f"n{p}-{i}",
-                        f"p{p}",
-                        gpus,
-                        state=_pick(rng, *["up"] * 8, *([] if plain else ["drain", "down"])),
-                        rack=f"r{i % 3}",
-                        cpus=_pick(rng, None, 4 * gpus, 8 * gpus) if self._limited else None,
-                        host_memory_gb=_pick(rng, None, 64 * gpus) if self._limited else None,
-                        labels={"block": f"b{i % 2}"},
-                    )
-                )
-            self.nodes += mine
-            total = sum(node.gpus for node in mine)
-            price = _pick(rng, 0.0, 1.0, 2.5)
-            self.pools.append(
-                Pool(f"p{p}", "AB"[p % 2], total, gpus_per_node=per, price_per_gpu_hour=price)
-            )
-        self._free = {node.node: node.gpus for node in self.nodes}
-        self._cpus = {node.node: node.cpus or math.inf for node in self.nodes}
-        self._memory_gb = {node.node: node.host_memory_gb or math.inf for node in self.nodes}
-        self._shares: dict[tuple[str, int], float] = {}
 
-    def job(self, rng: Generator, number: int, owners: tuple[str, ...]) -> Job:
-        """Return a job that waits, or that runs where GPUs were free."""
-        most = _pick(rng, *SIZES)
-        share = _pick(rng, *SHARES) if rng.random() < 0.2 and not self._plain else None
-        most = most if share is None else 1
-        least = 1 if rng.random() < 0.6 else most
-        sizes = {least, most, *rng.integers(least, most + 1, 2).tolist()}
-        values: dict[str, Any] = {
-            "submitted_s": float(rng.integers(0, 1000)),
-            "remaining_work": float(_pick(rng, 500, 2000, 8000)),
-            "max_gpus": most,
-            "min_gpus": least,
-            "sizes": sorted(sizes),
-            "tenant": _pick(rng, *owners),
-            "weight": _pick(rng, 0.5, 1.0, 1.0, 2.0),
-            "resizes_left": _pick(rng, *[None] * 6, 0, 1),
-            "restart_s": _pick(rng, None, 0.0, 60.0),
-            "gpu_fraction": share,
-            "placement": _pick(
-                rng, *["packed"] * 4, "spread", "same_rack", "prefer_rack", "same_block"
-            ),
-        }
-        if self._limited:
-            values |= {"cpus_per_gpu": _pick(rng, 0.0, 3.0, 4.0, 8.0)}
-            values |= {"host_memory_gb_per_gpu": _pick(rng, 0.0, 32.0, 64.0)}
-        job = Job(f"j{number}", _pick(rng, "m0", "m1", "m2"), **values)
-        if rng.random() < 0.55:
-            return self._run(rng, job, int(rng.integers(least, most + 1)))
-        return job
-
-    def _run(self, rng: Generator, job: Job, gpus: int) -> Job:
-        pool = _pick(rng, *self.pools).pool
-        mine = [node for node in self.nodes if node.pool == pool]
-        mine = [mine[i] for i in rng.permutation(len(mine)).tolist()]
-        found = self._share(job, mine) if job.gpu_fraction else self._whole(job, mine, gpus)
-        if not found:
-            return job
-        if self._plain or rng.random() < 0.95:  # else its nodes are unknown
-            self.placements += found
-        firm = job.placement == "packed" and rng.random() < 0.3
-        return dataclasses.replace(
-            job,
-            state="running",
-            pool=pool,
-            gpus=1 if job.gpu_fraction else gpus,
-            preemptible=not firm,
-        )
-
-    def _whole(self, job: Job, nodes: list[Node], gpus: int) -> list[Placement]:
-        left, found = gpus, list[Placement]()
-        for node in nodes:
-            fit = min(left, self._free[node.node])
-            for limit, each in (
-                (self._cpus[node.node], job.cpus_per_gpu),
-                (self._memory_gb[node.node], job.host_memory_gb_per_gpu),
-            ):
-                if each > 0 and math.isfinite(limit):
-                    fit = min(fit, int(limit // each))
-            if fit > 0:
-                found.append(Placement(job.job_id, node.node, fit))
-                left -= fit
-        if left:
-            return []
-        for place in found:
-            self._free[place.node] -= place.gpus
-            self._use(job, place.node, place.gpus)
-        return found
-
-    def _share(self, job: Job, nodes: list[Node]) -> list[Placement]:
-        share = job.gpu_fraction or 0.0
-        for node in nodes:
-            name = node.node
-            if (
-                self._cpus[name] < job.cpus_per_gpu
-                or self._memory_gb[name] < job.host_memory_gb_per_gpu
-            ):
+def _place(
+    job: Job,
+    gpus: int,
+    nodes: list[Node],
+    room: dict[str, list[float]],
+    shares: dict[tuple[str, int], float],
+) -> list[Placement]:
+    """Take free GPUs, CPUs and memory of nodes, or nothing where there is not enough."""
+    needs, found, left = (1, job.cpus_per_gpu, job.host_memory_gb_per_gpu), list[Placement](), gpus
+    for node in nodes:
+        free = room[node.node]
+        if job.gpu_fraction:
+            gpu = _find_gpu(job.gpu_fraction, node, free[0], shares)
+            if gpu is None or any(a < b for a, b in zip(free[1:], needs[1:], strict=True)):
                 continue
-            split = [g for n, g in self._shares if n == name]
-            gpu = next((g for g in split if self._shares[name, g] + share <= 1 + 1e-9), None)
-            if gpu is None and self._free[name] > 0:
-                gpu = next(g for g in range(node.gpus) if g not in split)
-                self._free[name] -= 1
-                self._shares[name, gpu] = 0.0
-            if gpu is not None:
-                self._shares[name, gpu] += share
-                self._use(job, name, 1)
-                return [Placement(job.job_id, name, 1, gpu=gpu)]
-        return []
+            is_new = (node.node, gpu) not in shares
+            shares[node.node, gpu] = shares.get((node.node, gpu), 0.0) + job.gpu_fraction
+            room[node.node] = [free[0] - is_new, free[1] - needs[1], free[2] - needs[2]]
+            return [Placement(job.job_id, node.node, 1, gpu=gpu)]
+        fit = int(min(left, *(a // b for a, b in zip(free, needs, strict=True) if b)))
+        if fit > 0:
+            found.append(Placement(job.job_id, node.node, fit))
+            left -= fit
+    for place in found if left == 0 else ():
+        has = room[place.node]
+        room[place.node] = [a - place.gpus * b for a, b in zip(has, needs, strict=True)]
+    return found if left == 0 else []
 
-    def _use(self, job: Job, node: str, gpus: int) -> None:
-        self._cpus[node] -= gpus * job.cpus_per_gpu
-        self._memory_gb[node] -= gpus * job.host_memory_gb_per_gpu
+
+def _find_gpu(
+    share: float, node: Node, free: float, shares: dict[tuple[str, int], float]
+) -> int | None:
+    """Return a GPU of a node that has so large a share left, a split one first."""
+    split = [g for n, g in shares if n == node.node]
+    new = [g for g in range(node.gpus) if g not in split] if free > 0 else []
+    able = [g for g in split if shares[node.node, g] + share <= 1 + 1e-9]
+    return next(iter(able + new), None)

@@ -1,14 +1,20 @@
-"""A second account of the rules about nodes (R57 to R60), from the tables and plan.json alone."""
+"""A second account of plans on nodes, from the tables and plan.json alone: actions, speeds on
+so many nodes, values, money, and GPUs of pools.
+
+Rounds have no colocation, curves or quotas.csv. Who may change and where jobs may be is what the
+audit says (allocator/audit), which shares no code with what decides and judges every decision.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from second_reading import Row
 from second_values import Reading
+from second_ways import Way
 
 from allocator.domain.snapshot import Snapshot
 
@@ -16,60 +22,56 @@ EPS = 1e-6
 
 
 def node_faults(snapshot: Snapshot, plan: dict[str, Any]) -> Iterator[str]:
-    """Yield every rule about nodes that a plan breaks."""
+    """Yield every action and number that is wrong."""
     r = Reading.of_snapshot(snapshot)
-    node = {row["node"]: row for row in r.table("nodes")}
-    held: dict[str, dict[str, int]] = defaultdict(dict)
+    held: dict[str, dict[Any, int]] = defaultdict(dict)
     for row in r.table("placements"):
-        held[row["job_id"]][row["node"]] = row["gpus"]
-    listed = {row["pool"] for row in node.values()}
-    placed = [entry for entry in plan["jobs"] if entry["pool"] in listed]
-    for entry in placed:
-        name, job = entry["job_id"], r.by[entry["job_id"]]
-        spot = {place["node"]: place["gpus"] for place in entry["nodes"] or ()}
-        # a firm job of unknown place keeps its GPUs wherever they may be
-        unknown = name not in held and not job["preemptible"]
-        stays = spot == held.get(name) or (unknown and entry["action"] == "keep")
-        nodes = [node[n] for n in spot]
-        for words in (
-            *_wish_faults(job, entry, nodes, stays, r.at[entry["pool"]]),
-            *_shape_faults(r, job, entry, len(nodes), stays),
-        ):
-            yield f"{name}: {words}"
-        if entry["action"] == "keep" and name in held and not stays:
-            yield f"{name}: keeps, but on other nodes"
-    yield from _total_faults(r, node, placed)
+        held[row["job_id"]][row["node"], row.get("gpu")] = row["gpus"]
+    for entry in plan["jobs"]:
+        job = r.by[entry["job_id"]]
+        for words in _job_faults(r, job, entry, held.get(job["job_id"])):
+            yield f"{job['job_id']}: {words}"
+    yield from _pool_faults(r, plan)
+    if abs(plan["objective_value"] - sum(e["value"] or 0.0 for e in plan["jobs"])) > EPS:
+        yield f"objective_value {plan['objective_value']} is not the sum of its jobs"
 
 
-def _wish_faults(job: Row, entry: Row, nodes: list[Row], stays: bool, pool: Row) -> Iterator[str]:
-    places, share = entry["nodes"] or (), job.get("gpu_fraction")
-    given = sum(place["gpus"] for place in places)
-    if given != entry["gpus"]:
-        yield f"nodes give {given} of {entry['gpus']} GPUs"
-    for place in places:
-        if (share is None) != ("gpu" not in place):
-            yield "a share of a GPU, or none"
-        elif share and (abs(place["fraction"] - share) > EPS or len(places) != 1):
-            yield "not its share of one GPU"
-    if any(row["pool"] != entry["pool"] for row in nodes):
-        yield "a node of another pool"
-    is_firm = stays and not job["preemptible"]
-    if any(row.get("state", "up") != "up" for row in nodes) and not is_firm:
-        yield "on a node that is not up"
-    wish = job.get("placement", "packed")
-    packed = math.ceil(entry["gpus"] / pool["gpus_per_node"])
-    if wish == "packed" and not stays and len(nodes) > packed:
-        yield f"packed on {len(nodes)} nodes"
-    level = wish.removeprefix("same_")
-    if level != wish and len({row.get(level) for row in nodes}) > 1:
-        yield f"not in one {level}"
+def _job_faults(r: Reading, job: Row, entry: Row, before: Any) -> Iterator[str]:
+    now = {(p["node"], p.get("gpu")): p["gpus"] for p in entry["nodes"] or ()}
+    held, got = r.held(job), (entry["pool"], entry["gpus"])
+    kept = held == got and before in (None, now)
+    # a firm job of unknown place keeps its GPUs wherever they may be
+    stays = kept and (before is not None or not job["preemptible"])
+    if not held or not got[1]:
+        action = "pause" if held else "start" if got[1] else "wait"
+    else:
+        larger = "grow" if got[1] > held[1] else "shrink"
+        action = "keep" if kept else "move" if got[0] != held[0] or got[1] == held[1] else larger
+    if entry["action"] != action:
+        yield f"action {entry['action']}, not {action}"
+    if not got[1]:
+        if not entry["reason"]:
+            yield "no reason"
+        return
+    if sum(now.values()) != got[1]:
+        yield "nodes do not give its GPUs"
+    rate = _right_rate(r, job, entry, len({node for node, _ in now}), stays)
+    if rate is None:
+        yield "on so many nodes no speed is known"
+        return
+    way = Way(got, rate, 0.0 if kept else r.lost(job, got), kept)
+    for name, right in (
+        ("work_per_s", rate),
+        ("value", r.valued(job, way) if rate else 0.0),
+        ("cost_per_hour", got[1] * r.price(job, got)),
+    ):
+        if abs(entry[name] - right) > EPS * max(1.0, right):
+            yield f"{name} {entry[name]}, not {right}"
 
 
-def _shape_faults(r: Reading, job: Row, entry: Row, nodes: int, stays: bool) -> Iterator[str]:
+def _right_rate(r: Reading, job: Row, entry: Row, nodes: int, stays: bool) -> float | None:
     """Where rates.csv has speeds on several numbers of nodes, that of the plan's nodes counts."""
     pool, gpus = r.at[entry["pool"]], entry["gpus"]
-    if entry["shared_with"]:
-        return
     speed: dict[int, list[float]] = defaultdict(list)
     for row in r.rates:
         if (row["model"], row["gpu_type"], row["gpus"]) == (job["model"], pool["gpu_type"], gpus):
@@ -77,34 +79,20 @@ def _shape_faults(r: Reading, job: Row, entry: Row, nodes: int, stays: bool) -> 
     largest = max(p["gpus_per_node"] for p in r.pools if p["gpu_type"] == pool["gpu_type"])
     shapes = {k: v for k, v in speed.items() if k > math.ceil(gpus / largest)}
     if not shapes:
-        return
+        return r.rate_in(pool, job["model"], gpus) or 0.0
     if nodes > math.ceil(gpus / pool["gpus_per_node"]) and nodes not in shapes and not stays:
-        yield f"on {nodes} nodes, for which no speed is known"
-    usual = [s for k, v in speed.items() if k not in shapes for s in v]
-    right = shapes.get(nodes) or usual
-    if right and abs(entry["work_per_s"] - max(right)) > EPS:
-        yield f"on {nodes} nodes at {entry['work_per_s']}, not at {max(right)}"
+        return None
+    return max(shapes.get(nodes) or [s for k, v in speed.items() if k not in shapes for s in v])
 
 
-def _total_faults(r: Reading, node: dict[str, Row], placed: list[Row]) -> Iterator[str]:
-    whole, shares = defaultdict[str, int](int), defaultdict[tuple[str, int], float](float)
-    needs = {name: defaultdict[str, float](float) for name in ("cpus", "host_memory_gb")}
-    for entry in placed:
-        for place in entry["nodes"] or ():
-            for limit, used in needs.items():
-                each = r.by[entry["job_id"]].get(f"{limit}_per_gpu", 0.0)
-                used[place["node"]] += place["gpus"] * each
-            if "gpu" in place:
-                shares[place["node"], place["gpu"]] += place["fraction"]
-            else:
-                whole[place["node"]] += place["gpus"]
-    for (n, gpu), share in shares.items():
-        whole[n] += 1
-        if share > 1 + EPS or gpu >= node[n]["gpus"]:
-            yield f"{n}: GPU {gpu} is given {share} times"
-    for n, row in node.items():
-        if whole[n] > row["gpus"]:
-            yield f"{n}: {whole[n]} GPUs of {row['gpus']}"
-        for limit, used in needs.items():
-            if used[n] > row.get(limit, math.inf) + EPS:
-                yield f"{n}: {limit} {used[n]} of {row[limit]}"
+def _pool_faults(r: Reading, plan: dict[str, Any]) -> Iterator[str]:
+    """Yield the pools whose GPUs are counted wrongly: several shares are in one GPU."""
+    pool = {row["node"]: row["pool"] for row in r.table("nodes")}
+    places = [place for entry in plan["jobs"] for place in entry["nodes"] or ()]
+    split = {(place["node"], place["gpu"]) for place in places if "gpu" in place}
+    used = Counter(pool[node] for node, _ in split)
+    for place in places:
+        used[pool[place["node"]]] += 0 if "gpu" in place else place["gpus"]
+    for told in plan["pools"]:
+        if told["used"] != used[told["pool"]]:
+            yield f"{told['pool']}: used {told['used']}, not {used[told['pool']]}"
