@@ -15,7 +15,6 @@ from waiting import PATIENCE_S
 from allocator.errors import InvalidInput
 from allocator.io.tables.csv_table import MOST_CELLS, ReadingLog, parse_csv
 from allocator.io.traces import gavel, text
-from allocator.report.page import render
 
 
 def _call(folder: Path, *arguments: str, memory_gb: int = 3) -> subprocess.CompletedProcess[str]:
@@ -119,9 +118,3 @@ def test_odd_tables_of_speeds_are_faults(tmp_path: Path, table: str) -> None:
     path.write_text(table)
     with pytest.raises(InvalidInput, match=r"throughputs\.json"):
         gavel.read_speeds_alone(path)
-
-
-def test_reports_forbid_scripts_and_other_places() -> None:
-    """A page states that it loads nothing and runs nothing."""
-    page = render("page.html", title="title")
-    assert "Content-Security-Policy" in page and "default-src 'none'" in page

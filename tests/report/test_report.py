@@ -80,6 +80,7 @@ class Page(HTMLParser):
 def check_alone(page: Page) -> None:
     """Nothing in it asks for anything outside of it, and nothing runs."""
     assert "http://" not in page.source and "https://" not in page.source
+    assert "default-src 'none'" in page.source
     assert "<script" not in page.source and "@import" not in page.source
     for tag, name, value in page.attributes:
         assert name not in ("src", "srcset", "onload", "onclick"), (tag, name)
