@@ -164,6 +164,13 @@ jobs: job_id=a after=b; job_id=b after=a -> \
 jobs.csv:2: after makes a circle: "a" after "b" after "a" (job "a")
 jobs: job_id=x after=a; job_id=a after=b; job_id=b after=c; job_id=c after=a -> \
 jobs.csv:3: after makes a circle: "a" after "b" after "c" after "a" (job "a")
+tenants: tenant=x amount=5 -> \
+tenants.csv:2: amount needs until_s: an amount is spent until a date (tenant "x")
+pools: market=spot hazard_by_age=0:0.1|0:0.2; -> pools.csv:2: hazard_by_age \
+"0:0.1|0:0.2" is not HOURS:HAZARD|HOURS:HAZARD.. with hours that ascend from 0 and hazards per \
+hour at least 0, such as "0:0.08|1:0.02" (pool "p0")
+pools: market=spot hazard_by_age=0:0.1 revocations_per_gpu_hour=0.1; -> pools.csv:2: both \
+revocations_per_gpu_hour and hazard_by_age are given; leave one empty (pool "p0")
 finished: model= total_work=5 -> finished.csv:2: model is empty
 finished: model=m total_work=0 -> finished.csv:2: total_work 0 must be above 0
 finished: model=m total_work= -> finished.csv:2: total_work is empty
@@ -367,6 +374,12 @@ max_changes = [1] -> max_changes is a list
 objective = 3 -> objective is a number, not text
 objective = "" -> objective is empty
 restart_s = {a = 1} -> restart_s is a table
+longrun.average_per_hour = 0 -> [longrun] average_per_hour 0 must be above 0
+longrun = {average_per_hour = 5, amount = 5, until_s = 9} -> \
+[longrun] average_per_hour and amount are both given
+longrun.amount = 5 -> [longrun] amount needs until_s
+longrun.until_s = 5 -> [longrun] until_s needs amount
+longrun = {amount = "12 $", until_s = 5} -> [longrun] amount
 solver = 3 -> solver must be a table, [solver]
 unknown_tenants = "refuse" -> jobs.csv:2: tenant "default" is not in tenants.csv (job "j0")
 unknown_tenants = "refsue" -> unknown_tenants "refsue" is not known; did you mean "refuse"?

@@ -129,14 +129,6 @@ def test_no_other_widths_of_the_same_money_do_better(
     assert plan.weighted + plan.mu * plan.spend <= least_of_all * (1 + 1e-9)
 
 
-def test_what_cannot_be_stable_says_the_least_budget_and_what_it_buys() -> None:
-    for made in (example(), f.restrict_to_whole_gpus(example())):
-        with pytest.raises(f.BudgetTooSmall) as why:
-            f.plan(made, 0.8)
-        assert (why.value.least, why.value.response_h) == pytest.approx((0.8, 1.0))
-    assert f.plan(example(), 0.8 + 1e-9).response_h == pytest.approx(1.0, abs=1e-6)
-
-
 def test_a_linear_speed_up_needs_a_largest_width() -> None:
     """It costs nothing to widen: without an end its width would be infinite."""
     with pytest.raises(ValueError, match="linear without end"):
