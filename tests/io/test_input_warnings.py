@@ -94,12 +94,17 @@ def test_validate_folds_on_the_screen_and_lists_all_as_json(tmp_path: Path, caps
     none; its warnings are on standard error and in JSON, as in a plan.
     """
     folder = write_folder(snapshot([{"max_gpus": -1}] * 30 + [{"weight": 0}]), tmp_path / "bad")
-    for command in ("validate", "solve"):
-        code, out, err = call(capsys, command, folder)
-        assert (code, out) == (3, "") and err.splitlines() == [
-            'jobs.csv:2-31: max_gpus -1 is below 1 (30 jobs: "j0", "j1", "j2" ...)',
-            'jobs.csv:32: weight 0 must be above 0 (job "j30")',
-        ]
+    for command in ("validate", f"solve --out {tmp_path / 'plans'}"):
+        code, out, err = call(capsys, f"{command} {folder}")
+        assert (
+            (code, out) == (3, "")
+            and not (tmp_path / "plans").exists()
+            and err.splitlines()
+            == [
+                'jobs.csv:2-31: max_gpus -1 is below 1 (30 jobs: "j0", "j1", "j2" ...)',
+                'jobs.csv:32: weight 0 must be above 0 (job "j30")',
+            ]
+        )
     code, out, _ = call(capsys, f"validate {folder} --format json")
     told = json.loads(out)
     assert (code, told["valid"], len(told["faults"])) == (3, False, 31)
