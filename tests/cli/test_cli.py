@@ -99,6 +99,25 @@ solve x --tim-limit=3                         -> did you mean "--time-limit"?
 queue submit x --max-gpu 3                    -> did you mean "--max-gpus"?
 simulate x --victims yongest                  -> did you mean "youngest"?
 solve x --format jsn                          -> did you mean "json"?
+run x --every 0                               -> not a number
+run x --every 60 --once                       -> not allowed with
+run x --cooldown -1 --once                    -> not a number
+run x --policy best --once                    -> policy
+run x --solver best --once                    -> solver
+run x --executor ssh                          -> unknown executor "ssh" (known: dry-run, files,
+simulate                                      -> needs a WORKLOAD
+simulate --policy greedy mip                  -> needs a WORKLOAD
+simulate data/workloads/demo --policy gredy   -> did you mean "greedy"
+simulate data/workloads/demo --policy ,       -> nothing in it
+simulate data/workloads/demo --policy mip,mip -> named twice
+simulate data/workloads/demo --gap -1         -> --gap
+simulate data/workloads/demo --noise x        -> --noise
+simulate data/workloads/demo --interval 0     -> --interval
+simulate data/workloads/demo --react 0        -> --react
+simulate data/workloads/demo --keep-snapshots -> --out
+simulate data/workloads/demo --objective fun  -> objective
+simulate data/workloads/demo --until nan      -> --until
+simulate data/workloads/demo --checkpoint -1  -> --checkpoint
 demo --sabotage                               -> --sabotage needs --live
 demo --dir x                                  -> --dir needs --live
 """
