@@ -257,19 +257,19 @@ def test_checkpoints_that_do_not_fit_are_ignored(
     assert bytes_of("broken") == undisturbed and not state.exists()
 
 
-def test_a_full_disk(capsys: Output) -> None:
+@pytest.mark.parametrize(("policies", "limit"), series([("static,greedy", 2000), ("greedy", 3000)], 1))
+def test_a_full_disk(policies: str, limit: int, capsys: Output) -> None:
     """The operating system stops writing half way, first a checkpoint, then the results: one line
     says so with exit code 1, half of no file is left, and with space again the same command goes
     on.
     """
-    for policies, limit in (("static,greedy", 2000), ("greedy", 3000)):
-        code = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-        argv = f"simulate {DEMO} --policy {policies} --out"
-        # the limit is for those too
-        done = process(code, *argv.split(), policies, PYTHONDONTWRITEBYTECODE="1")
-        assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
-        assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
-        assert [p for p in Path(policies).rglob("*") if p.is_file()] == []
-        assert call(capsys, f"{argv} {policies}")[0] == 0
-        assert call(capsys, f"{argv} whole")[0] == 0
-        assert bytes_of(policies) == bytes_of("whole")
+    code = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    argv = f"simulate {DEMO} --policy {policies} --out"
+    # the limit is for those too
+    done = process(code, *argv.split(), "full", PYTHONDONTWRITEBYTECODE="1")
+    assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
+    assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
+    assert [p for p in Path("full").rglob("*") if p.is_file()] == []
+    for out in ("full", "whole"):
+        assert call(capsys, f"{argv} {out}")[0] == 0
+    assert bytes_of("full") == bytes_of("whole")
