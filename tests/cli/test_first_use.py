@@ -66,19 +66,3 @@ def test_own_log_from_slurm(tmp_path: Path) -> None:
     workload = read_workload(write_tables(tables, tmp_path / "mine"))
     assert workload.problem.jobs.job_id == ("1", "2_1", "2_2", "2_2-2", "5")
     assert workload.recorded.limit_s.tolist() == [86400.0] * 5
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"submitted_s;duration_s;gpus\n0;60;1\n", 'cells are separated by ";"'),
-        (b"submitted_s|duration_s|gpus\n0|60|1\n", 'cells are separated by "|"'),
-        ("submitted_s,duration_s,gpus\n0,60,1\n".encode("utf-16"), "is UTF-16"),
-        (b"submitted_s,duration_s\0,gpus\n0,60,1\n", "NUL"),
-    ],
-)
-def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
-    """The reason, not that a column is missing."""
-    (tmp_path / "log.csv").write_bytes(content)
-    code, _, err = call(capsys, f"import csv {tmp_path}/log.csv --out {tmp_path}/out")
-    assert code == 3 and says in err and not (tmp_path / "out").exists()

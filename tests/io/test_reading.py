@@ -125,6 +125,10 @@ def test_lines_are_those_of_the_file() -> None:
             'pools.csv:1: cells are separated by ";"; separate them by commas',
         ),
         (
+            b"pool|gpu_type|gpus\np|A|4\n",
+            'pools.csv:1: cells are separated by "|"; separate them by commas',
+        ),
+        (
             b"pool\tgpu_type\tgpus\np\tA\t4\n",
             'pools.csv:1: cells are separated by "\\t"; separate them by commas',
         ),

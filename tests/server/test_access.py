@@ -37,38 +37,36 @@ def test_reading_needs_a_token_and_health_does_not(server: Server) -> None:
         assert viewer.get(COUNTS).json()["schema_version"] == 1
 
 
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("Bearer agt_wrong", (401, "wrong_token")),
-        ("Bearer", (401, "no_token")),
-        ("Basic YTpi", (401, "no_token")),
-        ("Bearer é", (401, "wrong_token")),
-    ],
-)
-def test_a_wrong_token_is_refused(server: Server, header: str, expected: tuple[int, str]) -> None:
+def test_a_wrong_token_is_refused(server: Server) -> None:
     """Unknown tokens and other schemes are refused."""
+    wrong, none = (401, "wrong_token"), (401, "no_token")
     with server.client() as client:
-        answer = client.get(COUNTS, headers={"Authorization": header.encode()})
-        assert code(answer) == expected
-    assert "agt_wrong" not in answer.text + "".join(server.log)
+        for header, expected in (
+            ("Bearer agt_wrong", wrong),
+            ("Bearer", none),
+            ("Basic YTpi", none),
+            ("Bearer é", wrong),
+        ):
+            answer = client.get(COUNTS, headers={"Authorization": header.encode()})
+            assert code(answer) == expected
+            assert "agt_wrong" not in answer.text + "".join(server.log)
 
 
 def test_a_revoked_and_an_expired_token_end_at_once(server: Server) -> None:
     """A token that is revoked, or whose time is over, is a wrong one for the next request."""
-    with Queue(server.queue) as queue:
-        now = queue.clock()
+    with Queue(server.queue) as queue, server.client() as client:
+
+        def ask(secret: str) -> httpx.Response:
+            return client.get(COUNTS, headers={"Authorization": f"Bearer {secret}"})
+
+        now, wrong = queue.clock(), (401, "wrong_token")
         with queue.store.write() as connection:
             made, secret = tokens.add(connection, now, "short", "viewer")
             _, old = tokens.add(connection, now - 100, "old", "viewer", expires_s=now - 50)
-        with server.client() as client:
-            headers = {"Authorization": f"Bearer {secret}"}
-            assert client.get(COUNTS, headers=headers).status_code == 200
-            with queue.store.write() as connection:
-                tokens.revoke(connection, now, made.id)
-            assert code(client.get(COUNTS, headers=headers)) == (401, "wrong_token")
-            headers = {"Authorization": f"Bearer {old}"}
-            assert code(client.get(COUNTS, headers=headers)) == (401, "wrong_token")
+        assert ask(secret).status_code == 200 and code(ask(old)) == wrong
+        with queue.store.write() as connection:
+            tokens.revoke(connection, now, made.id)
+        assert code(ask(secret)) == wrong
 
 
 def test_a_browser_logs_in_and_out(server: Server) -> None:
