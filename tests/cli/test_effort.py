@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import math
 import sys
 import threading
 from pathlib import Path
@@ -16,10 +15,9 @@ from examples import series
 from places import ROOT
 
 import allocator
-from allocator import SimulationOptions, read_snapshot, validate
+from allocator import SimulationOptions, read_snapshot
 from allocator.cli import main, progress
 from allocator.controller.options import ControllerOptions
-from allocator.engine.decision import decide
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
@@ -117,13 +115,3 @@ def test_the_log_says_what_was_done(words: str, capsys: Output, tmp_path: Path) 
     assert one == other
     if "--gap 0" in words:
         assert (one["status"], one["termination"]) == ("optimal", "gap") and one["gap"] <= 1e-6
-
-
-def test_watching_stays_in_this_process() -> None:
-    """Whoever watches need not travel to the worker: a watch that cannot be pickled is no fault."""
-    watch = progress.Progress()
-    watch.guard = threading.Lock()  # type: ignore[attr-defined]
-    demo = validate(read_snapshot(SHIPPED / "demo"))
-    result = decide(demo, solver="highs", limits=SolveLimits(gap=0.0, watch=watch))
-    assert result.status == "optimal" and any("highs" in note for note in watch.notes)
-    assert math.isclose(watch._value, result.objective_value)

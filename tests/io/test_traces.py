@@ -20,7 +20,7 @@ from allocator.errors import InvalidInput, UsageError
 from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, sia, sia_profiles
 from allocator.io.traces.base import Trace, TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
-from allocator.io.traces.selection import select_jobs
+from allocator.io.traces.selection import ImportSummary, select_jobs
 from allocator.io.workloads import read_workload, write_workload
 
 
@@ -333,31 +333,23 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("load", [0.05, 0.7, 1.0, 2.5])
 def test_load_is_met(many: Path, load: float) -> None:
     """Thinned or cloned, the GPU-seconds asked for come within 1 % of the share wanted; the
-    window does not grow.
-    """
-    tables, summary = import_trace("csv", many, TraceOptions(load=load, hours=24, gpus=64, seed=1))
-    assert summary.load == pytest.approx(load, rel=0.01)
-    cells = tables.files["workload.csv"]
-    assert len(set(cells["job_id"])) == summary.jobs
-    assert float(cells["submitted_s"][0]) >= 0 and float(cells["submitted_s"][-1]) < 86400
-    assert (summary.clones > 0) == (
-        load > import_trace("csv", many, TraceOptions(hours=24, gpus=64))[1].load
-    )
-
-
-def test_thinning_keeps_times_and_draws(many: Path) -> None:
-    """Thinned jobs are those of the whole trace, with the same curve and time; another seed
-    keeps others.
+    window does not grow. Thinned jobs are those of the whole trace, with the same curve and time;
+    another seed keeps others.
     """
 
-    def read(**options: object) -> set[tuple[str, ...]]:
-        given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)  # type: ignore[arg-type]
-        cells = import_trace("csv", many, given)[0].files["workload.csv"]
-        return set(zip(cells["job_id"], cells["submitted_s"], cells["total_work"], strict=True))
+    def read(**options: Any) -> tuple[set[tuple[str, ...]], ImportSummary]:
+        given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)
+        tables, summary = import_trace("csv", many, given)
+        cells = tables.files["workload.csv"]
+        names = "job_id", "submitted_s", "total_work"
+        return {*zip(*(cells[name] for name in names), strict=True)}, summary
 
-    assert read(load=0.1) < read()
-    assert read(load=0.1) == read(load=0.1)
-    assert read(load=0.1, seed=1) != read(load=0.1)
+    whole, given = read()
+    found, summary = read(load=load)
+    assert summary.load == pytest.approx(load, rel=0.01) and len(found) == summary.jobs
+    assert all(0 <= float(at_s) < 86400 for _, at_s, _ in found)
+    assert (found < whole) == (summary.clones == 0) == (load < given.load)
+    assert read(load=load) == (found, summary) and read(load=load, seed=1)[0] != found
 
 
 def test_load_that_cannot_be_met(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ SMALL = {
     "pools.csv": "pool,gpu_type,gpus\np,A,4\nq,B,6\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,2\n",
 }
+HEAD = "job_id,submitted_s,model,total_work,max_gpus\n"
 
 
 def made(**texts: str) -> Workload:
@@ -84,14 +85,26 @@ def test_jobs_by_submission_queued_with_all_their_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "start"), [("", 10), ("now_s = 3", 3), ("now_s = 10", 10), ("now_s = 15", 10)]
+    ("jobs", "config", "start", "words"),
+    [
+        (SMALL["workload.csv"], "", 10, ""),
+        (SMALL["workload.csv"], "now_s = 3", 3, ""),
+        (
+            SMALL["workload.csv"],
+            "now_s = 15",
+            10,
+            "now_s 15 is after the earliest submitted_s; the",
+        ),
+        (HEAD, "", 0, "workload.csv: has no jobs"),
+        (HEAD, "now_s = 7", 7, "workload.csv: has no jobs"),
+    ],
 )
-def test_start(config: str, start: float) -> None:
-    """The earliest submission, or an earlier now_s; a later one is told."""
-    problem = made(config=config).problem
-    words = "now_s 15 is after the earliest submitted_s; the workload starts there, at 10"
-    told = f"config.toml:1: {words}" in problem.warnings
-    assert (problem.now_s, told) == (start, config == "now_s = 15")
+def test_start(jobs: str, config: str, start: float, words: str) -> None:
+    """The earliest submission, or an earlier now_s; a later one is told. No jobs: a warning; the
+    start is now_s, or 0.
+    """
+    problem = made(workload=jobs, config=config).problem
+    assert problem.now_s == start and words in " ".join(problem.warnings)
 
 
 def test_changes_and_pools_at_the_start() -> None:
@@ -203,13 +216,6 @@ workload.csv:2: recorded_end_s 3 is before submitted_s 5 (job "a")
 workload.csv:3: recorded_end_s 4 is before submitted_s 5 (job "b")
 workload.csv:4: recorded_end_s is of one job, and this row has several (job "c")"""
     )
-
-
-@pytest.mark.parametrize(("config", "start"), [("", 0), ("now_s = 7", 7)])
-def test_empty_workload(config: str, start: float) -> None:
-    """No jobs: a warning; the start is now_s, or 0."""
-    problem = made(workload=SMALL["workload.csv"].splitlines()[0], config=config).problem
-    assert problem.now_s == start and "workload.csv: has no jobs" in problem.warnings
 
 
 def test_wrong_sort_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,12 @@ every kind of fault.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
 import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import Output, call
 from places import ROOT
@@ -20,9 +18,6 @@ from text_tables import cases
 
 from allocator import read_snapshot
 from allocator.cli.models.rent_source import from_file, from_workload, text
-from allocator.domain.problem import Floats, Ints
-from allocator.errors import InvalidInput
-from allocator.market.history import History, estimate_classes
 from allocator.queue.queue import Queue
 
 HEAD = (
@@ -191,31 +186,23 @@ def test_wrong_calls(
     assert (found, out) == (int(code), "") and said in err
 
 
-def test_classes_of_a_history() -> None:
+def test_classes_of_a_history(tmp_path: Path, capsys: Output) -> None:
     """Two models, jobs an hour apart: 1 an hour each second hour; work 7200 and 3600 units at 1
     unit/s on the first type: 2 h and 1 h; the second type has no single GPU: 2 GPUs of 3/s count as
-    1.5 each."""
-    speed = {(0, 0, 1): 1.0, (0, 0, 2): 1.8, (0, 1, 2): 3.0, (0, 1, 4): 5.4, (1, 0, 1): 1.0}
-
-    def rate(*columns: Ints) -> Floats:
-        keys = zip(*(column.tolist() for column in columns), strict=True)
-        return np.array([speed.get(key, np.nan) for key in keys])
-
-    model, at_s, work = np.array([0, 1, 0, 1]), 3600.0 * np.arange(4), np.array([7200.0, 3600] * 2)
-    past = History("past", model, at_s, work, np.array([1.0, 2, 3, 2]), np.array([4, 1, 4, 1]))
-    made, warnings = estimate_classes(past, ("bert", "gnmt"), ("V100", "A100"), rate)
-    assert (made.class_id, warnings) == (("bert", "gnmt"), ())
-    for found, expected in (
-        (made.arrivals_per_hour, [0.5, 0.5]),
-        (made.mean_work_gpu_hours, [2, 1]),
-        (made.weight, [2, 2]),
-        (made.relative_speed, [1, 1.5, 1]),
-        (np.concatenate(made.points).ravel(), [1, 1, 2, 1.8, 2, 2, 4, 3.6, 1, 1]),
-    ):
-        assert found == pytest.approx(expected)
-    one = History("one", *(np.array(x[:1]) for x in dataclasses.astuple(past)[1:]))
-    with pytest.raises(InvalidInput, match="give --hours"):
-        estimate_classes(one, ("bert",), ("V100",), rate)
+    1.5 each. One job alone says nothing about an hour."""
+    jobs = "a,0,bert,7200,4,1\nb,3600,gnmt,3600,1,2\nc,7200,bert,7200,4,3\nd,10800,gnmt,3600,1,2\n"
+    head = "job_id,submitted_s,model,total_work,max_gpus,weight\n"
+    write(tmp_path / "pools.csv", "pool,gpu_type,gpus\nv,V100,8\na,A100,8\n")
+    speeds = "bert,V100,1,1\nbert,V100,2,1.8\nbert,A100,2,3\nbert,A100,4,5.4\ngnmt,V100,1,1\n"
+    write(tmp_path / "rates.csv", f"model,gpu_type,gpus,work_per_s\n{speeds}")
+    write(tmp_path / "workload.csv", head + jobs)
+    assert call(capsys, f"rent --from-workload {tmp_path}")[1].splitlines()[1:] == [
+        "bert,0.5,2.0,table,,1:1.0|2:1.8,2.0,V100,1.0,",
+        "bert,0.5,2.0,table,,2:2.0|4:3.6,2.0,A100,1.5,",
+        "gnmt,0.5,1.0,table,,1:1.0,2.0,V100,1.0,",
+    ]
+    write(tmp_path / "workload.csv", head + jobs.splitlines()[0])
+    assert "give --hours" in call(capsys, f"rent --from-workload {tmp_path}")[2]
 
 
 def test_a_workload_gives_classes_that_can_be_read_again(tmp_path: Path, capsys: Output) -> None:
