@@ -125,27 +125,19 @@ def lines_on_terminal(words: str, columns: int = 80) -> list[str]:
 def test_a_plan_of_500_jobs_fits_a_terminal() -> None:
     """Totals by action, reason and tenant, then as many jobs as fit: no line is too long, none is
     wrapped within a cell, and the rest is said to be there. --reasons: every job, and the reason of
-    each that has one, wrapped between words."""
-    medium, by_reason = SHIPPED / "medium", "jobs that get less than they could use, by reason"
-    lines = lines_on_terminal(f"solve {medium}")
-    assert len(lines) < 75
-    assert [line for line in lines if line.startswith(("jobs", "pools", "tenants"))] == [
-        "jobs by action",
-        by_reason,
-        "pools (price: value of one GPU more)",
-        "tenants",
-        "jobs",
-    ]
+    each that has one."""
+    heads = ["jobs by action", "jobs that get less than they could use, by reason"]
+    heads += ["pools (price: value of one GPU more)", "tenants", "jobs"]
+    lines = lines_on_terminal(f"solve {SHIPPED / 'medium'}")
+    shown = [line for line in lines if line.startswith(("jobs", "pools", "tenants"))]
+    assert len(lines) < 75 and shown == heads
     rows = [line.split() for line in lines if line.startswith(" job-")]
     hidden = re.search(r"(\d+) more jobs are not shown", "\n".join(lines))
     assert hidden and len(rows) >= 12 and len(rows) + int(hidden[1]) == 500
     assert all({"start", "grow", "move"} & set(row) for row in rows)
-    counts = dict(line.split()[:2] for line in lines if len(line.split()) > 1)
-    actions = ("start", "grow", "move", "shrink", "pause", "wait", "keep")
-    assert sum(int(counts.get(action, 0)) for action in actions) == 500
-    lines = lines_on_terminal(f"solve {medium} --reasons")
+    lines = lines_on_terminal(f"solve {SHIPPED / 'medium'} --reasons")
     assert sum(line.startswith(" job-") for line in lines) == 500
-    table = lines[lines.index(by_reason) + 3 :]
+    table = lines[lines.index(heads[1]) + 3 :]
     told = sum(line.startswith("  job-") for line in lines)
     assert told == sum(int(line.split()[1]) for line in table[: table.index("")])
 

@@ -22,25 +22,15 @@ from pathlib import Path
 import pytest
 from commands import Output, call
 from documented import CHECKED, NEEDS, ROOT, SHORTER, WORDS, documented, needed, runnable
+from examples import series
 
 from allocator.cli import main
 from allocator.cli.measure.bench_policies import parse_tasks
 
 PAGES = documented()
+# by default: the page of who begins, and pages whose commands take a few seconds together
+QUICK = ("README.md", "docs/queue.md", "docs/nodes.md", "docs/objectives.md", "docs/results.md")
 QUEUE = "queue init cluster.db --from data/snapshots/demo"
-ONCE: set[str] = set()  # what need not run for a second page of this process
-RESULTS: dict[str, Path] = {}  # what a command of WRITING left, for the next page that has it
-PICTURES = "allocator report"
-OWN = ("allocator demo", "allocator doctor")  # of what the program comes with
-WAITING = "allocator run cluster.db --once --grace 0 --executor local"  # for the stops of a round
-# reads shipped data and writes nothing, so that it says the same on every page
-READING = re.compile(
-    r"allocator (?!queue|run)(?!.*(--out|--write|--keep-|(cluster|shadow)\.db|[>|&])).*\bdata/"
-)
-# reads shipped data alone, and writes one folder
-WRITING = re.compile(
-    r"allocator (?!queue|run)(?!.*(cluster\.db|[>|&])).*\bdata/.* --out (?P<out>\S+)"
-)
 BAD = re.compile(r"Traceback|internal error|Warning:|\bnan\b|\bNone\b|object at 0x")
 
 
@@ -67,7 +57,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", series([*QUICK, *(page for page in PAGES if page not in QUICK)], len(QUICK))
+)
 def test_commands_of_a_page_run(
     page: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -77,15 +69,12 @@ def test_commands_of_a_page_run(
     folder = tmp_path / "here"
     shutil.copytree(template, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    faults, once = [], ONCE.copy()
-    for command in PAGES[page]:
-        if not needed(command):
-            before = state(folder)
-            code, out, err = run(runnable(command), folder, capsys)
-            if code or BAD.search(out + err) or not (out or err or state(folder) != before):
-                faults.append(f"{command}\n  exit code {code}\n{out[-800:]}{err[-800:]}")
-    if faults:
-        ONCE.intersection_update(once)  # a second try of this test runs the same commands
+    faults = []
+    for command in filterfalse(needed, PAGES[page]):
+        before = state(folder)
+        code, out, err = run(runnable(command), folder, capsys)
+        if code or BAD.search(out + err) or not (out or err or state(folder) != before):
+            faults.append(f"{command}\n  exit code {code}\n{out[-800:]}{err[-800:]}")
     assert not faults, "\n".join(faults)
 
 
@@ -99,17 +88,6 @@ def run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith(CHECKED):
         tasks = parse_tasks(main.parser().parse_args(shlex.split(command)[1:]))
         return 0 if tasks else 1, f"{len(tasks)} tasks", ""
-    if command in ONCE:
-        return 0, "the same was run for another page", ""
-    done = _run_anew(command, folder, capsys)
-    # one that failed runs again when pytest runs its test again
-    once = command.startswith((PICTURES, WAITING, *OWN)) or READING.match(command)
-    if once and not done[0] and not BAD.search(done[1] + done[2]):
-        ONCE.add(command)
-    return done
-
-
-def _run_anew(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith("allocator queue init cluster.db"):
         renew(folder)
     elif command.startswith("allocator run cluster.db --once") and has_state(folder):
@@ -117,17 +95,7 @@ def _run_anew(command: str, folder: Path, capsys: Output) -> tuple[int, str, str
         call(capsys, QUEUE)
     if re.search(r"[|&>*\[](?=(?:[^\"']*[\"'][^\"']*[\"'])*[^\"']*$)", command):
         return in_shell(command, folder)
-    if not (found := WRITING.match(command)):
-        return call(capsys, command.removeprefix("allocator "))
-    out = folder / found["out"]
-    if command in RESULTS:
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(RESULTS[command], out)
-        return 0, "the same was run for another page", ""
-    done = call(capsys, command.removeprefix("allocator "))
-    if not done[0] and out.is_dir() and out != folder:
-        RESULTS[command] = out
-    return done
+    return call(capsys, command.removeprefix("allocator "))
 
 
 def in_shell(command: str, folder: Path) -> tuple[int, str, str]:

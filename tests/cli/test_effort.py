@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import math
 import sys
 import threading
 from pathlib import Path
@@ -16,10 +15,9 @@ from examples import series
 from places import ROOT
 
 import allocator
-from allocator import SimulationOptions, read_snapshot, validate
+from allocator import SimulationOptions, read_snapshot
 from allocator.cli import main, progress
 from allocator.controller.options import ControllerOptions
-from allocator.engine.decision import decide
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
@@ -31,16 +29,19 @@ def test_the_commands_and_calls_have_one_gap_and_one_time_limit(capsys: Output) 
     Python calls ask for the same gap; those that decide once have one time limit. The help says
     them, `run` its own limit in its description, and `simulate` has none.
     """
-    once = ("solve x", "explain x j", "whatif x --set a=1")
-    for line in (*once, "run q", "simulate w", "frontier s", "bench policies"):
+    limit = f"(default: {TIME_LIMIT_S:g}; inf: n"
+    for line, words in (
+        *((once, limit) for once in ("solve x", "explain x j", "whatif x --set a=1")),
+        ("run q", "half of the interval"),
+        ("simulate w", "(default: none)"),
+        ("frontier s", ""),
+        ("bench policies", ""),
+    ):
         args = main.parser().parse_args(line.split())
-        assert args.gap == GAP
         said = " ".join(call(capsys, f"{line.split()[0]} --help")[1].split())
-        if line in once:
-            assert args.time_limit_s == TIME_LIMIT_S
-            assert f"(default: {GAP:g};" in said and f"(default: {TIME_LIMIT_S:g}; inf: n" in said
-        other = {"run": "half of the interval", "simulate": "(default: none)"}
-        assert other.get(line.split()[0], "") in said
+        assert args.gap == GAP and words in said
+        if words == limit:
+            assert args.time_limit_s == TIME_LIMIT_S and f"(default: {GAP:g};" in said
     for made in (allocator.solve, allocator.Rounds):
         assert inspect.signature(made).parameters["gap"].default == GAP
     for options in (SolveLimits(), SimulationOptions(), ControllerOptions()):
@@ -52,15 +53,11 @@ def test_the_plan_does_not_depend_on_the_time_limit(capsys: Output) -> None:
     where prices alone do not prove the gap.
     """
     folder = SHIPPED / "medium"
-    plans = [
-        json.loads(call(capsys, f"solve {folder} --gap 1e-5 --json --time-limit 60")[1]),
-        allocator.solve(read_snapshot(folder), gap=1e-5).to_dict(),
-    ]
-    told = [
-        [plan["objective_value"], plan["bound"], [job["gpus"] for job in plan["jobs"]]]
-        for plan in plans
-    ]
-    assert told[0] == told[1]
+    one = json.loads(call(capsys, f"solve {folder} --gap 1e-5 --json --time-limit 60")[1])
+    other = allocator.solve(read_snapshot(folder), gap=1e-5).to_dict()
+    for name in ("objective_value", "bound"):
+        assert one[name] == other[name]
+    assert [job["gpus"] for job in one["jobs"]] == [job["gpus"] for job in other["jobs"]]
 
 
 class Screen(io.StringIO):
@@ -68,15 +65,12 @@ class Screen(io.StringIO):
 
     def __init__(self, is_terminal: bool) -> None:
         super().__init__()
-        self.is_terminal, self.written = is_terminal, threading.Event()
-
-    def isatty(self) -> bool:
-        return self.is_terminal
+        self.isatty = lambda: is_terminal  # type: ignore[method-assign]
+        self.written = threading.Event()
 
     def write(self, text: str) -> int:
-        done = super().write(text)
         self.written.set()
-        return done
+        return super().write(text)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -121,13 +115,3 @@ def test_the_log_says_what_was_done(words: str, capsys: Output, tmp_path: Path) 
     assert one == other
     if "--gap 0" in words:
         assert (one["status"], one["termination"]) == ("optimal", "gap") and one["gap"] <= 1e-6
-
-
-def test_watching_stays_in_this_process() -> None:
-    """Whoever watches need not travel to the worker: a watch that cannot be pickled is no fault."""
-    watch = progress.Progress()
-    watch.guard = threading.Lock()  # type: ignore[attr-defined]
-    demo = validate(read_snapshot(SHIPPED / "demo"))
-    result = decide(demo, solver="highs", limits=SolveLimits(gap=0.0, watch=watch))
-    assert result.status == "optimal" and any("highs" in note for note in watch.notes)
-    assert math.isclose(watch._value, result.objective_value)

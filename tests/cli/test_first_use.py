@@ -4,33 +4,31 @@ words.
 
 from __future__ import annotations
 
-import csv
 import importlib.util
+import io
 import re
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from cases.traces import SACCT
 from commands import Output, call
 from places import ROOT
 
 from allocator import read_workload
+from allocator.io.traces.base import TraceOptions
+from allocator.io.traces.run import import_trace, write_tables
 
 
 def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
     """Named before anything is simulated or started; the file stays as it was."""
-    file = tmp_path / "notes.txt"
+    file, queue, data = tmp_path / "notes.txt", tmp_path / "q.db", ROOT / "data"
     file.write_text("mine")
-    code, out, err = call(
-        capsys, f"simulate {ROOT / 'data/workloads/demo'} --policy greedy --out {file}"
-    )
-    assert (code, out) == (
-        2,
-        "",
-    ) and err == f'cannot write to "{file}": a file of that name is in the way\n'
-    queue = tmp_path / "q.db"
-    assert call(capsys, f"queue init {queue} --from {ROOT / 'data/snapshots/demo'}")[0] == 0
+    said = f'cannot write to "{file}": a file of that name is in the way\n'
+    line = f"simulate {data / 'workloads' / 'demo'} --policy greedy --out {file}"
+    assert call(capsys, line) == (2, "", said)
+    assert call(capsys, f"queue init {queue} --from {data / 'snapshots' / 'demo'}")[0] == 0
     code, out, err = call(capsys, f"run {queue} --once --executor files --state {file}")
     assert (code, out) == (2, "") and "--state" in err and file.read_text() == "mine"
     code, _, err = call(capsys, f"queue init {tmp_path}")
@@ -56,42 +54,15 @@ def test_a_report_without_pictures_says_why(
     assert "plots" in page and "<figure" not in page and "data-metric" in page
 
 
-@pytest.mark.nightly
-def test_own_log_from_slurm(
-    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records with only the columns that docs/howto.md asks sacct for are imported. The command of
-    that page then simulates the jobs that ran.
-    """
+def test_own_log_from_slurm(tmp_path: Path) -> None:
+    """Records with only the columns that docs/howto.md asks sacct for are imported."""
     page = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
-    asked = re.search(r"sacct .* -o (\S+) > history.txt\n(allocator .*)", page)
+    asked = re.search(r"sacct .* -o (\S+) > history.txt\nallocator import slurm", page)
     assert asked is not None
-    rows = list(csv.DictReader(SACCT.splitlines(), delimiter="|"))
-    rows = [row | {"Timelimit": "1-00:00:00"} for row in rows]
-    names = asked[1].split(",")
-    lines = ["|".join(row[name] for name in names) for row in rows]
-    monkeypatch.chdir(tmp_path)
-    Path("history.txt").write_text("\n".join(["|".join(names), *lines]), encoding="utf-8")
-    for line in asked[2].split(" && "):
-        code, out, _ = call(capsys, line.removeprefix("allocator "))
-        assert code == 0
-    assert "greedy" in out
-    workload = read_workload("mine")
+    rows = pd.read_csv(io.StringIO(SACCT), sep="|", dtype=str, keep_default_na=False)
+    rows["Timelimit"] = "1-00:00:00"
+    rows[asked[1].split(",")].to_csv(tmp_path / "history.txt", sep="|", index=False)
+    tables, _ = import_trace("slurm", tmp_path / "history.txt", TraceOptions())
+    workload = read_workload(write_tables(tables, tmp_path / "mine"))
     assert workload.problem.jobs.job_id == ("1", "2_1", "2_2", "2_2-2", "5")
     assert workload.problem.jobs.time_limit_s.tolist() == [86400.0] * 5
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"submitted_s;duration_s;gpus\n0;60;1\n", 'cells are separated by ";"'),
-        (b"submitted_s|duration_s|gpus\n0|60|1\n", 'cells are separated by "|"'),
-        ("submitted_s,duration_s,gpus\n0,60,1\n".encode("utf-16"), "is UTF-16"),
-        (b"submitted_s,duration_s\0,gpus\n0,60,1\n", "NUL"),
-    ],
-)
-def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
-    """The reason, not that a column is missing."""
-    (tmp_path / "log.csv").write_bytes(content)
-    code, _, err = call(capsys, f"import csv {tmp_path}/log.csv --out {tmp_path}/out")
-    assert code == 3 and says in err and not (tmp_path / "out").exists()

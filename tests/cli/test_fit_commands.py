@@ -1,14 +1,10 @@
-"""The commands from measurements to a choice: three corners settle a model that knows its batch."""
+"""From measurements to a choice: three corners settle a model that knows its batch."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from examples import series
-from places import ROOT
 
 from allocator.performance import batched
 from allocator.performance.fit import batches
@@ -51,35 +47,3 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
     k = np.array([1, 2, 4, 8])
     (found,) = fit(Observations.of(["m"] * 4, ["A"] * 4, k, 3.0 * k**0.6, batch=32.0 * k))
     assert found.form == "power"
-
-
-@pytest.mark.nightly
-def test_from_profile_to_choice() -> None:
-    """Five drawn jobs of each truth through configure --profile, fit and configure, 2 % noise: for
-    noise and epochs the form is right and the batch named for all, believed times are within 4 % in
-    the mean, and what is chosen is within 2 % of the best; the batch is named for the other
-    truth."""
-    script = ROOT / "scripts" / "reproductions" / "reproduce_configuration.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--jobs", "5", "--noise", "0.02"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0 and done.stderr == ""
-    table = [
-        [cell.strip().removesuffix(" %") for cell in line.split("|")[1:-1]]
-        for line in done.stdout.splitlines()
-        if line.startswith(("| noise and", "| goodput"))
-    ]
-    first = dict(
-        zip(
-            ("truth", "noise", "rounds", "measured", "form", "batch", "wrong"),
-            table[0],
-            strict=False,
-        )
-    )
-    assert (first["measured"], first["form"], first["batch"]) == ("3.0", "100.0", "100.0")
-    assert float(first["wrong"]) < 4 and float(table[0][9]) < 2 and float(table[0][11]) < 2
-    assert table[2][0] == "goodput" and table[2][5] == "100.0"

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from commands import Output, call
@@ -170,33 +171,35 @@ def test_a_wrong_call_is_json(capsys: Output) -> None:
         assert (code, out, error["code"], error["exit_code"]) == (2, "", "usage", 2)
 
 
-def test_faults_of_the_input_are_json(capsys: Output) -> None:
-    """Each fault has its file and its line; warnings are in the same document."""
-    name = FAULTY / "fault-column-misspelt"
-    code, out, err = call(capsys, f"solve {name} --json")
-    document = json.loads(err)
-    assert (code, out, document["schema_version"]) == (3, "", 1)
-    error = document["error"]
-    assert error["code"] == "invalid_input" and "is missing" in error["message"]
-    assert (error["faults"][0]["file"], error["faults"][0]["line"]) == ("jobs.csv", 1)
-    assert "is ignored" in error["warnings"][0]
-
-
-def test_infeasible_and_internal_errors_are_json(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "exit_code", "code", "words"),
+    [
+        ("fault-column-misspelt", 3, "invalid_input", "is missing"),
+        ("infeasible-fixed-above-budget", 4, "infeasible", "budget"),
+        ("infeasible-guarantee-above-quota", 1, "internal", "ZeroDivisionError"),
+    ],
+)
+def test_errors_are_json(
+    name: str,
+    exit_code: int,
+    code: str,
+    words: str,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each kind of error has a code for programs."""
-    stuck = FAULTY / "infeasible-fixed-above-budget"
-    code, _, err = call(capsys, f"solve {stuck} --json")
-    assert (code, json.loads(err)["error"]["code"]) == (4, "infeasible")
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError("1 / 0")
-
-    monkeypatch.setattr("allocator.engine.decision.decide", fail)
-    code, _, err = call(capsys, f"solve {ROOT / DEMO} --json")
-    error = json.loads(err)["error"]
-    assert (code, error["code"]) == (1, "internal") and "ZeroDivisionError" in error["message"]
+    """Each kind of error has a code for programs, each fault its file and its line; warnings are in
+    the same document."""
+    if code == "internal":
+        fail = Mock(side_effect=ZeroDivisionError("1 / 0"))
+        monkeypatch.setattr("allocator.engine.decision.decide", fail)
+    found, out, err = call(capsys, f"solve {FAULTY / name} --json")
+    document = json.loads(err)
+    error = document["error"]
+    assert (found, out, document["schema_version"]) == (exit_code, "", 1)
+    assert error["code"] == code and words in error["message"]
+    if code == "invalid_input":
+        assert (error["faults"][0]["file"], error["faults"][0]["line"]) == ("jobs.csv", 1)
+        assert "is ignored" in error["warnings"][0]
 
 
 def test_what_is_not_json(capsys: Output, tmp_path: Path) -> None:

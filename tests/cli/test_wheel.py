@@ -22,13 +22,9 @@ import pytest
 from places import ROOT
 from waiting import PATIENCE_S
 
-from allocator.io.shipped import list_examples
-
-# those of `allocator examples` that take a second or less
-QUICK = ("lost-gpus", "spot", "slurm")
-
 # of the documentation, which names data as it lies in the repository
 DOCUMENTED = """
+allocator demo
 allocator simulate data/workloads/demo --policy greedy --until 3000 --out results
 allocator report results
 allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50
@@ -103,18 +99,6 @@ def test_two_builds_are_equal(installed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_demo_and_examples(installed: Path, tmp_path: Path) -> None:
-    """The demo runs; the list of examples is that of the repository; quick ones run as shown."""
-    assert "2. Round after round" in call(installed, tmp_path, "allocator demo").stdout
-    listed = json.loads(call(installed, tmp_path, "allocator examples --format json").stdout)
-    examples = {one["name"]: one["commands"] for one in listed["examples"]}
-    assert set(examples) == set(list_examples())
-    call(installed, tmp_path, "allocator examples --out .")
-    for name in QUICK:
-        for line in examples[name]:
-            call(installed, tmp_path, line)
-
-
 def test_documented_commands_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     """Each works, or says which command brings the data that it names, and works with that."""
     for documented in DOCUMENTED:

@@ -75,54 +75,27 @@ def test_every_feature(name: str) -> None:
         tables.jobs = with_other_rows(tables.jobs, rng)
 
 
-def test_only_new_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four jobs one ends and one begins: only the cell of the new one is read."""
-    seen: list[list[str]] = []
-    monkeypatch.setattr(
-        previous_cells, "parse", lambda column, cells: seen.append(cells) or parse(column, cells)
-    )
-    kept, columns = PreviousCells(), [JOBS["job_id"], JOBS["gpus"]]
-    kept.read(columns, ("job_id",), {"job_id": list("abcd"), "gpus": list("1248")})
-    seen.clear()
-    values = kept.read(columns, ("job_id",), {"job_id": list("abde"), "gpus": list("1283")})
-    assert seen == [["e"], ["3"]]
-    assert values["gpus"][0].value.tolist() == [1, 2, 8, 3]
-    assert values["job_id"][0].value == list("abde")
-
-
-def test_only_changed_cells_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of nine jobs one changes its GPUs and the first one ends: one cell is read."""
+def test_only_new_and_changed_cells_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine jobs a ends, c changes its GPUs, and j is new: only their cells are read. The first
+    tenant ends, and the second one is then the first.
+    """
     seen: list[list[str]] = []
     monkeypatch.setattr(
         previous_cells, "parse", lambda column, cells: seen.append(cells) or parse(column, cells)
     )
     kept, columns = PreviousCells(), [JOBS["job_id"], JOBS["gpus"], JOBS["tenant"]]
-    names, tenants = list("abcdefghi"), list("xyzzzzzzz")
-    kept.read(columns, ("job_id",), {"job_id": names, "gpus": ["1"] * 9, "tenant": tenants})
-    assert read_tenants(kept) == (["x", "y", "z"], [0, 1, 2, 2, 2, 2, 2, 2, 2])
+    kept.read(
+        columns,
+        ("job_id",),
+        {"job_id": [*"abcdefghi"], "gpus": ["1"] * 9, "tenant": [*"xyzzzzzzz"]},
+    )
     seen.clear()
-    cells = {"job_id": names[1:], "gpus": [*"1111", "2", *"111"], "tenant": [*"yzzwzzzz"]}
-    values = kept.read(columns, ("job_id",), cells)
-    assert seen == [[], ["2"], ["w"]]
-    assert values["gpus"][0].value.tolist() == [1, 1, 1, 1, 2, 1, 1, 1]
-    assert values["tenant"][0].value == [*"yzzwzzzz"]
-    assert read_tenants(kept) == (["y", "z", "w"], [0, 1, 1, 2, 1, 1, 1, 1])
-
-
-def read_tenants(kept: PreviousCells) -> tuple[list[str], list[int]]:
-    """The distinct tenants of the last round, and the number of each job's."""
-    distinct, code = kept.columns[JOBS["tenant"]][1].factors
-    return distinct, code.tolist()
-
-
-def test_distinct_names_are_numbered_as_they_appear() -> None:
-    """The first tenant ends, and the second one is then the first."""
-    kept, columns = PreviousCells(), [JOBS["job_id"], JOBS["tenant"]]
-    before = kept.read(columns, ("job_id",), {"job_id": list("abc"), "tenant": ["x", "y", "z"]})
-    assert before["tenant"][0].factors[0] == ["x", "y", "z"]
-    now = kept.read(columns, ("job_id",), {"job_id": list("bcd"), "tenant": ["y", "z", "w"]})
-    distinct, code = now["tenant"][0].factors
-    assert (distinct, code.tolist()) == (["y", "z", "w"], [0, 1, 2])
+    now = {"job_id": [*"bcdefghij"], "gpus": [*"121111113"], "tenant": [*"yzzzzzzzw"]}
+    values = kept.read(columns, ("job_id",), now)
+    assert seen == [["j"], ["2", "3"], ["w"]]
+    assert values["gpus"][0].value.tolist() == [1, 2, *[1] * 6, 3]
+    distinct, code = values["tenant"][0].factors
+    assert (distinct, code.tolist()) == ([*"yzw"], [0, *[1] * 7, 2])
 
 
 def test_a_list_that_its_owner_changes_is_read_again() -> None:

@@ -62,7 +62,7 @@ def small(**more: object) -> dict[str, pd.DataFrame]:
 
 
 def test_python_values_in_cells() -> None:
-    """Booleans, lists, numpy numbers, None and NaN."""
+    """Booleans, lists, numpy numbers, None and NaN; a dict in models.csv is JSON."""
     cells = {
         "preemptible": [False],
         "sizes": [[1, 4]],
@@ -72,45 +72,28 @@ def test_python_values_in_cells() -> None:
         "weight": pd.Series([np.float64(2.5)], dtype=object),
         "after": [["x", "y"]],
     }
-    j = validate(Snapshot.from_frames(**small(**cells))).jobs
+    curve = {"model": "m", "gpu_type": "A", "kind": "power"}
+    curves = pd.DataFrame([curve | {"parameters": {"rate_1": 2, "exponent": 0.5}}])
+    p = validate(Snapshot.from_frames(**small(**cells), models=curves))
+    j = p.jobs
     assert (j.preemptible[0], j.weight[0], j.after[0]) == (False, 2.5, ("x", "y"))
     assert np.isnan(j.deadline_s[0]) and j.sizes.tolist() == [0] and j.gpu_types.tolist() == [0]
-
-
-def test_parameters_as_dict() -> None:
-    """A dict in models.csv is JSON."""
-    curves = pd.DataFrame(
-        {
-            "model": ["m"],
-            "gpu_type": ["A"],
-            "kind": ["power"],
-            "parameters": [{"rate_1": 2, "exponent": 0.5}],
-        }
-    )
-    p = validate(Snapshot.from_frames(**small(), models=curves))
     assert p.curves.parameters[0]["exponent"] == 0.5
 
 
 def test_config_of_numpy_numbers() -> None:
     """numpy numbers are numbers; text is not."""
-    config = {"budget_per_hour": np.float32(8), "max_changes": np.int64(2), "now_s": 3}
+    config = {"budget_per_hour": np.float32(8), "max_changes": np.int64(2)}
     p = validate(Snapshot.from_frames(config=config, **small()))
-    assert (p.budget_per_hour, p.max_changes, p.now_s) == (8, 2, 3)
+    assert (p.budget_per_hour, p.max_changes) == (8, 2)
     with pytest.raises(InvalidInput, match="text, not a number"):
         validate(Snapshot.from_frames(config={"now_s": "3"}, **small()))
 
 
-def test_row_of_a_frame_is_a_line_of_a_file() -> None:
-    """Row 0 is line 2, below the header."""
-    with pytest.raises(InvalidInput) as caught:
+def test_what_is_wrong_in_a_frame() -> None:
+    """Row 0 is line 2, below the header. Two columns of one name are a wrong call."""
+    with pytest.raises(InvalidInput, match=r"^jobs\.csv:2: weight -1 must be above 0"):
         validate(Snapshot.from_frames(**small(weight=[-1])))
-    assert str(caught.value) == 'jobs.csv:2: weight -1 must be above 0 (job "a")'
-
-
-def test_unknown_table_and_doubled_column() -> None:
-    """Wrong calls, not wrong input."""
-    with pytest.raises(UsageError, match='no table "job"; known: jobs, pools'):
-        Snapshot.from_frames(job=pd.DataFrame())
     doubled = pd.DataFrame([[1, 2]], columns=["gpus", "gpus "])
     with pytest.raises(UsageError, match="pools has two columns of one name: gpus, gpus"):
         Snapshot.from_frames(pools=doubled)

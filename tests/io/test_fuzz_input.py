@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everything import EVERYTHING, content
+from everything import EVERYTHING
 from everything_workload import EVERY_WORKLOAD, workload_content
 from examples import count, seeds
 from fakes.random_rounds import random_snapshot
@@ -42,7 +42,6 @@ MOVING = WORK | {
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
 SNAPSHOTS = (dict(EVERYTHING), SMALL, *RANDOM)
 WORKLOADS = (dict(EVERY_WORKLOAD), WORK, MOVING)
-ON_DISK = 10  # mutations of each seed
 
 
 def judge_faults(error: InvalidInput, files: dict[str, bytes], known: tuple[str, ...]) -> None:
@@ -56,17 +55,17 @@ def judge_faults(error: InvalidInput, files: dict[str, bytes], known: tuple[str,
         assert fault.line is None or 1 <= fault.line <= most, fault
 
 
-def judge_problem(problem: Problem, known: tuple[str, ...]) -> None:
+def judge_problem(problem: Problem, known: tuple[str, ...] = FILES) -> None:
     """What every reader of a Problem relies on."""
-    jobs, pools, rates = problem.jobs, problem.pools, problem.rates
+    jobs, pools, rate = problem.jobs, problem.pools, problem.rates.rate
     assert all(w.isprintable() and w.startswith(known) for w in problem.warnings), problem.warnings
     assert (jobs.min_gpus <= jobs.requested_gpus).all()
     assert (jobs.requested_gpus <= jobs.max_gpus).all() and (jobs.remaining_work > 0).all()
     assert ((jobs.pool >= 0) == (jobs.gpus > 0)).all() and (jobs.pool < len(pools)).all()
-    assert (jobs.model >= 0).all() and (jobs.tenant >= 0).all() and (pools.gpus >= 0).all()
-    assert np.isfinite(rates.rate).all() and (rates.rate >= 0).all()
+    for numbers in (jobs.model, jobs.tenant, pools.gpus, rate):
+        assert (numbers >= 0).all()
+    assert np.isfinite(rate).all() and problem.interval_s > 0 and problem.budget_per_hour >= 0
     assert len(set(jobs.job_id)) == len(jobs.job_id) and all(jobs.job_id)
-    assert problem.interval_s > 0 and problem.budget_per_hour >= 0
 
 
 def judge_workload(workload: Workload) -> None:
@@ -89,52 +88,29 @@ def written(files: dict[str, bytes], folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", seeds(1, 10))
-def test_damaged_snapshots_are_judged(seed: int, tmp_path: Path) -> None:
-    """InvalidInput with located messages, or a Problem that keeps its promises; both happen often.
-    A folder on the disk gives the same as its files in memory, faults included.
-    """
-    rng, many, sound = random.Random(seed), count(100, 1000), 0
-    for i in range(many):
-        files = mutate(rng.choice(SNAPSHOTS), rng)
-        snapshot = read = parse_snapshot(str(i), files)
-        if i < ON_DISK:
-            read = read_snapshot(written(files, tmp_path / str(i)))
-            assert read.digest == snapshot.digest and read.tables == snapshot.tables
-            # a missing file also gets a hint on the disk
-            assert read.faults == snapshot.faults or not {"jobs.csv", "pools.csv"} <= set(files)
-        try:
-            judge_problem(validate(read), FILES)
-            sound += 1
-        except InvalidInput as error:
-            judge_faults(error, files, FILES)
-    assert 0.1 < sound / many < 0.9
-
-
-@pytest.mark.parametrize("seed", seeds(1, 5))
-def test_damaged_workloads_are_judged(seed: int, tmp_path: Path) -> None:
-    """InvalidInput with located messages, or a Workload that keeps its promises and survives
+@pytest.mark.parametrize("kind", ["snapshot", "workload"])
+def test_damaged_folders_are_judged(kind: str, seed: int, tmp_path: Path) -> None:
+    """InvalidInput with located messages, or a Problem or Workload that keeps its promises; both
+    happen often. A folder on the disk has the digest of its files in memory; a workload survives
     writing.
     """
-    rng, many, sound = random.Random(seed), count(60, 400), 0
+    bases, known = (SNAPSHOTS, FILES) if kind == "snapshot" else (WORKLOADS, FOLDER.files)
+    rng, many, sound = random.Random(seed), count(80, 1000), 0
     for i in range(many):
-        files = mutate(rng.choice(WORKLOADS), rng)
+        files = mutate(rng.choice(bases), rng)
         disk = None if i % 10 else written(files, tmp_path / str(i))
         try:
-            workload = read_workload(disk) if disk else parse_workload("fuzz", files)
+            if kind == "snapshot":
+                read = parse_snapshot("fuzz", files)
+                assert disk is None or read_snapshot(disk).digest == read.digest
+                judge_problem(validate(read_snapshot(disk) if disk else read))
+            else:
+                workload = read_workload(disk) if disk else parse_workload("fuzz", files)
+                judge_workload(workload)
+                if disk:
+                    again = read_workload(write_workload(tmp_path / f"{i}-again", workload))
+                    assert workload_content(again) == workload_content(workload)
+            sound += 1
         except InvalidInput as error:
-            judge_faults(error, files, FOLDER.files)
-            continue
-        sound += 1
-        judge_workload(workload)
-        if disk:
-            again = read_workload(write_workload(tmp_path / f"{i}-again", workload))
-            assert workload_content(again) == workload_content(workload)
+            judge_faults(error, files, known)
     assert 0.1 < sound / many < 0.9
-
-
-def test_bases_are_sound() -> None:
-    """Undamaged, every base is valid."""
-    for base in SNAPSHOTS:
-        assert content(validate(parse_snapshot("base", base)))
-    for base in WORKLOADS:
-        assert workload_content(parse_workload("base", base))

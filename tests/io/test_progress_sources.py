@@ -27,6 +27,7 @@ from allocator.io.progress_sources import (
 )
 
 STEP = r"step[= ](?P<step>[\d,.]+)"
+WRONG = "file:///etc/passwd", "http://a:port/", "http://a/b/../../c", "http://a/%2e%2E/c", ""
 
 
 @pytest.mark.parametrize(
@@ -56,25 +57,24 @@ def test_a_pattern_may_say_what_is_safe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("log", "url", "metric", "words"),
     [
-        ({LOG: "("}, "missing"),
-        ({LOG: r"step (\d+)"}, "no group"),
-        ({LOG: f"(?P<work>{'a' * 600})"}, "longer than"),
-        ({LOG: STEP, URL: "http://a/"}, "two sources"),
-        ({URL: "file:///etc/passwd", METRIC: "a"}, "no address"),
-        ({URL: "http://a:port/", METRIC: "a"}, "no address"),
-        ({URL: "http://a/b/../../c", METRIC: "a"}, "no address"),
-        ({URL: "http://a/%2e%2E/c", METRIC: "a"}, "no address"),
-        ({URL: "http://a/"}, "no name of a metric"),
-        ({METRIC: "a"}, "no address"),
-        ({URL: "http://a/", METRIC: "a b"}, "no name of a metric"),
+        ("(", "", "", "missing"),
+        (r"step (\d+)", "", "", "no group"),
+        (f"(?P<work>{'a' * 600})", "", "", "longer than"),
+        (STEP, "http://a/", "", "two sources"),
+        *(("", url, "a", "no address") for url in WRONG),
+        ("", "http://a/", "", "no name of a metric"),
+        ("", "http://a/", "a b", "no name of a metric"),
     ],
 )
-def test_sources_that_make_no_sense_are_refused(variables: dict[str, str], words: str) -> None:
+def test_sources_that_make_no_sense_are_refused(
+    log: str, url: str, metric: str, words: str
+) -> None:
     """Before the job is in the queue."""
+    given = {name: text for name, text in ((LOG, log), (URL, url), (METRIC, metric)) if text}
     with pytest.raises(UsageError, match=words):
-        read_source(variables)
+        read_source(given)
 
 
 def test_a_search_that_takes_too_long_ends_and_is_given_up(
@@ -131,20 +131,17 @@ def test_only_the_log_of_its_owner_is_read(tmp_path: Path) -> None:
 
 def test_random_logs_are_read_as_they_grow(tmp_path: Path) -> None:
     """Cut anywhere, the last number is the one of the whole."""
-    chance = random.Random(1)
+    chance, pattern = random.Random(1), LogPattern(STEP)
     for case in range(30):
         lines = [f"step {n}\n" if chance.random() < 0.7 else "other\n" for n in range(40)]
         whole = "".join(lines).encode()
-        path = tmp_path / str(case)
-        log, pattern, last = LogFile(path), LogPattern(STEP), None
-        with path.open("ab", buffering=0) as file:
-            rest = whole
-            while rest:
-                size = chance.randint(1, 60)
-                file.write(rest[:size])
-                rest = rest[size:]
-                last = pattern.find(log.read_lines()) or last
-        assert last == LogPattern(STEP).find(whole)
+        path, at, last = tmp_path / str(case), 0, None
+        log = LogFile(path)
+        while at < len(whole):
+            at += chance.randint(1, 60)
+            path.write_bytes(whole[:at])
+            last = pattern.find(log.read_lines()) or last
+        assert last == pattern.find(whole)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +179,4 @@ def test_servers_of_metrics(
     monkeypatch.setattr(progress_sources, "FETCH_S", 0.5 if answer == "slow" else 5.0)
     with serve_metrics(answer) as url:
         assert fetch_metric(Metric(url, "steps")) == value
-
-
-def test_no_server_of_metrics() -> None:
-    """Nobody listens."""
-    assert fetch_metric(Metric("http://127.0.0.1:9/", "steps")) is None
+    assert fetch_metric(Metric(url, "steps")) is None  # nobody listens any more

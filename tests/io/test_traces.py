@@ -7,18 +7,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases.traces import SAMPLES
+from commands import Output, call
 from text_tables import cases
 
-from allocator.cli import main
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, sia, sia_profiles
-from allocator.io.traces.base import TraceOptions, TracePool
+from allocator.io.traces.base import Trace, TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
-from allocator.io.traces.selection import select_jobs
+from allocator.io.traces.selection import ImportSummary, select_jobs
 from allocator.io.workloads import read_workload, write_workload
 
 
@@ -32,7 +34,7 @@ def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:
 
 def test_philly(tmp_path: Path) -> None:
     """Six rows: one repeats another, one has no GPU; the clock starts at the first submission;
-    names are lines.
+    names are lines. 900,000 s become a week unless --max-hours says otherwise.
     """
     trace = philly.read(SAMPLES["philly"](tmp_path)[0], TraceOptions())
     assert trace.jobs.job_id == ("philly-2", "philly-3", "philly-4", "philly-7")
@@ -41,11 +43,6 @@ def test_philly(tmp_path: Path) -> None:
     assert trace.dropped == {"repeat another row": 1, "have no GPU or no duration": 1}
     assert trace.pools == (TracePool("gpus", "GPU", 1000, 8),)
     assert trace.jobs.tenant == ("vc1", "vc2", "vc1", "vc2")
-
-
-def test_philly_cuts_jobs_of_more_than_a_week(tmp_path: Path) -> None:
-    """900,000 s become 604,800 s unless --max-hours says otherwise."""
-    trace = philly.read(SAMPLES["philly"](tmp_path)[0], TraceOptions())
     for hours, longest in ((None, 604_800), (1.0, 3600), (np.inf, 900_000)):
         chosen, summary = select_jobs(trace, TraceOptions(max_hours=hours), "philly")
         assert chosen.jobs.duration_s.max() == longest
@@ -67,14 +64,13 @@ def test_sizes(tmp_path: Path) -> None:
     """3 GPUs are no size of the rule, so that job lists its own; ranges are factor x request
     within the caps.
     """
-    by_id = {r["job_id"]: r for r in rows("philly", tmp_path, max_factor=4.0, most_gpus=8)}
-    assert [
-        (r["min_gpus"], r["requested_gpus"], r["max_gpus"], r["sizes"]) for r in by_id.values()
-    ] == [
-        ("1", "8", "8", ""),
-        ("1", "1", "4", ""),
-        ("1", "3", "8", "1|2|3|4|8"),
-        ("1", "2", "8", ""),
+    found = rows("philly", tmp_path, max_factor=4.0, most_gpus=8)
+    names = "min_gpus", "requested_gpus", "max_gpus", "sizes"
+    assert [" ".join(row[name] for name in names) for row in found] == [
+        "1 8 8 ",
+        "1 1 4 ",
+        "1 3 8 1|2|3|4|8",
+        "1 2 8 ",
     ]
     assert {r["sizes"] for r in rows("philly", tmp_path, rigid=True)} == {"1", "2", "3", "8"}
     assert "sizes" not in rows("philly", tmp_path, max_factor=4.0, rule_sizes=True)[0]
@@ -82,50 +78,40 @@ def test_sizes(tmp_path: Path) -> None:
 
 def test_nothing_is_invented_unless_asked_for(tmp_path: Path) -> None:
     """A log without speeds: jobs run at the size asked for, work is GPU-seconds; curves and the
-    size rule need --max-factor. A trace with speeds keeps its range.
+    size rule need --max-factor.
     """
-    source, extra = SAMPLES["csv"](tmp_path)
-    cells = import_trace("csv", source, TraceOptions(extra=extra))[0].files["workload.csv"]
-    for name in ("min_gpus", "max_gpus", "sizes"):
-        assert cells[name] == cells["requested_gpus"] == ["1", "4", "2", "2"]
-    assert cells["total_work"] == ["100", "4000", "400", "20"]
+    found = rows("csv", tmp_path)
+    for name in ("min_gpus", "max_gpus", "sizes", "requested_gpus"):
+        assert [row[name] for row in found] == ["1", "4", "2", "2"]
+    assert [row["total_work"] for row in found] == ["100", "4000", "400", "20"]
     for options in ({"curves": (0.1,)}, {"rule_sizes": True}):
         with pytest.raises(UsageError, match="that takes --max-factor"):
             rows("philly", tmp_path, **options)
-    assert any(r["min_gpus"] < r["max_gpus"] for r in rows("gavel", tmp_path))
 
 
 def test_what_is_assumed_is_said_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the import, in the folder, when it is read and written again, with the results, and in
     their report.
     """
     # no pictures: they take seconds
     monkeypatch.setattr("allocator.report.page.available", lambda: False)
-    source, out, results = (str(tmp_path / name) for name in ("log.csv", "out", "results"))
-    Path(source).write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
-
-    def said(*words: str) -> tuple[str, str]:
-        assert main.run(list(words)) == 0
-        return capsys.readouterr()
-
+    monkeypatch.chdir(tmp_path)
+    Path("log.csv").write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
     for asked, assumed in (
-        ([], "each job runs at the GPUs it asked for, or not at all; every job may be paused"),
-        (["--max-factor", "2"], "each job may run at 1 to 2 times the GPUs it asked for"),
+        ("", "each job runs at the GPUs it asked for, or not at all; every job may be paused"),
+        ("--max-factor 2", "each job may run at 1 to 2 times the GPUs it asked for"),
     ):
-        assert assumed in said("import", "csv", source, *asked, "--gpus", "8", "--out", out)[1]
-        workload = read_workload(out)
+        assert assumed in call(capsys, f"import csv log.csv {asked} --gpus 8 --out out")[2]
+        workload = read_workload("out")
         assert assumed in workload.assumed
-        assert any(assumed in warning for warning in workload.problem.warnings)
-        again = read_workload(write_workload(tmp_path / "again", workload))
-        assert again.assumed == workload.assumed
-    table, warnings = said("simulate", out, "--policy", "static", "--out", results)
-    assert assumed in table and assumed in warnings
-    document = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
-    assert any(assumed in warning for warning in document["warnings"])
-    page = Path(said("report", results)[0].strip())
-    assert assumed in page.read_text(encoding="utf-8")
+        assert read_workload(write_workload("again", workload)).assumed == workload.assumed
+    _, table, warnings = call(capsys, "simulate out --policy static --out results")
+    document = json.loads(Path("results", "results.json").read_text(encoding="utf-8"))
+    page = Path(call(capsys, "report results")[1].strip()).read_text(encoding="utf-8")
+    for place in (table, warnings, str(document["warnings"]), page):
+        assert assumed in place
 
 
 def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:
@@ -138,56 +124,30 @@ def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:
 
 
 def test_columns_of_any_table(tmp_path: Path) -> None:
-    """Names by --map, duration from end - start, one condition; jobs of one model share a curve."""
-    source, _ = SAMPLES["csv"](tmp_path)
-    extra = {"map": ("model=network", "job_id=id"), "where": ("state=COMPLETED",)}
-    trace = plain.read(source, TraceOptions(extra=extra))
-    assert trace.jobs.job_id == ("a", "b", "d")
-    assert trace.jobs.submitted_s.tolist() == [0, 60, 120]
-    assert trace.jobs.duration_s.tolist() == [100, 1000, 10]
-    assert trace.jobs.model[0] == trace.jobs.model[2] and trace.jobs.model[0].startswith(
-        "bert overhead-"
-    )
-    assert trace.dropped["excluded by --where"] == 1
-    half = plain.read(source, TraceOptions(extra={"unit": ("ms",)}))
-    assert half.jobs.duration_s.tolist() == pytest.approx([0.1, 1.0, 0.2, 0.01])
-
-
-@pytest.mark.parametrize(
-    ("extra", "says"),
-    [
-        ({"map": ("when=submit_time",)}, "FIELD one of submitted_s"),
-        ({"where": ("colour=red",)}, "COLUMN one of id"),
-        ({"unit": ("weeks",)}, "one of ms, s, min, h"),
-    ],
-)
-def test_wrong_options_of_a_table(
-    extra: dict[str, tuple[str, ...]], says: str, tmp_path: Path
-) -> None:
-    """A field, a column or a unit that does not exist: the error lists those that do."""
-    with pytest.raises(UsageError, match=says):
-        plain.read(SAMPLES["csv"](tmp_path)[0], TraceOptions(extra=extra))
-
-
-def test_faults_of_a_table_have_their_line(tmp_path: Path) -> None:
-    """A column mapped that is not there (line 1, with the likely one), and cells that are no
-    numbers or dates.
+    """Names by --map, duration from end - start, one condition; jobs of one model share a curve.
+    A field, a column or a unit that does not exist: the error lists those that do.
     """
     source, _ = SAMPLES["csv"](tmp_path)
-    with pytest.raises(
-        InvalidInput, match=r'jobs.csv:1: has no column "gpu_nm".*did you mean "gpu_num"'
+
+    def read(**extra: tuple[str, ...]) -> Trace:
+        return plain.read(source, TraceOptions(extra=extra))
+
+    trace = read(map=("model=network", "job_id=id"), where=("state=COMPLETED",))
+    jobs = trace.jobs
+    assert jobs.job_id == ("a", "b", "d") and jobs.submitted_s.tolist() == [0, 60, 120]
+    assert jobs.duration_s.tolist() == [100, 1000, 10]
+    assert jobs.model[0] == jobs.model[2] and jobs.model[0].startswith("bert overhead-")
+    assert trace.dropped["excluded by --where"] == 1
+    assert read(unit=("ms",)).jobs.duration_s.tolist() == pytest.approx([0.1, 1.0, 0.2, 0.01])
+    for option, value, says in (
+        ("map", "when=submit_time", "FIELD one of submitted_s"),
+        ("where", "colour=red", "COLUMN one of id"),
+        ("unit", "weeks", "one of ms, s, min, h"),
     ):
-        plain.read(source, TraceOptions(extra={"map": ("gpus=gpu_nm",)}))
-    source.write_text(
-        "submit_time,duration,gpus\n2020-01-01,5,1\n2020-01-01,5,1\n2020-02-31,x,1.5\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(InvalidInput) as caught:
-        plain.read(source, TraceOptions())
-    assert [(f.line, f.message.split('"')[0]) for f in caught.value.faults] == [
-        (4, "duration "),
-        (4, "gpus 1.5 is not a whole number"),
-    ]
+        with pytest.raises(UsageError, match=says):
+            read(**{option: (value,)})
+    with pytest.raises(InvalidInput, match=r'csv:1: has no column "gpu_nm".*mean "gpu_num"'):
+        read(map=("gpus=gpu_nm",))
 
 
 def test_openb(tmp_path: Path) -> None:
@@ -222,37 +182,38 @@ def test_openb_needs_its_nodes(tmp_path: Path) -> None:
 
 def test_gavel(tmp_path: Path) -> None:
     """Steps per second of jobs alone, zeros and spread types left out; a job of 4 without a
-    speed is dropped.
+    speed is dropped. A job of 400 s cut to 0.1 h keeps 90 % of its steps.
     """
     trace = gavel.read(SAMPLES["gavel"](tmp_path)[0], TraceOptions(gpus=24))
     assert [(p.gpu_type, p.gpus) for p in trace.pools] == [("k80", 12), ("v100", 12)]
-    assert trace.speeds is not None
     speeds = trace.speeds
-    assert set(
-        zip(speeds.gpu_type, speeds.gpus.tolist(), speeds.work_per_s.tolist(), strict=True)
-    ) == {("k80", 1, 2.0), ("k80", 2, 4.0), ("v100", 1, 6.0), ("v100", 2, 8.0), ("v100", 1, 1.0)}
+    assert speeds is not None
+    known = {*zip(speeds.gpu_type, speeds.gpus.tolist(), speeds.work_per_s.tolist(), strict=True)}
+    assert known == {
+        ("k80", 1, 2.0),
+        ("k80", 2, 4.0),
+        ("v100", 1, 6.0),
+        ("v100", 2, 8.0),
+        ("v100", 1, 1.0),
+    }
     assert trace.jobs.work.tolist() == [1200, 6000]
     assert trace.jobs.duration_s.tolist() == [(600 + 200) / 2, (1500 + 750) / 2]
     assert trace.dropped == {"have no measured speed at their size": 1}
     # nothing beyond 2 was measured
     assert [r["max_gpus"] for r in rows("gavel", tmp_path)] == ["2", "2"]
+    chosen, _ = select_jobs(replace(trace, max_hours=0.1), TraceOptions(), "gavel")
+    assert chosen.jobs.work[0] == pytest.approx(1080)
 
 
 def test_gavel_in_ten_cells(tmp_path: Path) -> None:
     """The longer layout: work, GPUs, weight and arrival stand elsewhere."""
     source, _ = SAMPLES["gavel"](tmp_path)
-    source.write_text(
-        "Net (batch size 4)\trun\tdir\t-n\t1\t800\t2\t3\t-1.0\t17\n", encoding="utf-8"
-    )
+    source.write_text("Net (batch size 4)\trun\tdir\t-n\t1\t800\t2\t3\t-1.0\t17\n", "utf-8")
     jobs = gavel.read(source, TraceOptions()).jobs
     assert (jobs.work[0], jobs.gpus[0], jobs.weight[0], jobs.submitted_s[0]) == (800, 2, 3, 17)
-    source.write_text("Net\trun\t1\n\nNet\trun\t-n\t1\tmany\t0\t1\n", encoding="utf-8")
-    with pytest.raises(InvalidInput) as caught:
+    source.write_text("\nNet\trun\t1\n", "utf-8")
+    with pytest.raises(InvalidInput, match=":2: has 3 cells between tabs, not 7 or 10"):
         gavel.read(source, TraceOptions())
-    assert [(f.line, f.message) for f in caught.value.faults] == [
-        (1, "has 3 cells between tabs, not 7 or 10"),
-        (3, 'steps "many" is not a number'),
-    ]
 
 
 def test_sia_speeds_by_hand(tmp_path: Path) -> None:
@@ -266,24 +227,19 @@ def test_sia_speeds_by_hand(tmp_path: Path) -> None:
     SAMPLES["sia"](tmp_path)
     folder = tmp_path / "profiles" / "tiny"
     train = sia_profiles.read_training(folder)
-    assert (train.progress, train.batch.tolist(), train.steps.tolist()) == (
-        100,
-        [10, 40],
-        [100, 40],
-    )
+    assert train.progress == 100
+    assert (train.batch.tolist(), train.steps.tolist()) == ([10, 40], [100, 40])
     steps = sia_profiles.steps(folder, "aws", 4)
     assert sorted(steps) == [1, 2, 3, 8]
-    useful = {}
-    for k, batches in ((1, [10, 40]), (2, [10]), (3, [40]), (8, [40])):
+    for k, batches, useful in (
+        (1, [10, 40], [0.5, 0.3125]),
+        (2, [10], [1 / 1.5]),
+        (3, [40], [100 / (40 * 3.4)]),
+        (8, [40], [1.25]),
+    ):
         best = sia_profiles.rank_batches(train, steps[k], k, batches)
         assert best is not None
-        useful[k] = [round(u, 6) for u in (best.work_per_s * best.efficiency).tolist()]
-    assert useful == {
-        1: [0.5, 0.3125],
-        2: [round(1 / 1.5, 6)],
-        3: [round(100 / (40 * 3.4), 6)],
-        8: [1.25],
-    }
+        assert (best.work_per_s * best.efficiency).tolist() == pytest.approx(useful)
     # 4 on each GPU were never measured
     assert sia_profiles.rank_batches(train, steps[3], 3, [10]) is None
     # 8 GPUs on 2 nodes of 8 are not packed
@@ -293,36 +249,34 @@ def test_sia_speeds_by_hand(tmp_path: Path) -> None:
 
 def test_sia_workload(tmp_path: Path) -> None:
     """The best batch at each size; work and restart of the application; calibrated speeds unless
-    told otherwise.
+    told otherwise. With `tuned` each (application, batch size) is a model of its own, with speeds
+    at that batch only.
     """
     source, _ = SAMPLES["sia"](tmp_path)
-    speeds = []
-    for calibrate in ("yes", "no"):
-        trace = sia.read(source, TraceOptions(extra={"calibrate": (calibrate,)}))
-        assert trace.speeds is not None
-        speeds.append(trace.speeds.work_per_s * trace.speeds.efficiency)
-    assert speeds[1] == pytest.approx(1.2 * speeds[0])
-    assert trace.jobs.work.tolist() == [100, 100, 100] and set(trace.jobs.restart_s) == {30.0}
-    assert [(r["requested_gpus"], r["max_gpus"]) for r in rows("sia", tmp_path)] == [
-        ("1", "8"),
-        ("3", "8"),
-        ("2", "8"),
+
+    def read(**extra: str) -> Any:
+        return sia.read(source, TraceOptions(extra={name: (word,) for name, word in extra.items()}))
+
+    sure, rough = (read(calibrate=word).speeds for word in ("yes", "no"))
+    useful = sure.work_per_s * sure.efficiency
+    assert rough.work_per_s * rough.efficiency == pytest.approx(1.2 * useful)
+    jobs = read().jobs
+    assert jobs.work.tolist() == [100, 100, 100] and set(jobs.restart_s) == {30.0}
+    assert [r["requested_gpus"] + r["max_gpus"] for r in rows("sia", tmp_path)] == [
+        "18",
+        "38",
+        "28",
     ]
-
-
-def test_sia_tuned_to_the_batch_of_each_job(tmp_path: Path) -> None:
-    """Each (application, batch size) is a model of its own, with speeds at that batch only."""
-    source, _ = SAMPLES["sia"](tmp_path)
-    trace = sia.read(source, TraceOptions(extra={"speed": ("tuned",)}))
-    assert trace.jobs.model == ("tiny-10", "tiny-40", "tiny-20")
-    assert trace.speeds is not None
-    assert {
-        (m, b) for m, b in zip(trace.speeds.model, trace.speeds.batch_size.tolist(), strict=True)
-    } == {("tiny-10", 10), ("tiny-40", 40), ("tiny-20", 20)}
-    every = sia.read(source, TraceOptions(extra={"speed": ("batches",)})).speeds
-    samples = sia.read(source, TraceOptions(extra={"speed": ("samples",)})).speeds
-    assert every is not None and set(every.batch_size.tolist()) == {10, 40}
-    assert samples is not None and set(samples.efficiency.tolist()) == {1.0}
+    tuned = read(speed="tuned")
+    assert tuned.jobs.model == ("tiny-10", "tiny-40", "tiny-20")
+    pairs = zip(tuned.speeds.model, tuned.speeds.batch_size.tolist(), strict=True)
+    assert {f"{model} {batch}" for model, batch in pairs} == {
+        "tiny-10 10",
+        "tiny-40 40",
+        "tiny-20 20",
+    }
+    assert set(read(speed="batches").speeds.batch_size.tolist()) == {10, 40}
+    assert set(read(speed="samples").speeds.efficiency.tolist()) == {1.0}
 
 
 def test_sia_application_without_profile(tmp_path: Path) -> None:
@@ -339,20 +293,15 @@ def test_sia_application_without_profile(tmp_path: Path) -> None:
 
 
 def test_curve_and_its_draw() -> None:
-    """k / (1 + c (k - 1)); the same seed draws the same curves, all of them in turn; one curve
-    per model.
+    """k / (1 + c (k - 1)); each seed draws its own curves, all of them in turn; one curve per
+    model.
     """
-    assert curves.rate(np.array([0.1, 0.1]), np.array([1, 8])).tolist() == pytest.approx(
-        [1.0, 8 / 1.7]
-    )
+    found = curves.rate(np.array([0.1, 0.1]), np.array([1, 8]))
+    assert found.tolist() == pytest.approx([1.0, 8 / 1.7])
     options = TraceOptions(seed=4, max_factor=4.0)
     drawn = curves.draw_curves(6000, options)
-    assert (
-        drawn
-        == curves.draw_curves(6000, options)
-        != curves.draw_curves(6000, replace(options, seed=5))
-    )
-    counts = [drawn.count(name) for name in sorted(set(drawn))]
+    assert drawn != curves.draw_curves(6000, replace(options, seed=5))
+    counts = [drawn.count(name) for name in {*drawn}]
     assert len(counts) == 6 and min(counts) > 850
     assert len(set(curves.draw_by_model(["a", "b", "a"], options))) == 2
 
@@ -371,46 +320,36 @@ def test_cluster_of_another_size_keeps_its_shares() -> None:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2,000 jobs over a day, run times log-normal, 1 to 8 GPUs."""
     rng = np.random.default_rng(0)
-    when = np.sort(rng.uniform(0, 86400, 2000))
     path = tmp_path_factory.mktemp("many") / "jobs.csv"
-    lines = [
-        f"{t:.1f},{d:.1f},{g}"
-        for t, d, g in zip(
-            when, rng.lognormal(6, 2, 2000) + 0.1, 2 ** rng.integers(0, 4, 2000), strict=True
-        )
-    ]
-    path.write_text("\n".join(["submitted_s,duration_s,gpus", *lines]), encoding="utf-8")
+    jobs = {
+        "submitted_s": np.sort(rng.uniform(0, 86400, 2000)),
+        "duration_s": rng.lognormal(6, 2, 2000) + 0.1,
+        "gpus": 2 ** rng.integers(0, 4, 2000),
+    }
+    pd.DataFrame(jobs).to_csv(path, index=False)
     return path
 
 
 @pytest.mark.parametrize("load", [0.05, 0.7, 1.0, 2.5])
 def test_load_is_met(many: Path, load: float) -> None:
     """Thinned or cloned, the GPU-seconds asked for come within 1 % of the share wanted; the
-    window does not grow.
-    """
-    tables, summary = import_trace("csv", many, TraceOptions(load=load, hours=24, gpus=64, seed=1))
-    assert summary.load == pytest.approx(load, rel=0.01)
-    cells = tables.files["workload.csv"]
-    assert len(set(cells["job_id"])) == summary.jobs
-    assert float(cells["submitted_s"][0]) >= 0 and float(cells["submitted_s"][-1]) < 86400
-    assert (summary.clones > 0) == (
-        load > import_trace("csv", many, TraceOptions(hours=24, gpus=64))[1].load
-    )
-
-
-def test_thinning_keeps_times_and_draws(many: Path) -> None:
-    """Thinned jobs are those of the whole trace, with the same curve and time; another seed
-    keeps others.
+    window does not grow. Thinned jobs are those of the whole trace, with the same curve and time;
+    another seed keeps others.
     """
 
-    def read(**options: object) -> set[tuple[str, ...]]:
-        given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)  # type: ignore[arg-type]
-        cells = import_trace("csv", many, given)[0].files["workload.csv"]
-        return set(zip(cells["job_id"], cells["submitted_s"], cells["total_work"], strict=True))
+    def read(**options: Any) -> tuple[set[tuple[str, ...]], ImportSummary]:
+        given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)
+        tables, summary = import_trace("csv", many, given)
+        cells = tables.files["workload.csv"]
+        names = "job_id", "submitted_s", "total_work"
+        return {*zip(*(cells[name] for name in names), strict=True)}, summary
 
-    assert read(load=0.1) < read()
-    assert read(load=0.1) == read(load=0.1)
-    assert read(load=0.1, seed=1) != read(load=0.1)
+    whole, given = read()
+    found, summary = read(load=load)
+    assert summary.load == pytest.approx(load, rel=0.01) and len(found) == summary.jobs
+    assert all(0 <= float(at_s) < 86400 for _, at_s, _ in found)
+    assert (found < whole) == (summary.clones == 0) == (load < given.load)
+    assert read(load=load) == (found, summary) and read(load=load, seed=1)[0] != found
 
 
 def test_load_that_cannot_be_met(tmp_path: Path) -> None:
@@ -428,27 +367,14 @@ def test_load_that_cannot_be_met(tmp_path: Path) -> None:
         import_trace("philly", source, TraceOptions(start="yesterday"))
 
 
-def test_truncated_work_shrinks_with_the_run_time(tmp_path: Path) -> None:
-    """A gavel job of 400 s cut to 0.1 h = 360 s keeps 90 % of its steps."""
-    trace = gavel.read(SAMPLES["gavel"](tmp_path)[0], TraceOptions(gpus=24))
-    chosen, _ = select_jobs(replace(trace, max_hours=0.1), TraceOptions(), "gavel")
-    assert chosen.jobs.work[0] == pytest.approx(1080)
-
-
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: Output) -> None:
     """Nothing on standard output, the summary on standard error; 2 for wrong calls, 3 for wrong
     files; auto works.
     """
     source, _ = SAMPLES["philly"](tmp_path)
-    assert main.run(f"import auto {source} --gpus 16 --out {tmp_path / 'out'}".split()) == 0
-    said = capsys.readouterr()
-    assert said.out == "" and "philly: 6 jobs read, 2 dropped: 1 repeat another row" in said.err
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "config.toml",
-        "pools.csv",
-        "rates.csv",
-        "workload.csv",
-    ]
+    code, out, err = call(capsys, f"import auto {source} --gpus 16 --out {tmp_path / 'out'}")
+    assert (code, out) == (0, "")
+    assert "philly: 6 jobs read, 2 dropped: 1 repeat another row" in err
     wrong = f"""
 import philly {source} -> 2
 import -> 2
@@ -458,5 +384,5 @@ import philly {source} --load 0 --out {tmp_path / "o2"} -> 2
 import sia {source} --out {tmp_path / "o2"} -> 2
 """
     for argv, code in cases(wrong):
-        assert main.run(argv.split()) == int(code), argv
+        assert call(capsys, argv)[0] == int(code), argv
     assert not (tmp_path / "o2").exists()

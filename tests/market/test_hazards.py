@@ -7,20 +7,17 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot
+from builders import problem
+from commands import Output, call
 from places import ROOT
 from test_lifetimes import played
 from worlds import workload
 
-from allocator.cli.main import run
 from allocator.domain.problem import Floats
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.hazards import parse_hazard
-from allocator.errors import InvalidInput
 from allocator.performance.fit.transient import fit_hazard_of_places
 from allocator.performance.useful import useful_share
 from allocator.simulator import SimulationOptions
@@ -70,28 +67,28 @@ def test_useful_share_is_that_of_servers_drawn_one_by_one(name: str, hours: floa
 def test_the_simulator_draws_lives_by_the_hazard() -> None:
     """100,000 servers of each pool: shares dead by an age; twice the hazard with `revocations`
     2; with batches, a server of an age dies at its hazard."""
+    pool = {"pool": "p", "gpus": 64, "market": "spot"}
+
+    def servers(name: str, **options: float) -> SpotServers:
+        pools = [pool | {"hazard_by_age": TEXTS[name]}]
+        return SpotServers(workload([{}], pools=pools), SimulationOptions(**options))
+
     for name, law in HAZARDS.items():
-        pool = {"pool": "p", "gpus": 4, "market": "spot", "hazard_by_age": TEXTS[name]}
-        w = workload([{}], pools=[pool])
-        lives = SpotServers(w, SimulationOptions(revocations=2))._draw_lifetimes(0, 0, 100_000)
+        lives = servers(name, revocations=2)._draw_lifetimes(0, 0, 100_000)
         drawn = draw_lives(np.random.default_rng(1), tuple((a, 2 * h) for a, h in law), 100_000)
         for age in (0.25, 1.0, 2.0, 6.0):
             share = float(np.mean(drawn < age))
             slack = 5 * np.sqrt(share / 1e5) + 1e-4
             assert np.mean(lives < age * HOUR) == pytest.approx(share, abs=slack)
-    pool |= {"gpus": 64, "hazard_by_age": TEXTS["burst"]}
-    zone = SpotServers(workload([{}], pools=[pool]), SimulationOptions(spot_batch=4))
+    zone, taken, at = servers("burst", spot_batch=4), np.zeros(64), 0.0
     zone.start(0, 0, 64, 0.0)
-    taken = {True: 0, False: 0}
-    at = 0.0
     while at < 400 * HOUR:
         at, z = zone.next_event()
         zone.servers[0].up_s[:] = at - 0.5 * HOUR * np.repeat([1, 4], 32)  # half of them are young
         for _, lost in zone.strike(z, np.array([0]), np.array([0]), at):
-            taken[True] += int(lost[:32].sum())
-            taken[False] += int(lost[32:].sum())
-    assert taken[True] == pytest.approx(32 * 400 * 0.6, rel=0.05)
-    assert taken[False] == pytest.approx(32 * 400 * 0.03, rel=0.2)
+            taken += lost
+    assert taken[:32].sum() == pytest.approx(32 * 400 * 0.6, rel=0.05)
+    assert taken[32:].sum() == pytest.approx(32 * 400 * 0.03, rel=0.2)
 
 
 def test_places_lean_to_the_mean_of_all() -> None:
@@ -104,32 +101,17 @@ def test_places_lean_to_the_mean_of_all() -> None:
     assert fits["b",].seen.tolist() == [0] and fits["b",].hours.tolist() == [20]
 
 
-def test_from_lifetimes_to_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_lifetimes_to_pools(tmp_path: Path, capsys: Output) -> None:
     """`spot fit hazard` by region, then `spot hazards`, give the pools of the example."""
-    folder = ROOT / "data" / "examples" / "regions"
-    command = ["spot", "fit", "hazard", str(folder / "lifetimes.csv"), "--ages", "0,1"]
-    assert run([*command, "--format", "csv"]) == 0
-    (tmp_path / "table.csv").write_text(capsys.readouterr().out, encoding="utf-8")
-    pools = ["--pools", str(folder / "pools.csv")]
-    assert run(["spot", "hazards", str(tmp_path / "table.csv"), *pools, "--format", "csv"]) == 0
-    made = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    shipped = list(csv.DictReader((folder / "pools.csv").open(encoding="utf-8")))
+    folder, table = ROOT / "data" / "examples" / "regions", tmp_path / "table.csv"
+    fit = f"spot fit hazard {folder / 'lifetimes.csv'} --ages 0,1 --format csv"
+    table.write_text(call(capsys, fit)[1], encoding="utf-8")
+    line = f"spot hazards {table} --pools {folder / 'pools.csv'} --format csv"
+    made = csv.DictReader(io.StringIO(call(capsys, line)[1]))
+    shipped = csv.DictReader((folder / "pools.csv").open(encoding="utf-8"))
     for a, b in zip(made, shipped, strict=True):
         found, given = (parse_hazard(row.pop("hazard_by_age")) for row in (a, b))
         assert found.per_hour == pytest.approx(given.per_hour, rel=1e-4) and a == b
-    (tmp_path / "one.csv").write_text("from_h,per_hour\n1,0.5\n", encoding="utf-8")
-    assert run(["spot", "hazards", str(tmp_path / "one.csv"), *pools]) == 3
-    assert "must ascend from 0" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "columns, message",
-    [
-        ({"hazard_by_age": "0:0.1|0:0.2"}, 'hazard_by_age "0:0.1|0:0.2" is not HOURS:HAZARD'),
-        ({"hazard_by_age": "0:0.1", "revocations_per_gpu_hour": 0.1}, "leave one empty"),
-    ],
-)
-def test_hazards_that_contradict_themselves(columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        validate(snapshot([{}], [{"market": "spot"} | columns]))
-    assert message in str(caught.value)
+    table.write_text("from_h,per_hour\n1,0.5\n", encoding="utf-8")
+    code, _, err = call(capsys, line)
+    assert code == 3 and "must ascend from 0" in err

@@ -12,7 +12,6 @@ import pytest
 from examples import examples
 from hypothesis import given, strategies as st
 
-from formulations.bounds.hull import hull
 from formulations.rental import widths as f
 from formulations.rental.simple_rules import (
     curve,
@@ -129,14 +128,6 @@ def test_no_other_widths_of_the_same_money_do_better(
     assert plan.weighted + plan.mu * plan.spend <= least_of_all * (1 + 1e-9)
 
 
-def test_what_cannot_be_stable_says_the_least_budget_and_what_it_buys() -> None:
-    for made in (example(), f.restrict_to_whole_gpus(example())):
-        with pytest.raises(f.BudgetTooSmall) as why:
-            f.plan(made, 0.8)
-        assert (why.value.least, why.value.response_h) == pytest.approx((0.8, 1.0))
-    assert f.plan(example(), 0.8 + 1e-9).response_h == pytest.approx(1.0, abs=1e-6)
-
-
 def test_a_linear_speed_up_needs_a_largest_width() -> None:
     """It costs nothing to widen: without an end its width would be infinite."""
     with pytest.raises(ValueError, match="linear without end"):
@@ -155,22 +146,3 @@ def test_every_point_of_the_curve_is_a_plan() -> None:
         plan = f.plan(made, found.spend[at])
         assert plan.gpus == pytest.approx(found.gpus[at], rel=1e-4)
         assert plan.response_h == pytest.approx(found.response_h[at], rel=1e-4)
-
-
-@examples(20, 60)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20
-    )
-)
-def test_the_frontier_is_what_some_price_would_choose(points: list[tuple[int, int, int]]) -> None:
-    """At every price the best point of a group is on its frontier, and every point of that is
-    alone best at a price.
-    """
-    group, x, y = (np.array(c) for c in zip(*points, strict=True))
-    on = hull(group, x.astype(float), y.astype(float))
-    for g in np.unique(group):
-        mine, all_ = on[group[on] == g], np.flatnonzero(group == g)
-        for mu in np.arange(0.01, 10, 0.0937):
-            assert (y[mine] + mu * x[mine]).min() == pytest.approx((y[all_] + mu * x[all_]).min())
-        assert np.all(np.diff(x[mine]) > 0) and np.all(np.diff(y[mine]) < 0)

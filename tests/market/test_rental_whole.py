@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import highspy
 import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given, strategies as st
+from scipy.optimize import linprog
 from test_rental import Points, example, small
 
 from formulations.rental import widths as f
@@ -39,15 +37,12 @@ def options(made: f.JobClasses, points: Points, most: int) -> list[list[Option]]
 
 def by_solver(choices: list[list[Option]], budget: float) -> float:
     """The least wait by HiGHS."""
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    flat: list[Any] = [(i, c, w) for i, some in enumerate(choices) for c, w in some]
-    z = [highs.addVariable(lb=0, obj=w) for _, _, w in flat]
-    for i in range(len(choices)):
-        highs.addConstr(sum(v for v, (j, _, _) in zip(z, flat, strict=True) if j == i) == 1)
-    highs.addConstr(sum(c * v for v, (_, c, _) in zip(z, flat, strict=True)) <= budget)
-    highs.run()
-    return float(highs.getObjectiveValue())
+    flat = np.array([option for some in choices for option in some])
+    one_each = np.repeat(np.eye(len(choices)), [len(some) for some in choices], axis=1)
+    found = linprog(
+        flat[:, 1], flat[:, :1].T, [budget], one_each, np.ones(len(choices)), method="highs"
+    )
+    return float(found.fun)
 
 
 @examples(20, 150)

@@ -84,15 +84,13 @@ def test_choices_that_do_not_exist(tmp_path: Path) -> None:
             choose_clusters(seen, **{rule: asked})
         needed = error.value.relaxations[0].needed
         assert choose_clusters(seen, **{rule: needed}).cheapest == 0
-    never = forecast_run(
-        one(tmp_path, market="spot", revocations_per_hour=1e6, replace_s=600), 7200
-    )
+    lost = one(tmp_path, market="spot", revocations_per_hour=1e6, replace_s=600)
+    never = forecast_run(lost, 7200)
     assert math.isinf(never.seconds)
     with pytest.raises(Infeasible, match="ever end"):
         choose_clusters([never])
-    assert choose_clusters([never, *seen]).fastest == 1 and undominated_clusters(
-        [never, *seen]
-    ) == [1]
+    both = [never, *seen]
+    assert choose_clusters(both).fastest == 1 and undominated_clusters(both) == [1]
 
 
 def test_every_fault_at_once(tmp_path: Path, capsys: Output) -> None:
@@ -127,24 +125,22 @@ def test_every_fault_at_once(tmp_path: Path, capsys: Output) -> None:
 
 def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
     """JSON, CSV and the files of --out say the same; a table for people; exit codes 4 and 2."""
-    base = ("spot", "plan", SHIPPED, "--work", 64000, "--cost", 1.2)
-    code, out, err = call(capsys, *base, "--format", "json", "--out", tmp_path / "out")
-    told = json.loads(out)
+    base, out = f"spot plan {SHIPPED} --work 64000 --cost", tmp_path / "out"
+    code, text, err = call(capsys, f"{base} 1.2 --format json --out {out}")
+    told = json.loads(text)
     assert (code, err) == (0, "") and told["choice"]["fastest within cost"] == "4 P100 spot"
-    assert json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8")) == told
-    assert (tmp_path / "out" / "time-against-cost.svg").read_text(encoding="utf-8").count(
-        "4 P100 spot"
-    ) == 1
-    code, out, _ = call(capsys, *base, "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert out == (tmp_path / "out" / "plan.csv").read_text(encoding="utf-8")
-    assert [r["cluster"] for r in rows] == [c["cluster"] for c in told["clusters"]] and rows[7][
-        "best"
-    ] == "cheapest"
-    code, out, _ = call(capsys, *base)
-    assert code == 0 and "bottleneck" in out and "fastest within cost" in out
-    code, out, err = call(capsys, *base[:-1], 0)
-    assert code == 4 and not out and "cost: 0 would have to be 0.8445" in err
+    assert json.loads((out / "plan.json").read_text(encoding="utf-8")) == told
+    picture = (out / "time-against-cost.svg").read_text(encoding="utf-8")
+    assert picture.count("4 P100 spot") == 1
+    text = call(capsys, f"{base} 1.2 --format csv")[1]
+    assert text == (out / "plan.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [r["cluster"] for r in rows] == [c["cluster"] for c in told["clusters"]]
+    assert rows[7]["best"] == "cheapest"
+    text = call(capsys, f"{base} 1.2")[1]
+    assert "bottleneck" in text and "fastest within cost" in text
+    code, text, err = call(capsys, f"{base} 0")
+    assert code == 4 and not text and "cost: 0 would have to be 0.8445" in err
     assert call(capsys, f"spot plan {SHIPPED} --work 0")[0] == 2
     assert call(capsys, f"spot plan {tmp_path / 'none.csv'} --work 1")[0] == 3
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -22,7 +23,7 @@ from report_folders import benchmark, simulation, tables
 from allocator.errors import InvalidInput, UsageError
 from allocator.report.charts import style
 from allocator.report.charts.gpu_rows import assign_rows, join_blocks
-from allocator.report.charts.series import bin_means, series, share_done, window
+from allocator.report.charts.series import series, share_done, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
 from allocator.report.page import inline
@@ -41,15 +42,14 @@ class Page(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.figures: list[str] = []
-        self.cells: list[tuple[list[str], dict[str, float]]] = []
+        self.rows: list[tuple[list[str], dict[str, float]]] = [([], {})]
         self.attributes: list[tuple[str, str, str]] = []
         self.text = ""
-        self._row: list[str] = []
-        self._numbers: dict[str, float] = {}
         self.source = path.read_text(encoding="utf-8")
         self.feed(self.source)
         assert not self.open, f"never closed: {self.open}"
         self.text = self.text.replace("\N{NO-BREAK SPACE}", " ")
+        self.cells = [(names, numbers) for names, numbers in self.rows if numbers]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = {k: v or "" for k, v in attrs}
@@ -59,27 +59,23 @@ class Page(HTMLParser):
         if tag == "figure":
             self.figures.append(known["id"])
         if tag == "tr":
-            self._row, self._numbers = [], {}
-        if tag == "td" and "data-metric" in known:
-            self._numbers[known["data-metric"]] = float(known["title"])
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, k, v or "") for k, v in attrs]
+            self.rows.append(([], {}))
+        if "data-metric" in known:
+            self.rows[-1][1][known["data-metric"]] = float(known["title"])
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        if tag == "tr" and self._numbers:
-            self.cells.append((self._row, self._numbers))
+        assert tag in VOID or self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         self.text += data
         if self.open and self.open[-1] == "th" and data.strip():
-            self._row.append(data.strip())
+            self.rows[-1][0].append(data.strip())
 
 
 def check_alone(page: Page) -> None:
     """Nothing in it asks for anything outside of it, and nothing runs."""
     assert "http://" not in page.source and "https://" not in page.source
+    assert "default-src 'none'" in page.source
     assert "<script" not in page.source and "@import" not in page.source
     for tag, name, value in page.attributes:
         assert name not in ("src", "srcset", "onload", "onclick"), (tag, name)
@@ -209,74 +205,53 @@ def test_strange_names_are_only_text(tmp_path: Path) -> None:
     assert "<b>&$x_1$</b>" in page.text and "NA" in page.text
 
 
-def test_many_policies_and_workloads_names(tmp_path: Path) -> None:
-    """Twelve known policies have twelve colours; an unknown one has the same colour every time."""
+def test_colours_and_order_of_policies() -> None:
+    """Twelve known policies have twelve colours; an unknown one is last but for the baseline."""
     assert len({look.colour for look in style.LOOKS.values()}) == len(style.LOOKS) == 12
-    assert style.colour("mine") == style.colour("mine")
-    assert style.order_policies(["zeta", "greedy", "mip", "alpha"], baseline="greedy") == [
-        "mip",
-        "alpha",
-        "zeta",
-        "greedy",
-    ]
+    ordered = style.order_policies(["zeta", "greedy", "mip", "alpha"], baseline="greedy")
+    assert ordered == ["mip", "alpha", "zeta", "greedy"]
 
 
 def test_faults_of_the_files(tmp_path: Path) -> None:
     """Missing files, missing columns and cells that are no numbers are named with file, line and
     value.
     """
-    with pytest.raises(UsageError, match="neither a folder nor a queue"):
-        write_report(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="holds no results"):
-        write_report(tmp_path)
     folder = simulation(tmp_path / "r", {"mip": tables("mip")})
+    bench = benchmark(tmp_path / "b", seeds=1, loads=("1",))
     (folder / "spans.csv").unlink()
-    with pytest.raises(UsageError, match=r"spans\.csv.* is missing"):
-        write_report(folder)
-    (folder / "spans.csv").write_text("policy,job_id,pool,from_s,to_s\n")
-    with pytest.raises(InvalidInput, match=r'spans\.csv:1: column "gpus" is missing'):
-        write_report(folder)
-    (folder / "spans.csv").write_text(
-        "policy,job_id,pool,gpus,from_s,to_s\nmip,a,p,1,0,5\nmip,b,p,two,0,5\n"
-    )
-    with pytest.raises(InvalidInput, match=r'spans\.csv:3: gpus "two" is not a number'):
-        write_report(folder)
-    (folder / "spans.csv").write_text("")
-    with pytest.raises(InvalidInput, match=r"spans\.csv:1: has no header"):
-        write_report(folder)
-    (folder / "results.json").write_text("{")
-    with pytest.raises(InvalidInput, match=r"results\.json: is not JSON"):
-        write_report(folder)
-    bench = benchmark(tmp_path / "b", seeds=1)
-    (bench / "grid.json").write_text("{")
-    with pytest.raises(InvalidInput, match=r"grid\.json: is not JSON"):
-        write_report(bench)
-    (bench / "comparison.csv").write_text("workload,load\n")
-    with pytest.raises(
-        InvalidInput, match=r'comparison\.csv:1: column "change_percent" is missing'
+    for missing, words in (
+        (tmp_path / "nowhere", "neither a folder nor a queue"),
+        (tmp_path, "holds no results"),
+        (folder, r"spans\.csv.* is missing"),
     ):
-        write_report(bench)
+        with pytest.raises(UsageError, match=words):
+            write_report(missing)
+    head = "policy,job_id,pool,gpus,from_s,to_s\nmip,a,p,1,0,5\n"
+    done = (bench / "results.csv").read_text().replace(",5,5,", ",5,five,", 1)
+    for file, text, words in (
+        (folder / "spans.csv", "policy,job_id,pool,from_s,to_s\n", 'spans.csv:1: column "gpus" is'),
+        (folder / "spans.csv", head + "mip,b,p,two,0,5\n", 'spans.csv:3: gpus "two" is not a'),
+        (folder / "spans.csv", "", "spans.csv:1: has no header"),
+        (folder / "results.json", "{", "results.json: is not JSON"),
+        (bench / "grid.json", "{", "grid.json: is not JSON"),
+        (bench / "comparison.csv", "workload,load\n", 'comparison.csv:1: column "change_percent"'),
+        (bench / "results.csv", done, 'results.csv:2: finished "five" is not a number'),
+        (bench / "results.csv", "", "results.csv:1: has no header"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match=re.escape(words)):
+            write_report(file.parent)
 
 
 @pytest.mark.usefixtures("no_png")
 def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
-    """No finished task: a page that says so. Tasks but no comparison: everything but the
-    changes. Odd cells: named.
-    """
+    """No comparison: everything but the changes. No finished task: a page that says so."""
     folder = benchmark(tmp_path, loads=("1",), seeds=1)
     (folder / "comparison.csv").unlink()
     assert Page(write_report(folder)).figures == list(PICTURES[1:])
-    lines = (folder / "results.csv").read_text().splitlines()
-    (folder / "results.csv").write_text(lines[0] + "\n")
+    head, *_ = (folder / "results.csv").read_text().splitlines()
+    (folder / "results.csv").write_text(f"{head}\n")
     assert "No simulation has finished" in Page(write_report(folder)).text
-    (folder / "results.csv").write_text(
-        "\n".join([lines[0], lines[1].replace(",5,5,", ",5,five,")])
-    )
-    with pytest.raises(InvalidInput, match=r'results\.csv:2: finished "five" is not a number'):
-        write_report(folder)
-    (folder / "results.csv").write_text("")
-    with pytest.raises(InvalidInput, match=r"results\.csv:1: has no header"):
-        write_report(folder)
 
 
 def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
@@ -291,13 +266,6 @@ def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
     found = subprocess.run([*words, str(page)], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "console log: hello" in found.stdout and "/a.png" in found.stdout
-
-
-def test_binned_is_the_exact_mean() -> None:
-    """Up by 2 at t = 1 and down at t = 4, bins of 2 s: means 1, 2, 0."""
-    assert bin_means(
-        np.array([4.0, 1.0]), np.array([-2.0, 2.0]), np.array([0.0, 2.0, 4.0, 6.0])
-    ).tolist() == [1, 2, 0]
 
 
 def test_waiting_adds_up_to_queueing(tmp_path: Path) -> None:
@@ -328,81 +296,62 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
     assert 1.2e6 < found.length_s < 1.4e6 and "goes on to" in found.words()
 
 
-def test_rows_are_assigned() -> None:
-    """Two jobs of two GPUs and one that takes over: a keeps its rows when it grows, c takes
-    those b left.
-    """
-    blocks = assign_rows(["a", "b", "a", "c"], [2, 2, 3, 1], [0, 0, 5, 5], [5, 5, 9, 9], [4] * 4)
-    rows = {b.span: (b.row, b.rows) for b in blocks}
-    assert rows[0] == (0, 2) and rows[1] == (2, 2)
-    assert rows[2] == (0, 3) and rows[3] == (3, 1)
-
-
 def test_rows_below_the_line() -> None:
     """A pool of 4 GPUs loses the upper two at t = 5: the job that was there moves down; one that
     stays is one block.
     """
-    jobs, gpus = ["a", "b", "b", "c"], [2, 1, 1, 1]
-    begin, end = np.array([0.0, 0, 5, 0]), np.array([5.0, 5, 9, 5])
-    held = join_blocks(
-        assign_rows(jobs, gpus, begin.tolist(), end.tolist(), [4, 4, 2, 4]), jobs, begin, end
-    )
-    assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == [
-        ("a", 0, 0, 5),
-        ("b", 0, 5, 9),
-        ("b", 2, 0, 5),
-        ("c", 3, 0, 5),
-    ]
-    alone = join_blocks(
-        assign_rows(["b", "b"], [1, 1], [0, 5], [5, 9], [4, 2]),
-        ["b", "b"],
-        np.array([0.0, 5]),
-        np.array([5.0, 9]),
-    )
-    assert [(h.row, h.begin, h.end) for h in alone] == [(0, 0, 9)]
+    for jobs, gpus, begin, end, capacity, blocks in (
+        (
+            "abbc",
+            [2, 1, 1, 1],
+            [0.0, 0, 5, 0],
+            [5.0, 5, 9, 5],
+            [4, 4, 2, 4],
+            [("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)],
+        ),
+        ("bb", [1, 1], [0.0, 5], [5.0, 9], [4, 2], [("b", 0, 0, 9)]),
+    ):
+        found = assign_rows([*jobs], gpus, begin, end, capacity)
+        held = join_blocks(found, [*jobs], np.array(begin), np.array(end))
+        assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == blocks
 
 
 def test_assigned_rows_never_overlap() -> None:
     """Random spans within capacity: no row is held twice, every span gets as many rows as it has
-    GPUs.
+    GPUs. A job that grows keeps its rows.
     """
     rng = np.random.default_rng(0)
     begin = rng.integers(0, 50, 200).astype(float)
     end = begin + rng.integers(1, 10, 200)
     gpus = rng.integers(1, 5, 200)
     blocks = assign_rows(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), [8] * 200)
-    for t in range(60):
-        here = [
-            r
-            for b in blocks
-            if begin[b.span] <= t < end[b.span]
-            for r in range(b.row, b.row + b.rows)
-        ]
-        assert len(here) == len(set(here))
+    held = [
+        (b.row + r, t)
+        for b in blocks
+        for r in range(b.rows)
+        for t in range(int(begin[b.span]), int(end[b.span]))
+    ]
+    assert len(held) == len(set(held))
     assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
+    grown = assign_rows(["a", "b", "a"], [2, 2, 3], [0, 0, 5], [5, 5, 9], [4] * 3)
+    assert {b.span: (b.row, b.rows) for b in grown} == {0: (0, 2), 1: (2, 2), 2: (0, 3)}
 
 
 def test_shares() -> None:
     """A job that never ended counts: two of three are done after 5 s."""
-    assert share_done(np.array([1.0, np.nan, 5.0]), 3, np.array([0.0, 1.0, 5.0])).tolist() == [
-        0,
-        1 / 3,
-        2 / 3,
-    ]
+    done = share_done(np.array([1.0, np.nan, 5.0]), 3, np.array([0.0, 1.0, 5.0]))
+    assert done.tolist() == [0, 1 / 3, 2 / 3]
 
 
 def test_numbers() -> None:
     """How numbers read."""
-    assert [number(x) for x in (0.0, 1234.5, 12.345, 0.0012345, float("nan"))] == [
-        "0",
-        "1,234",
-        "12.3",
-        "0.00123",
-        "–",
-    ]
-    assert [percent(x) for x in (-25.4, 4.0, 0.0, 1084.2)] == ["−25", "+4.0", "0.0", "+1,084"]
+    read = (
+        *map(number, (0.0, 1234.5, 12.345, 0.0012345, float("nan"))),
+        *map(percent, (-25.4, 4.0, 0.0, 1084.2)),
+        *map(duration, (0.012, 42.0, 12_600.0)),
+    )
+    assert "|".join(read) == "0|1,234|12.3|0.00123|–|−25|+4.0|0.0|+1,084|12 ms|42 s|3.5 h"
     assert time_unit([30.0, 7000.0, 7000.0]) == ("min", 60.0)
-    assert [duration(x) for x in (0.012, 42.0, 12_600.0)] == ["12 ms", "42 s", "3.5 h"]
 
 
 def test_svg_becomes_an_element() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from examples import series
 from places import ROOT
 
-from allocator.cli.main import run
 from allocator.report.charts import style
 from allocator.report.folders import write_report
 from allocator.report.nodes.cells import (
@@ -21,7 +21,7 @@ from allocator.report.nodes.cells import (
 from allocator.report.nodes.simulated import find_moment, state_at
 from allocator.report.runs import read_simulation
 
-FULL = str(ROOT / "data" / "snapshots" / "full")
+SHIPPED = ROOT / "data" / "snapshots"
 
 
 def test_shares_are_on_their_gpu_and_whole_gpus_in_what_is_left() -> None:
@@ -33,19 +33,11 @@ def test_shares_are_on_their_gpu_and_whole_gpus_in_what_is_left() -> None:
         JobPart("c", "n", 1, 3, 0.4),
         JobPart("x", "n", 2),
     ]
-    found = {
-        (b.part.job, *b.cells, round(b.low, 2), round(b.high, 2))
-        for b in blocks_of(NodeRow("n", 8), parts)
-    }
-    assert found == {
-        ("a", 1, 0, 0.5),
-        ("b", 1, 0.5, 0.75),
-        ("c", 3, 0, 0.4),
-        ("w", 0, 0, 1),
-        ("w", 2, 0, 1),
-        ("w", 4, 0, 1),
-        ("x", 5, 6, 0, 1),
-    }
+    found = blocks_of(NodeRow("n", 8), parts)
+    said = {f"{b.part.job} {[*b.cells]} {b.low:.2f}-{b.high:.2f}" for b in found}
+    shares = {"a [1] 0.00-0.50", "b [1] 0.50-0.75", "c [3] 0.00-0.40"}
+    whole = {"w [0] 0.00-1.00", "w [2] 0.00-1.00", "w [4] 0.00-1.00", "x [5, 6] 0.00-1.00"}
+    assert said == shares | whole
 
 
 def test_jobs_near_each_other_have_other_colours() -> None:
@@ -71,27 +63,29 @@ def test_every_gpu_of_every_node_is_one_cell(count: int) -> None:
     assert {node.name for node in nodes} <= names
 
 
-def test_the_page_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_plan(tmp_path: Path, capsys: Output) -> None:
     """The nodes come from the snapshot that was decided, and from no other."""
-    plan = str(tmp_path / "plan")
-    assert run(["solve", FULL, "--out", plan]) == 0
-    capsys.readouterr()
-    assert run(["report", plan]) == 2
-    assert "say --snapshot SNAPSHOT" in capsys.readouterr().err
-    assert run(["report", plan, "--snapshot", str(ROOT / "data" / "snapshots" / "demo")]) == 2
-    assert "is not one of the snapshot" in capsys.readouterr().err
-    assert run(["report", plan, "--snapshot", FULL]) == 0
-    page = Path(capsys.readouterr().out.strip()).read_text(encoding="utf-8")
-    assert "Which job gets which GPUs" in page and "t4-0" in page
+    plan = tmp_path / "plan"
+    assert call(capsys, f"solve {SHIPPED / 'full'} --out {plan}")[0] == 0
+    for more, said in (
+        ("", "say --snapshot SNAPSHOT"),
+        (f"--snapshot {SHIPPED / 'demo'}", "is not one of the snapshot"),
+    ):
+        code, _, err = call(capsys, f"report {plan} {more}")
+        assert code == 2 and said in err
+    code, out, _ = call(capsys, f"report {plan} --snapshot {SHIPPED / 'full'}")
+    page = Path(out.strip()).read_text(encoding="utf-8")
+    assert code == 0 and "Which job gets which GPUs" in page and "t4-0" in page
 
 
-def test_the_page_of_a_simulation_with_nodes(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_png")
+def test_the_page_of_a_simulation_with_nodes(tmp_path: Path, capsys: Output) -> None:
     """It has fragmentation over time, and who had what at the worst moment."""
-    folder, out = str(tmp_path / "w"), tmp_path / "out"
-    made = ["generate", "bursty", "--out", folder, "--jobs", "40", "--load", "1.4"]
-    assert run([*made, "--nodes-per-rack", "2"]) == 0
-    simulated = ["simulate", folder, "--policy", "las,srtf", "--prove", "0", "--out", str(out)]
-    assert run([*simulated, "--placement", "wait"]) == 0
+    work, out = tmp_path / "w", tmp_path / "out"
+    made = f"generate bursty --out {work} --jobs 16 --load 1.4 --nodes-per-rack 2"
+    simulated = f"simulate {work} --policy las --prove 0 --out {out} --placement wait"
+    for line in (made, simulated):
+        assert call(capsys, line)[0] == 0
     page = write_report(out).read_text(encoding="utf-8")
     assert 'id="nodes"' in page and 'id="fragmentation"' in page
     study = read_simulation(out)

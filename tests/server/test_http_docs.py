@@ -27,40 +27,20 @@ WITH_CURL, _, WITH_A_CLIENT = PAGE.partition("## A client from the document")
 EXAMPLES = [line for line in WITH_CURL.splitlines() if line.startswith("curl ")]
 
 
-def find_references(value: Any) -> list[str]:
-    """Every reference in a document."""
-    if isinstance(value, list):
-        return [found for one in value for found in find_references(one)]
-    if not isinstance(value, dict):
-        return []
-    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-    return own + find_references(list(value.values()))
-
-
 def test_the_document_is_valid() -> None:
-    """Its schemas are JSON Schema, references lead somewhere, names of calls are unique, and
-    examples fit their schema."""
+    """By the schema of OpenAPI 3.1, and the rules that the schema cannot say. Each call is
+    described, and examples fit their schema."""
     document = build_document()
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
     assert document["openapi"] == "3.1.0" and document["security"] == [{"token": []}]
     schemas = document["components"]["schemas"]
-    for schema in schemas.values():
-        Draft202012Validator.check_schema(schema)
-    for reference in find_references(document):
-        assert reference.removeprefix("#/components/schemas/") in schemas
-    calls = [call for path in document["paths"].values() for call in path.values()]
-    assert len({call["operationId"] for call in calls}) == len(calls)
-    for call in calls:
+    for call in (call for path in document["paths"].values() for call in path.values()):
         assert call["description"] and call["tags"]
         assert any("ErrorAnswer" in json.dumps(one) for one in call["responses"].values())
     for name, schema in schemas.items():
         for example in schema.get("examples", ()):
             whole = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
             Draft202012Validator(whole).validate(example)
-
-
-def test_a_validator_of_another_project_accepts_the_document() -> None:
-    """By the schema of OpenAPI 3.1, and the rules that the schema cannot say."""
-    assert [str(error) for error in OpenAPIV31SpecValidator(build_document()).iter_errors()] == []
 
 
 @pytest.fixture(scope="module")
