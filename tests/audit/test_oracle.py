@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from builders import snapshot
 from cases.folders import Folder
 from examples import count
 from fakes.random_rounds import random_snapshot
@@ -74,14 +73,3 @@ def test_mip_finds_the_best_of_all_plans(tiny: list[Case], solver: str) -> None:
         if disagrees(case.best, got := solved(case.folder, solver))
     ]
     assert wrong == []
-
-
-def test_the_reading_by_hand() -> None:
-    """Two jobs of 600 work on 3 GPUs of speed 1 each, 300 s: 2 + 1 GPUs finish 1 and 0.5; $2 buy
-    2 GPUs.
-    """
-    jobs = [{"remaining_work": 600, "max_gpus": 2}] * 2
-    pool = {"gpus": 3, "price_per_gpu_hour": 1.0}
-    for config, best in (({}, 1.5), ({"budget_per_hour": 2}, 1.0)):
-        round_ = snapshot(jobs, [pool], {1: 1.0, 2: 2.0}, config=config)
-        assert Reading.of_snapshot(round_).best() == best

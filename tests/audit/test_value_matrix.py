@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples import count, seeds, series
+from examples import count, series
 from matrix import BASE, CROSSED, EVERY, FEATURES, Tables, base, made, schema
 from second_reading import Option
 from second_values import Reading
@@ -370,20 +370,6 @@ def test_a_pair_that_may_not_be_stopped_needs_its_gpus_once() -> None:
         _, best = judged(case, "flow")
         decided(case, "flow", best)
     assert case.problem.pools.gpus[0] == 2
-
-
-@pytest.mark.parametrize("seed", seeds(1, 3))
-def test_spread_pauses_in_every_objective(seed: int) -> None:
-    """With pauses as long as a round the best of all plans is found in every objective. Its value
-    is at least that with the whole pause in one round."""
-    case = Case.of(made("spread_pauses", seed))
-    whole = dataclasses.replace(case.tables, config=case.tables.config | {"spread_pauses": False})
-    for objective in CROSSED:
-        _, best = judged(case, objective)
-        decided(case, objective, best)
-        _, before = judged(Case.of(whole), objective)
-        assert best is not None and before is not None
-        assert best >= before - tolerance(before) or ">" in objective
 
 
 @pytest.mark.soak

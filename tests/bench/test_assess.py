@@ -27,7 +27,7 @@ from allocator.io.workloads import write_workload
 from allocator.performance.table import RateTable
 from allocator.simulator.cluster import TraceDrivenCluster
 
-HOUR, DAY = 3600.0, 86_400.0
+HOUR = 3600.0
 ASSUMED = "the log does not say what jobs could use"
 
 
@@ -103,14 +103,6 @@ def test_another_scheduler_is_not_believed() -> None:
     assert re.search(r"the most in day \d; 10 % of waiting and 2 points of use are allowed", belief)
 
 
-def test_a_wrong_use_is_not_believed() -> None:
-    """Jobs start when `easy` starts them, and hold their GPUs two hours longer."""
-    seen = assess(site(8, finished_s=2 * HOUR), Question())
-    assert seen["calibration"]["waiting_percent"] == 0
-    assert seen["calibration"]["use_points"] < -2 and not seen["calibration"]["believed"]
-    assert "not to be believed: the GPUs in use are " in sentences(seen)[1]
-
-
 def test_without_a_record_nothing_is_believed() -> None:
     """The cases are there; the words say what is missing."""
     bare = dataclasses.replace(site(4), recorded=NOT_RECORDED)
@@ -160,20 +152,6 @@ def test_intervals_by_hand() -> None:
     assert np.isnan(outcomes.change(new, np.zeros(2), np.array([0, 1]))).all()
 
 
-@pytest.mark.parametrize(("days", "period"), [(1.9, ""), (2, "day"), (13.9, "day"), (14, "week")])
-def test_what_is_resampled(days: float, period: str) -> None:
-    """Weeks from two weeks on, days from two days on."""
-    two = workload([{"submitted_s": 0}, {"submitted_s": days * DAY}])
-    assert outcomes.periods(two)[0] == period
-
-
-def test_use_by_hand() -> None:
-    """Jobs of 2 and 1 GPUs over half and all of the time: 3 of 4 GPUs, then 1."""
-    two = workload([{"submitted_s": 0}, {"submitted_s": 48 * 100}], 4)
-    used = outcomes.mean_use(two, np.array([0, -5]), np.array([2400, 9999]), np.array([2, 1]))
-    assert used == pytest.approx([3] * 24 + [1] * 24)
-
-
 def test_elastic_jobs_by_hand() -> None:
     """A job of 4 GPUs at half to twice that: sizes 2, 4, 8; as fast as before at 4, and by the
     curve elsewhere; others stay as they were. More elastic jobs include the fewer.
@@ -184,12 +162,10 @@ def test_elastic_jobs_by_hand() -> None:
     drawn = few.jobs.min_gpus == 2
     assert 0 < drawn.sum() < (many.jobs.min_gpus == 2).sum() < 40
     assert (many.jobs.min_gpus == 2)[drawn].all()
-    assert (few.jobs.max_gpus[drawn] == 8).all() and few.jobs.preemptible[drawn].all()
-    assert (few.jobs.max_gpus[~drawn] == 4).all() and not few.jobs.preemptible[~drawn].any()
-    j = int(np.flatnonzero(drawn)[0])
-    assert few.size_lists[few.jobs.sizes[j]].tolist() == [2, 4, 8]
-    sizes = np.array([2, 4, 8])
-    rate, _ = RateTable.of(few).rate(np.full(3, few.jobs.model[j]), np.zeros(3, dtype=int), sizes)
+    assert (few.jobs.max_gpus == np.where(drawn, 8, 4)).all()
+    assert (few.jobs.preemptible == drawn).all()
+    model, sizes = few.jobs.model[np.flatnonzero(drawn)[:1]], np.array([2, 4, 8])
+    rate, _ = RateTable.of(few).rate(np.repeat(model, 3), np.zeros(3, dtype=int), sizes)
     assert rate == pytest.approx(4 * 1.3 / 4 * sizes / (1 + 0.1 * (sizes - 1)))
 
 
@@ -249,26 +225,13 @@ def test_every_figure_of_the_page_has_its_assumptions(
 
 
 def test_bad_input(tmp_path: Path, capsys: Output) -> None:
-    """A history without jobs, without GPUs, or of jobs that fit nowhere; options out of range."""
-    none = workload([{}]).problem
-    for bad in (
-        dataclasses.replace(
-            workload([{}]),
-            problem=dataclasses.replace(none, jobs=none.jobs.take(np.zeros(0, dtype=int))),
-        ),
-        workload([{}], 0),
-    ):
-        with pytest.raises(UsageError, match="nothing to assess"):
-            assess(bad, Question())
-    wide = {"requested_gpus": 4, "min_gpus": 4, "max_gpus": 4}
-    with pytest.raises(UsageError, match="no job of the history can run"):
-        assess(workload([wide], 2), Question())
+    """A history without GPUs, or none; options out of range."""
+    with pytest.raises(UsageError, match="nothing to assess"):
+        assess(workload([{}], 0), Question())
     assert call(capsys, "assess", tmp_path / "nothing")[0] == 3
     for option, word in (
         ("--elastic-share", "1.5"),
-        ("--elastic-share", "half"),
         ("--elastic-range", "2..3"),
-        ("--elastic-range", "2"),
         ("--elastic-curves", "-1"),
     ):
         code, _, err = call(capsys, "assess", "data/examples/history", f"{option}={word}")

@@ -11,28 +11,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from models import INF, dense
 from waiting import gone, wait_for
 
-from allocator.bench.solvers.engines import greedy, marginal
-from allocator.bench.solvers.instances import EVERYTHING, PLAIN, generate
-from allocator.bench.solvers.next_round import next_round, warm_hint
-from allocator.bench.solvers.plain_greedy import plain_greedy
 from allocator.bench.solvers.process import MeasurementOutcome, Point, measure
-from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, record, seconds_to_gap
+from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, record
 from allocator.bench.solvers.run import run_all
 from allocator.bench.solvers.runs import SolverRun, grid
 from allocator.cli import main
 from allocator.errors import UsageError
 from allocator.report.solvers.results import read_results
 from allocator.report.solvers.table import markdown
-from allocator.solvers.base import SolveLimits, Termination, WarmStart
-from formulations.model.choices import choices
-from formulations.model.single_round import build_model
 
 HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
 TINY = "20x16x2"
@@ -78,31 +69,6 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     assert main.run(argv) == 0 and (tmp_path / RUNS).read_bytes() == before
 
 
-def test_no_engine_is_loaded_in_the_parent(tmp_path: Path) -> None:
-    """Two libraries that cannot share a process are measured in one benchmark, whose process
-    loads neither.
-    """
-    code = f"""
-import sys
-from allocator.bench.solvers.runs import grid
-from allocator.bench.solvers.records import MeasurementStore
-from allocator.bench.solvers.run import run_all
-runs = grid(["highs", "cpsat"], ["{TINY}"], 1, ["standard"], gap=lambda s, r: 1e-3, limit_s=20)
-rows = []
-run_all(runs, MeasurementStore({str(tmp_path)!r}), lambda run, row: rows.append(row))
-print([r["ended"] for r in rows if r], [n for n in ("highspy", "ortools", "pulp") if n in \
-sys.modules])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=HERE.parents[2],
-    )
-    assert done.stdout == "['gap', 'gap'] []\n"
-
-
 @pytest.mark.usefixtures("faulty")
 def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     """It never returns: killed after limit and grace, its row says so, and the next run goes on;
@@ -139,21 +105,6 @@ def engine(folder: Path, body: str) -> None:
     )
 
 
-def test_processor_time_of_children_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine like CBC, whose work is done by a process of its own: half a CPU second there
-    is half a second in the row.
-    """
-    engine(
-        tmp_path,
-        "burn = 'import time\\nwhile time.process_time() < 0.5: pass'\n"
-        "subprocess.run([sys.executable, '-c', burn], check=True)\n"
-        "return SolverResult(Termination.TIME_LIMIT)",
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    outcome = measure(run("pack.engine"))
-    assert outcome.done["termination"] == Termination.TIME_LIMIT and outcome.cpu >= 0.5
-
-
 def test_measured_processes_end_with_their_parent(tmp_path: Path) -> None:
     """The benchmark is killed in the middle of a run: nobody stays behind."""
     marker = tmp_path / "pid"
@@ -185,46 +136,6 @@ def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
         MeasurementStore(tmp_path)
 
 
-def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
-    """Few jobs are new and hold nothing, a few values moved; a plan that was found before is the
-    first one known.
-    """
-    before = generate("M", 0, EVERYTHING)
-    after = next_round(before, 0)
-    new = np.array([name.endswith("-next") for name in after.jobs])
-    assert (
-        0 < new.sum() < 25
-        and not after.keep[new[after.job]].any()
-        and not after.mandatory[new].any()
-    )
-    assert 0.9 < (after.value == before.value).mean() < 0.97
-    stays = np.zeros(len(after.value))
-    stays[after.keep] = 1
-    assert build_model(after).feasible(stays)
-    rounds = ["cold", "warm"]
-    runs = grid(["auto"], [TINY], 1, ["all"], gap=lambda s, r: 1e-3, limit_s=20, rounds=rounds)
-    run_all(runs, MeasurementStore(tmp_path))
-    cold, warm = rows(tmp_path)
-    assert (cold["round"], warm["round"]) == ("cold", "warm") and warm["ended"] == "gap"
-    model = build_model(before)
-    hint = warm_hint(
-        model, marginal(model, SolveLimits(), WarmStart(), lambda x, b: None), build_model(after)
-    )
-    assert hint.values is not None and hint.prices is not None and hint.prices.max() > 0
-    assert "warm rounds" in markdown(read_results(tmp_path))
-
-
-def test_gap_and_time_to_gap() -> None:
-    """Plan 100 with bound 110: 10 %; a bound alone proves nothing; bounds that meet the plan are
-    gap 0.
-    """
-    points = ((0.1, None, 110.0), (0.2, 100.0, 110.0), (0.5, 100.0, 100.5), (0.9, 100.0, 99.99999))
-    trace = [Point(at, at, value, bound) for at, value, bound in points]
-    assert [p.gap for p in trace] == [None, pytest.approx(0.1), pytest.approx(0.005), 0.0]
-    assert [seconds_to_gap(trace, g) for g in (1.0, 0.1, 1e-2, 1e-3)] == [0.2, 0.2, 0.5, 0.9]
-    assert seconds_to_gap(trace[:2], 1e-2) is None
-
-
 WRONG = ("--engines higs", "--engines ,", "--sizes XS", "--sizes 0x4x1", "--rules none", "report")
 
 
@@ -233,34 +144,6 @@ def test_wrong_calls(tmp_path: Path, capsys: Output, argv: str) -> None:
     """Unknown names and a report of nothing: exit code 2, one line that says what is wrong."""
     assert main.run(["bench", "solvers", *argv.split(), "--out", str(tmp_path / "new")]) == 2
     assert capsys.readouterr().out == ""
-
-
-def test_greedy_by_hand() -> None:
-    """3 GPUs; a: 1 GPU of value 4, 3 of value 6; b: 2 GPUs of value 5. a takes one (4 per GPU), b
-    two (2.5). b must get a GPU of the only one, although a gains more; where that is impossible
-    there is no plan."""
-
-    def plan(values: list[float], *rows: Any) -> list[int] | None:
-        found = plain_greedy(choices(dense(values, [*rows], choices=2)))
-        return None if found is None else found.tolist()
-
-    rows = (-INF, [1, 1, 0], 1.0), (-INF, [0, 0, 1], 1.0), (-INF, [1, 3, 2], 3.0)
-    assert plan([4, 6, 5], *rows) == [0, 2]
-    rows = (-INF, [1, 0], 1.0), (-INF, [0, 1], 1.0), (-INF, [1, 1], 1.0)
-    assert plan([9, 1], *rows, (1.0, [0, 1], INF)) == [-1, 1]
-    assert plan([9, 1], *rows, (2.0, [0, 1], INF)) is None
-
-
-@pytest.mark.parametrize("rules", [PLAIN, EVERYTHING])
-def test_heuristics_keep_every_row_and_marginal_bounds_them(rules: object) -> None:
-    """Whatever they find is a plan, and none has a higher value than the bound of `marginal`."""
-    model = build_model(generate((200, 128, 3), 0, rules))  # type: ignore[arg-type]
-    bounded = marginal(model, SolveLimits(), WarmStart(), lambda x, b: None)
-    assert bounded.values is not None and model.feasible(bounded.values)
-    other = greedy(model, SolveLimits(), WarmStart(), lambda x, b: None)
-    if other.values is not None:
-        assert model.feasible(other.values) and other.objective <= bounded.bound
-    assert bounded.objective <= bounded.bound
 
 
 def filled(folder: Path) -> Path:
@@ -300,15 +183,6 @@ def test_table_from_csv(tmp_path: Path) -> None:
     assert "| 1.00 / 1.50 | 0.02 % / 0.02 % |" in highs
     assert "WRONG: pulp proved 99.5 for S standard seed 1, highs found 100" in text
     assert text.index("**S**") < text.index("**M**")
-
-
-def test_pictures_are_drawn(tmp_path: Path) -> None:
-    """Curves and sizes as PNG files, by the command that draws them."""
-    filled(tmp_path)
-    assert main.run(["bench", "solvers", "report", "--out", str(tmp_path)]) == 0
-    assert {p.name for p in tmp_path.glob("*.png")} == {"curves-standard.png", "sizes-standard.png"}
-    for path in tmp_path.glob("*.png"):
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
 
 
 def test_no_bound_of_any_engine_lies_below_a_plan(tmp_path: Path) -> None:

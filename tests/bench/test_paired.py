@@ -11,18 +11,8 @@ from allocator.bench.paired import (
     compare,
     compare_pooled,
     interval,
-    percent_changes,
     t_p,
-    wilcoxon_p,
 )
-
-
-def test_changes_by_hand() -> None:
-    """100 -> 80 is -20 %, 50 -> 75 is +50 %, 0 -> 0 is 0; 0 -> 3 and what is missing have no
-    change.
-    """
-    x, b = np.array([80.0, 75.0, 0.0, 3.0, np.nan]), np.array([100.0, 50.0, 0.0, 0.0, 1.0])
-    np.testing.assert_array_equal(percent_changes(x, b), [-20.0, 50.0, 0.0, np.nan, np.nan])
 
 
 def test_a_comparison_by_hand() -> None:
@@ -39,36 +29,14 @@ def test_a_comparison_by_hand() -> None:
     assert c.verdict() == "open"  # three seeds prove nothing
 
 
-def test_wilcoxon_by_hand() -> None:
-    """Ranks of |1, 2, 3, 4, 5, -6|: the negative one has rank 6. Of the 64 sign patterns, those
-    with a rank sum of at most 6 are {}, 1, 2, 3, 4, 5, 6, 12, 13, 14, 15, 23, 24, 123: 14, so p = 2
-    x 14 / 64. Six equal signs: 2 / 64."""
-    assert wilcoxon_p(np.array([1.0, 2, 3, 4, 5, -6])) == pytest.approx(28 / 64)
-    assert wilcoxon_p(np.array([1.0, 2, 3, 4, 5, 6])) == pytest.approx(2 / 64)
-
-
-def test_verdicts() -> None:
-    """Six seeds, all about 10 % lower: better, or worse where more is better; with one far off,
-    open.
-    """
-    b = [100.0] * 6
-    x = [89.0, 90.0, 91.0, 88.0, 92.0, 90.5]
-    assert (
-        compare(x, b).verdict() == "better"
-        and compare(x, b).verdict(more_is_better=True) == "worse"
-    )
-    assert compare([*x[:5], 150.0], b).verdict() == "open"
-
-
 def test_what_cannot_be_said_is_nan() -> None:
-    """No pair, one pair, two pairs, equal pairs: means as far as they exist, no interval from one,
+    """No pair, one pair, equal pairs: means as far as they exist, no interval from one,
     p = 1 where nothing changed."""
-    none, one, two, same = (
+    none, one, same = (
         compare(x, b)
         for x, b in (
             ([math.nan], [1.0]),
             ([90.0], [100.0]),
-            ([90.0, 80.0], [100.0, 100.0]),
             ([5.0] * 4, [5.0] * 4),
         )
     )
@@ -79,10 +47,6 @@ def test_what_cannot_be_said_is_nan() -> None:
         and math.isnan(one.low_percent)
         and math.isnan(one.t_p)
     )
-    assert (two.low_percent, two.high_percent) == (
-        pytest.approx(-20),
-        pytest.approx(-10),
-    ) and two.wilcoxon_p == pytest.approx(0.5)
     assert (same.low_percent, same.high_percent, same.wilcoxon_p, same.t_p) == (
         0.0,
         0.0,

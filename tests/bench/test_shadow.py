@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -178,33 +177,15 @@ def test_what_breaks_a_rule_is_counted_and_not_regretted(tmp_path: Path) -> None
 
 
 def test_what_is_refused(tiny: Path, tmp_path: Path, capsys: Output) -> None:
-    """Another cluster, another file, an unknown cluster or file to add, a record of nothing."""
+    """A record of another cluster, of no cluster, or none."""
     with pytest.raises(UsageError, match="is a record of fake, not of slurm"):
         Watch(Record(tiny), "slurm", Changing([]).observe, Changing([]), HOUR)
-    demo = ROOT / "data" / "snapshots" / "demo"
     for words, why in (
-        (f"report {demo}/jobs.csv", "cannot be used"),
         (f"report {tmp_path}/none.db", "there is no record"),
         (f"watch nowhere {tmp_path}/a.db", "unknown cluster"),
-        (f"watch slurm {tmp_path}/a.db --add {demo}/none.csv", "no file of a snapshot"),
     ):
         code, _, err = call(capsys, f"shadow {words}")
         assert code in (1, 2) and why in err
-    with sqlite3.connect(tmp_path / "other.db") as other:
-        other.execute("CREATE TABLE t (x)")
-    with pytest.raises(UsageError, match="no record of allocator shadow"):
-        Record(tmp_path / "other.db")
-
-
-def test_a_fault_of_usage_ends_only_the_first_look(tmp_path: Path) -> None:
-    """Settings that cannot be right end at once; a kubeconfig that is gone for a while is a gap."""
-    with pytest.raises(UsageError):
-        watch(tmp_path / "s.db", Changing([UsageError("no such context")])).run(1)
-    assert not (tmp_path / "s.db").exists()
-    states = [cluster(job("a", 1, 1)), UsageError("gone"), KeyError("metadata")]
-    assert watch(tmp_path / "s.db", Changing(states)).run(3) == 1
-    said = [(look.kind, look.said) for look in Record(tmp_path / "s.db").looks()]
-    assert said[1:] == [(GAP, "gone"), (GAP, "KeyError: 'metadata'")]
 
 
 @pytest.mark.parametrize("seed", series(range(6), 1))

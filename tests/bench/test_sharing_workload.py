@@ -4,22 +4,11 @@ files into candidates.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from allocator.bench.workloads import generate
 from allocator.bench.workloads.sharing import MODELS, SIZES, STEP_MS, rates, sharing
-from allocator.domain.problem import Problem
-from allocator.io.workloads import read_workload, write_workload
-from allocator.options.colocation.pairs import Colocations, find_colocations
-from allocator.options.option_table import option_table
-from allocator.performance.table import RateTable
-
-
-def found(p: Problem) -> Colocations:
-    return find_colocations(p, option_table(p, RateTable.of(p)), RateTable.of(p))
 
 
 def test_speeds_and_memory_by_hand() -> None:
@@ -55,14 +44,3 @@ def test_jobs() -> None:
     assert set(same.tables["sharing.csv"]["slowdown_b"]) == {2.5}
     assert max(same.tables["workload.csv"]["requested_gpus"]) <= 8
     assert same.workload().problem.pools.memory_gb.tolist() == [16.0]
-
-
-@pytest.mark.parametrize("gpus", [32, 64])
-def test_through_files_to_pairs(tmp_path: Path, gpus: int) -> None:
-    """Written and read, a workload has the same slowdowns, memory and pairs."""
-    p = generate("sharing", seed=2, gpus=gpus).workload()
-    again = read_workload(write_workload(tmp_path / "w", p)).problem
-    for part in ("model_a", "model_b", "gpu_type", "gpus", "slowdown_a", "slowdown_b"):
-        assert np.array_equal(getattr(p.problem.sharing, part), getattr(again.sharing, part))
-    one, two = found(p.problem), found(again)
-    assert one.count == two.count > 1000 and np.array_equal(one.primary.term, two.primary.term)

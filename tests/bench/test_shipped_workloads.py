@@ -49,16 +49,3 @@ def test_demo_shows_what_its_page_says() -> None:
     assert 0.58 < mip["jct_s_mean"] / greedy["jct_s_mean"] < 0.72
     assert 1.0 < mip["makespan_s"] / greedy["makespan_s"] < 1.05
     assert mip["makespan_s"] < 3 * 3_600
-
-
-def test_machines_come_and_go() -> None:
-    """While jobs run the spot pool loses and gains machines and its price changes; every job
-    ends all the same.
-    """
-    workload = read_workload(DATA / "machines-come-and-go")
-    assert len(workload.changes) > 5
-    made = simulate(workload, policy="greedy")
-    spot = made.timeline[made.timeline["pool"] == "a100-spot"]
-    assert made.metrics["finished"] == 24
-    assert spot["gpus"].nunique() > 1 and spot["price_per_gpu_hour"].nunique() > 1
-    assert (spot["used"] <= spot["gpus"]).all()

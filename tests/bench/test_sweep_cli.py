@@ -74,18 +74,13 @@ def test_a_sweep_from_end_to_end(
 
 WRONG = f"""
 --policies mipp -> did you mean "mip"
---baseline gredy -> did you mean "greedy"
 --workloads reproducton -> neither a generator
---workloads . -> workload.csv
 --workloads {DEMO} --loads 0.5 -> simulated as it is
 --loads 0 -> above 0
---loads x -> loads
 --seeds 0 -> from 1
 --scheduler tcp://x:1 -> needs --executor dask
---executor dask -> needs --scheduler
 --executor dask --scheduler tcp://x:1 --workers 2 -> --workers is for
 --objective happiness -> happiness
---solver magic -> magic
 """
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import transient as case
-from examples import series
 from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
@@ -49,18 +48,3 @@ def test_every_published_cluster() -> None:
     errors = np.abs(np.array(rows) - 1)
     assert len(rows) == len(case.PUBLISHED) and (errors.max(axis=0) < [0.08, 0.09]).all()
     assert (np.median(errors, axis=0) < 0.04).all()
-
-
-@pytest.mark.parametrize("hours", series(case.EDGES_H[1:], 2))
-def test_shares_of_servers_lost(hours: int) -> None:
-    """Two pieces, before and after the first hour, simulated: within two sampling errors of the
-    128 published ones.
-    """
-    fit = case.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
-    young, old = fit.hazard.per_hour
-    share = case.revoked_within(hours, float(old), float(young / old), 1000, seed=1)
-    counts = np.cumsum(case.REVOKED)[case.EDGES_H.index(hours) - 1]
-    published = counts / case.SERVERS
-    assert share == pytest.approx(
-        published, abs=2 * np.sqrt(published * (1 - published) / case.SERVERS)
-    )

@@ -117,20 +117,6 @@ def test_a_tie_is_no_fallback() -> None:
     assert r.fallback is None
 
 
-def test_solver_is_asked_for_less_than_half_the_gap() -> None:
-    """The tolerance lets it prefer the plan that changes nothing."""
-    solver = Scripted(SolverResult(Termination.FAILED))
-    decide(six_jobs(), solver=solver, limits=SolveLimits(gap=0.01))
-    assert solver.seen[0].gap == pytest.approx(0.0045)
-
-
-def test_budget_and_objective_can_be_overridden() -> None:
-    """A budget of 0 leaves only what is free; throughput changes the value of the plan."""
-    p = problem([{}], [{"price_per_gpu_hour": 1}], LINEAR)
-    assert decide(p, budget=0.0).objective_value == 0.0
-    assert decide(p, objective="throughput").objective == "throughput"
-
-
 def halved(task: Task) -> Dual:
     """The dual with half of its bound, as an error in the mathematics would leave it."""
     dual = best_prices(task.choices)

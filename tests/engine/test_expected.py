@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from worlds import workload
 
 from allocator.domain.problem import Problem
-from allocator.engine import expected, expected_ranges
+from allocator.engine import expected
 from allocator.engine.decision import decide, decide_round
 from allocator.engine.expected import Forecast, forecast
 from allocator.engine.expected_words import describe_expected
@@ -27,19 +27,6 @@ ONE: dict[str, Any] = {"min_gpus": 1, "max_gpus": 1}
 def told(of: Problem) -> Forecast:
     """The forecast of the default decision."""
     return forecast(decide_round(of))
-
-
-def test_one_gpu_and_three_jobs() -> None:
-    """One GPU: a ends after 300 s, then b runs for 600 s, and c starts after that."""
-    jobs = [
-        ONE | {"job_id": name, "weight": w, "remaining_work": work}
-        for name, w, work in (("a", 9, 300), ("b", 6, 600), ("c", 1, 900))
-    ]
-    found = told(problem(jobs, [{"gpus": 1}]))
-    assert found.position.tolist() == [0, 1, 2]
-    assert np.array_equal(found.start_s, [math.nan, 300, 900], equal_nan=True)
-    assert found.run_s.tolist() == [300, 600, 900]
-    assert found.saved.middle.tolist()[:1] == [0] and found.note == ["", "", ""]
 
 
 def test_what_is_not_known_is_not_told() -> None:
@@ -105,8 +92,7 @@ def test_a_prediction_that_may_be_wrong_widens_the_range() -> None:
     for config in ({}, {"sizes": "predicted", "size_error": 0.5}):
         found = told(problem(jobs, config=config)).done
         ranges.append(float(found.high[0] / found.low[0]))
-    knots = expected_ranges.read_factors()["done", "known"]
-    assert min(h / w for _, w, _, h in knots) <= ranges[0] and ranges[1] > 4 * ranges[0]
+    assert ranges[1] > 4 * ranges[0]
 
 
 def slow_schedule(free: Any, running: Any, jobs: Any, interval_s: int) -> list[float]:

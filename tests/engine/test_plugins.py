@@ -74,12 +74,6 @@ def call(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess
     )
 
 
-def test_the_examples_are_short() -> None:
-    """The page has the package's file and four modules, each below 60 lines."""
-    assert len(FILES) == 5
-    assert {name: n for name, text in FILES.items() if (n := len(text.splitlines())) >= 60} == {}
-
-
 def test_an_installed_policy_objective_and_solver(site: Path) -> None:
     """The parts of the page decide the demo, on the command line and in Python, by their names."""
     install(site, FILES)

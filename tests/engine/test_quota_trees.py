@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from examples import series
 
 import allocator
 from allocator import Infeasible, Job, Pool, Problem, Quota, Rate, Tenant
-from allocator.policies.registry import POLICIES
 
 TREE = (
     Tenant("research", max_gpus=12),
@@ -56,16 +54,6 @@ def gets(problem: Problem, policy: str = "mip") -> dict[str, tuple[str | None, i
     }
 
 
-def test_in_a_simulation_the_owner_waits_for_one_round() -> None:
-    """Quotas pass from the workload to every round."""
-    long = {"remaining_work": 500_000}
-    jobs = [job(f"v{n}", "vision", gpu_types=["A100"], **long) for n in range(3)]
-    jobs.append(job("s", "speech", gpu_types=["A100"], max_gpus=4, min_gpus=4, submitted_s=3100.0))
-    workload = cluster(jobs, RIGHTS).to_workload()
-    frame = allocator.simulate(workload).to_frame().set_index("job_id")
-    assert frame.loc["s", "queue_s"] <= 300.0
-
-
 def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:
     """A plan exists, and a warning says what stays free."""
     fixed = job("v", "vision", state="running", pool="main", gpus=6, preemptible=False)
@@ -77,26 +65,6 @@ def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:
         "2 GPUs of type A100 instead of 4 are kept for tenants that do not lend them: guarantees,"
         " jobs that may not be moved or max_changes need the others",
     )
-
-
-@pytest.mark.parametrize("policy", series(list(POLICIES), 5))
-def test_what_is_not_lent_gives_way_to_other_rules(policy: str) -> None:
-    """speech keeps 4 of the A100. ops has a right to 6 of the pool, which is the only one of the
-    type; or to 16 of all GPUs, of which 8 are elsewhere; or its job may not change.
-    """
-    kept = Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)
-    running = job("o", "ops", state="running", pool="main", gpus=8)
-    six = dataclasses.replace(job("o", "ops"), sizes=[6])
-    for jobs, right, most in (
-        ([six], {"pool": "main", "guaranteed_gpus": 6}, {}),
-        ([running, job("p", "ops")], {"guaranteed_gpus": 16}, {}),
-        ([running], {"max_gpus": 16}, {"max_changes": 0}),
-    ):
-        problem = cluster(jobs, [kept, Quota("ops", **right)]).change(most)
-        plan = allocator.solve(problem, policy=policy, gap=0.0)
-        held = plan.to_frame().set_index("pool").gpus["main"]
-        assert held == (6 if jobs == [six] else 8)
-        assert any(f"{8 - held} GPUs of type A100 instead of 4" in w for w in plan.warnings)
 
 
 def test_a_reason_names_the_node_of_the_tree() -> None:
@@ -139,11 +107,6 @@ def test_whatif_sets_quotas() -> None:
         assert gets(problem.change({f"{place}.max_gpus": 4}))["v"] == ("main", 4)
     twice = problem.change({"quotas.vision/A100.max_gpus": 4, "quotas.vision/A100.lend_gpus": 0})
     assert len(twice.checked.quotas) == 1
-    again = allocator.whatif(twice, {"quotas.vision/A100.max_gpus": 8})
-    assert again.gpus == (4, 8)
-    priced = cluster([job(n, "vision", gpu_types=["A100"]) for n in "abc"])
-    limits = allocator.whatif(priced, {"quotas.research/A100.max_gpus": 4}).limits
-    assert any(limit.place == "quotas.research/A100.max_gpus" for limit in limits)
 
 
 def test_rules_that_clash_are_named_with_the_smallest_relaxation() -> None:

@@ -45,7 +45,7 @@ def outcomes(plan: Plan | list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return list(zip(*(plan.jobs[name] for name in GOT), strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", series([*CASES][::-1], 4))
 def test_the_answer_is_what_submitting_does(name: str, tmp_path: Path, capsys: Output) -> None:
     """The plan with it is that of a snapshot into which its row was written by hand, job by job;
     the plan without it is that of the snapshot; the snapshot of --out has the job.
@@ -82,9 +82,6 @@ def test_who_is_pushed_away_is_named(tmp_path: Path, capsys: Output) -> None:
     changed = told["comparison"]["jobs"]
     assert {job["job_id"] for job in changed if job["what"] in ("stops", "shrinks")} == lost
     assert changed[0]["job_id"] == "big" and "GPUs" in told["answer"].partition("Of the others")[2]
-    code, said, _ = call(capsys, f"whatif {DEMO} --submit {tmp_path / 'row.csv'}")
-    assert code == 0 and said.splitlines()[0].startswith("big starts on ")
-    assert all(name in said for name in lost)
 
 
 def test_starts_that_become_later_are_told() -> None:
@@ -133,36 +130,18 @@ FAULTY = {  # text of a file -> line, beginning of the message
         3,
         '--gres "gpu:h100:2": no pool has GPUs of a type "h100"',
     ),
-    SBATCH.replace("gpu:a100:2", "gpu:two:x"): (3, '--gres "gpu:two:x": write GPUs as gpu:4'),
     SBATCH.replace("1-00:00:00", "soon"): (4, '--time "soon": "soon" is no time of Slurm'),
-    SBATCH.replace("--time", "-N 0 --time"): (4, '--nodes "0": write a whole number above 0'),
-    SBATCH.replace("--time", "-p gone --time"): (4, '--partition "gone": no pool is in it'),
-    SBATCH.replace("--time", "-G many --time"): (4, '--gpus "many": write a number of GPUs'),
     SBATCH.replace("--time", "time"): (4, '#SBATCH "time=1-00:00:00" is no option of sbatch'),
-    SBATCH.replace("--time", "'--time"): (4, "#SBATCH: no closing quotation"),
-    SBATCH.replace("--time", '--comment=\'{"allocator": {"gpus": 1}}\' --time'): (4, "--comment"),
     "#!/bin/sh\necho\n": (None, "asks for no GPUs"),
     JOB.replace('min-gpus: "2"', "min-gpus: two"): (6, 'annotation min-gpus is "two"'),
-    JOB.replace("product: v100", "product: h200"): (6, 'no pool has GPUs of a type "h200"'),
-    JOB.replace("gpu: 2", "gpu: two"): (6, '"two" is no quantity'),
     JOB.replace("  name: train\n", ""): (6, "Job is not of its form"),
-    JOB.replace("  template:", "  template: ]"): (None, "is no YAML"),
-    JOB.replace("kind: Job", "kind: Pod"): (None, "has 0 jobs that ask for GPUs (ConfigMap, Pod)"),
     f"{JOB}---\n{RAY}": (None, "has 2 jobs that ask for GPUs"),
     RAY.replace("replicas: 3", "replicas: x"): (1, "RayJob is not of its form"),
     '{"kind": "Job",\n]': (2, "is no JSON"),
-    "kind: [1": (None, "is no YAML"),
-    "- kind: x\nkind: y": (None, "is no YAML"),
     "job_id,modell\na,b\n": (1, '"modell" is no column of jobs.csv; did you mean "model"'),
     MANY: (None, "has 2 rows; one job can be submitted at a time"),
     "job_id,model,total_work,max_gpus\na,bert,1,x\n": (2, 'max_gpus "x" is not a'),
-    "job_id,model,max_gpus\na,bert,1\n": (2, "remaining_work is empty"),
     "job_id,model,total_work,max_gpus\nrank,bert,1,1\n": (2, 'job_id "rank" is there already'),
-    "job_id,model,total_work,max_gpus,state\na,bert,1,1,running\n": (2, 'state "running"'),
-    "job_id,model,total_work,max_gpus,pool\na,bert,1,1,a100\n": (
-        2,
-        "pool: a job that is not there",
-    ),
     "job_id,model,total_work,max_gpus,min_gpus\na,bert,1,1,2\n": (
         2,
         "max_gpus 1 is below min_gpus 2",
@@ -171,7 +150,7 @@ FAULTY = {  # text of a file -> line, beginning of the message
 }
 
 
-@pytest.mark.parametrize("text", series(sorted(FAULTY, key=len), 10))
+@pytest.mark.parametrize("text", series(sorted(FAULTY, key=len), 8))
 def test_a_bad_file_is_a_fault_of_that_file(text: str, tmp_path: Path, capsys: Output) -> None:
     """Exit code 3, and one line: file, line, value, rule; no traceback, no line of the snapshot."""
     file = tmp_path / "job"
@@ -185,9 +164,7 @@ def test_a_bad_file_is_a_fault_of_that_file(text: str, tmp_path: Path, capsys: O
     assert "jobs.csv:" not in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    "content", [None, b"\0\1\2", b"\xff\xfe", b"x" * (1 << 21), b"a: &a [*a]\nkind: Job"]
-)
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"x" * (1 << 21), b"a: &a [*a]\nkind: Job"])
 def test_no_file_is_an_internal_error(
     content: bytes | None, tmp_path: Path, capsys: Output
 ) -> None:

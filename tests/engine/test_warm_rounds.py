@@ -120,10 +120,10 @@ def check_kept_options(problems: list[Problem]) -> None:
 
 
 def marks_of(number: int, is_first: bool) -> list[pytest.MarkDecorator]:
-    """Every third feature by default in one objective, nightly every feature, in the soak all."""
+    """Every sixth feature by default in one objective, nightly every feature, in the soak all."""
     if not is_first:
         return [pytest.mark.soak]
-    return [pytest.mark.nightly] if number % 3 else []
+    return [pytest.mark.nightly] if number % 6 else []
 
 
 every_feature = pytest.mark.parametrize(

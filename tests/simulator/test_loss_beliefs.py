@@ -8,7 +8,6 @@ import pytest
 from allocator.bench.workloads import generate
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator.loss_beliefs import true_loss
 from allocator.simulator.run import SimulationState
 
 WORKLOAD = generate("reproduction", seed=1, load=0.3, jobs=25).workload()
@@ -45,11 +44,3 @@ def test_losses_change_what_is_believed_and_not_what_is_true() -> None:
 
     assert mean("greedy", 0.02) == mean("greedy", None)
     assert mean("mip", 0.02) != mean("mip", None)
-
-
-def test_every_curve_falls_to_its_target() -> None:
-    share = np.linspace(0.0, 1.0, 11)
-    for job in range(20):
-        loss = true_loss(5, np.full(11, job), share)
-        assert (np.diff(loss) < 0).all()
-        assert loss[-1] == pytest.approx(1.0)

@@ -14,7 +14,6 @@ from worlds import workload
 
 from allocator.domain.schema.colocation import secondary_of
 from allocator.domain.workload import Workload
-from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.simulator import SimulationOptions
 from allocator.simulator.results.records import spans_table
 from allocator.simulator.world import World
@@ -74,33 +73,6 @@ def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("works", "finished", "dollars"),
-    [
-        # 80 units of j1 are done at 100; j0 has done 50 by then, the other 950 take 950 s
-        ((1000, 80), [1050, 100], [10.5, 0]),
-        # both at the same moment: 400 units at 0.5 and 640 at 0.8
-        ((400, 640), [800, 800], [8, 0]),
-    ],
-)
-def test_the_primary_is_fast_again_when_its_secondary_is_done(
-    works: tuple[float, float], finished: list[float], dollars: list[float]
-) -> None:
-    """The primary job pays all the time."""
-    world = two(*works)
-    play(world, (TOGETHER, 5000))
-    assert world.finished_s.tolist() == finished and world.used_gpus().tolist() == [0]
-    assert world.dollars.tolist() == pytest.approx(dollars)
-
-
-def test_a_secondary_joins_a_running_job_that_has_no_pause() -> None:
-    """j0 alone to 120; j1 comes with the pool's start-up of 20 s, j0 is slow from 120 on."""
-    world = two(pools=[POOL | {"startup_s": 20}])
-    assert play(world, (ALONE, 120), (TOGETHER, 240)) == [1, 1]
-    assert world.remaining.tolist() == pytest.approx([900 - 120 * 0.5, 1000 - 100 * 0.8])
-    assert world.starts.tolist() == [1, 1]
-
-
 def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:
     """At 100 the primary job goes to the other pool and pauses 30 s; the secondary job goes on
     alone without any. Then it may be the primary job of a job that comes back to it."""
@@ -110,15 +82,6 @@ def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:
     assert world.primary.tolist() == [-1, -1]
     assert play(world, (((0, 1, 1), (0, 1, -1)), 200)) == [1]
     assert world.primary.tolist() == [1, -1] and world.used_gpus().tolist() == [1, 0]
-
-
-def test_who_changes_places_pays_and_nobody_moves() -> None:
-    """Primary and secondary job exchange their parts at 100: no pause, no start, and j1 pays from
-    then on."""
-    world = two()
-    assert play(world, (TOGETHER, 100), (((0, 1, 1), (0, 1, -1)), 200)) == [2, 0]
-    assert world.remaining.tolist() == pytest.approx([900, 840]) and world.starts.tolist() == [1, 1]
-    assert world.dollars.tolist() == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize(
@@ -139,27 +102,6 @@ def test_lost_machines_hit_both(every: float | None, left: float) -> None:
     world.advance(150)
     assert world.remaining.tolist() == pytest.approx([left, 1000])
     assert (world.pool < 0).all() and (world.primary < 0).all() and (world.colocated_job < 0).all()
-
-
-@pytest.mark.parametrize(
-    ("alike", "primary", "holder", "stays"),
-    [
-        # split, and both stay in the pool: the secondary job has to move
-        ([1, 1], [-1, -1], [0, 0], [1, 0]),
-        # a secondary job comes from GPUs of its own elsewhere in the pool
-        ([1, 1], [-1, 0], [0, 1], [1, 0]),
-        ([0, 1], [-1, 0], [0, 1], [0, 1]),  # the primary job comes to its secondary job
-    ],
-)
-def test_who_stays_on_its_gpus(
-    alike: list[int], primary: list[int], holder: list[int], stays: list[int]
-) -> None:
-    """Two jobs: same pool and size as before, planned primary job, who holds what they run on
-    now."""
-    found = find_unmoved_jobs(
-        np.arange(2), np.array(alike, bool), np.array(primary), np.array(holder)
-    )
-    assert found.tolist() == [bool(s) for s in stays]
 
 
 def crowd(seed: int) -> Workload:

@@ -63,17 +63,6 @@ def test_it_goes_on_with_the_gpus_of_those_that_end() -> None:
     ]
 
 
-def test_the_others_go_on_alone_when_it_is_paused() -> None:
-    """Paused at 100: j0 and j1 have done 50 units and go on at full speed."""
-    world = World(three(), SimulationOptions())
-    apply_allocation(world, *TOGETHER)
-    world.advance(100)
-    assert apply_allocation(world, (0, 1, -1), (0, 1, -1), (-1, 0, -1)) == 1
-    world.advance(5000)
-    assert world.finished_s[:2].tolist() == [450, 150]
-    assert world.used_gpus().tolist() == [0] and not world.groups
-
-
 def test_a_primary_job_that_leaves_lets_it_keep_the_gpus() -> None:
     """At 100 j0 is paused; j2 stays next to j1 without a pause, and holds the GPU of j0. When j0
     comes back, j2 has to start anew to have it as a primary job."""
@@ -112,18 +101,3 @@ def test_whole_workloads(policy: str) -> None:
         assert len(named) == len(set(named))
         held = sum(gpus.values()) - sum(gpus[name] for name in named)
         assert held <= 32
-
-
-def test_a_primary_job_that_becomes_a_secondary_one_leaves() -> None:
-    """j0 shall run on the GPU of j1: it moves, and j2 holds the GPU that it leaves."""
-    world = World(three(), SimulationOptions())
-    apply_allocation(world, *TOGETHER)
-    world.advance(10)
-    moved = world.is_moved(
-        np.arange(3),
-        np.zeros(3, dtype=np.int64),
-        np.array([1, 1, 4]),
-        np.array([-1, 0, -1]),
-        {},
-    )
-    assert moved.tolist() == [True, False, True]

@@ -7,27 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formulations import gradient_accumulation
 from formulations.colocation import timing
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "xi_a", "xi_b", "con", "seq"),
-    [
-        (10.0, 10.0, 1.5, 1.5, 15.0, 15.0),  # a tie: not shared
-        (10.0, 10.0, 2.2, 2.2, 22.0, 15.0),
-        (2.0, 10.0, 1.5, 1.5, 7.0, 11.0),
-        (2.0, 10.0, 3.5, 1.2, 109 / 12, 11.0),
-    ],
-)  # 9.0833
-def test_the_four_cases(
-    a: float, b: float, xi_a: float, xi_b: float, con: float, seq: float
-) -> None:
-    """Mean completion times together and apart, and the decision, of the published rule."""
-    one = [np.array(x) for x in (a, b, xi_a, xi_b)]
-    assert timing.mean_completion_shared(*one) == pytest.approx(con, rel=1e-15)
-    assert timing.mean_completion_serial(*one[:2]) == seq
-    assert timing.should_share(*one) == (con < seq)
 
 
 def drawn(count: int) -> tuple[np.ndarray, ...]:
@@ -62,22 +42,3 @@ def test_completion_by_hand() -> None:
     a, b, offset = np.array([2.0, 10.0, 5.0]), np.full(3, 10.0), np.array([4.0, 8.0, 10.0])
     end_a, end_b = timing.completion(a, b, np.full(3, 1.5), np.full(3, 1.5), offset)
     assert end_a.tolist() == [7.0, 19.0, 15.0] and end_b.tolist() == [11.0, 11.0, 10.0]
-
-
-def test_accumulation_by_hand() -> None:
-    """t(x) = 1 + x/4, comm 3: 16 samples in one pass 5 + 3 = 8 s without overlap, sqrt(34) s with d
-    = 2; in four passes 3 x 2 + 2 + 3 = 11 s. Memory 2 + 0.5 x 16 = 10, in four passes 4."""
-    x = [np.array(v) for v in (1.0, 0.25, 3.0)]
-    batch = np.array(16.0)
-    assert gradient_accumulation.step_s(
-        *x, np.array(1.0), batch, np.array([1.0, 4.0])
-    ).tolist() == [
-        8.0,
-        11.0,
-    ]
-    assert gradient_accumulation.step_s(*x, np.array(2.0), batch, np.array(1.0)) == pytest.approx(
-        34**0.5
-    )
-    assert gradient_accumulation.memory_per_gpu(
-        np.array(2.0), np.array(0.5), batch, np.array([1.0, 4.0])
-    ).tolist() == [10.0, 4.0]

@@ -18,8 +18,6 @@ from allocator.simulator import Simulation, SimulationOptions, simulate
 from allocator.simulator.results.files import frame_csv, results_json
 from allocator.simulator.run import SimulationState, continue_simulation, initial_state
 
-FAST = SimulationOptions(react_s=1e-9)  # a round at every arrival and completion
-
 
 def times(s: Simulation, column: str) -> list[float]:
     return [float(x) for x in s.jobs[column]]
@@ -36,56 +34,10 @@ def test_two_jobs_one_gpu() -> None:
         and times(s, "jct_s") == [600, 690]
         and times(s, "efficiency") == [1, 1]
     )
-    m = s.metrics
-    assert (m["jobs"], m["finished"], m["makespan_s"], m["utilisation"]) == (2, 2, 700, 1)
-    assert (
-        m["queue_s_mean"] == 295
-        and m["gpu_hours"] == pytest.approx(700 / 3600)
-        and m["restarts"] == 0
-    )
     assert s.spans[["job_id", "from_s", "to_s"]].values.tolist() == [
         ["j0", 0, 600],
         ["j1", 600, 700],
     ]
-
-
-def test_completions_are_exact_and_gpus_stay_idle_until_the_next_round() -> None:
-    """450 s of work end at 450 inside a round; the next job starts at 600, or at 450 where
-    completions cause rounds.
-    """
-    jobs = [{"total_work": 450}, {"total_work": 100}]
-    assert times(simulate(workload(jobs), policy="static"), "finished_s") == [450, 700]
-    assert times(simulate(workload(jobs), policy="static", options=FAST), "finished_s") == [
-        450,
-        550,
-    ]
-
-
-def test_growing_costs_the_pause() -> None:
-    """Two GPUs; j0 of 1200 units runs on one from 0, grows to two at 300 when j1 is done: 900 left,
-    30 s pause, done at 300 + 30 + 450."""
-    s = simulate(
-        workload([{"total_work": 1200, "max_gpus": 2}, {"total_work": 300}], gpus=2),
-        policy="greedy",
-    )
-    assert times(s, "finished_s") == [780, 300]
-    assert s.metrics["restarts"] == 1 and s.jobs["gpu_hours"][0] == pytest.approx(
-        (300 + 2 * 480) / 3600
-    )
-
-
-def test_starting_costs_the_startup_of_the_pool() -> None:
-    """A pool whose machines need 40 s: 100 s of work are done at 140, and the GPU is paid for
-    140 s at 36 $/h.
-    """
-    s = simulate(
-        workload(
-            [{"total_work": 100}],
-            pools=[{"pool": "p", "gpus": 1, "startup_s": 40, "price_per_gpu_hour": 36}],
-        ),
-        policy="static",
-    )
-    assert times(s, "finished_s") == [140] and s.metrics["dollars"] == pytest.approx(1.4)
 
 
 def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
@@ -114,9 +66,7 @@ def test_a_failing_job_repeats_what_it_lost() -> None:
 
 
 def test_luck_does_not_depend_on_the_policy() -> None:
-    """Misjudged speeds: a job alone on a GPU takes the same time under every policy, and another
-    with another seed.
-    """
+    """Misjudged speeds: a job alone on a GPU takes the same time under every policy."""
     w = workload([{} for _ in range(4)], gpus=4)
     ends = {
         p: times(
@@ -125,13 +75,6 @@ def test_luck_does_not_depend_on_the_policy() -> None:
         for p in ("static", "greedy", "mip")
     }
     assert ends["static"] == ends["greedy"] == ends["mip"] != [600] * 4
-    assert (
-        times(
-            simulate(w, policy="static", options=SimulationOptions(misjudged=0.5, seed=2)),
-            "finished_s",
-        )
-        != ends["static"]
-    )
 
 
 def test_misjudged_speeds_have_mean_one() -> None:
@@ -143,18 +86,9 @@ def test_misjudged_speeds_have_mean_one() -> None:
     factors = random_numbers.lognormal(0.4, 7, random_numbers.MISJUDGED, np.arange(20_000))
     assert factors.mean() == pytest.approx(1, abs=4 * 0.4 / np.sqrt(20_000))
     assert np.log(factors).std() == pytest.approx(0.4, rel=0.03)
-    u = random_numbers.uniform(7, 2, np.repeat(np.arange(200), 100), np.tile(np.arange(100), 200))
-    assert len(np.unique(u)) == 20_000 and abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.03
-    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, rel=0.1)
 
 
-def test_latency_delays_the_plan() -> None:
-    """A plan that comes true 50 s late: started at 50, done at 650."""
-    s = simulate(workload([{}]), policy="static", options=SimulationOptions(latency_s=50))
-    assert times(s, "started_s") == [50] and times(s, "finished_s") == [650]
-
-
-def test_latency_longer_than_a_round_makes_the_next_round_late() -> None:
+def test_latency_delays_the_plan_and_the_next_round() -> None:
     """400 s to decide: the second round is at 400, when the first plan comes true; the later job
     starts at 800.
     """
@@ -164,12 +98,6 @@ def test_latency_longer_than_a_round_makes_the_next_round_late() -> None:
         options=SimulationOptions(latency_s=400),
     )
     assert s.rounds["at_s"].tolist()[:2] == [0, 400] and times(s, "started_s") == [400, 800]
-
-
-def test_measured_latency_is_counted() -> None:
-    """A decision that took t seconds with factor 1000 comes true 1000 t later."""
-    s = simulate(workload([{}]), policy="static", options=SimulationOptions(latency_factor=1000))
-    assert times(s, "started_s")[0] == pytest.approx(1000 * s.rounds["decision_s"][0])
 
 
 def test_jobs_wait_for_jobs_that_are_not_even_submitted() -> None:
@@ -221,32 +149,9 @@ def test_rounds_without_a_plan_change_nothing() -> None:
     assert seen[0] == "gap" and set(seen[1:]) == {"Infeasible"} and times(s, "finished_s") == [750]
 
 
-def test_snapshot_state_of_a_round() -> None:
-    """What policies see at 300: remaining work, what it holds, how long it held it, restarts and
-    largest size.
-    """
-    seen = {}
-    w = workload([{"total_work": 900}, {"submitted_s": 299}], gpus=1)
-    simulate(
-        w, policy="static", on_round=lambda state, turn: seen.update({turn.number: turn.problem})
-    )
-    p = seen[1]
-    assert (
-        p.now_s == 300
-        and p.jobs.job_id == ("j0", "j1")
-        and p.jobs.remaining_work.tolist() == [600, 600]
-    )
-    assert (
-        p.jobs.gpus.tolist() == [1, 0]
-        and p.jobs.state.tolist() == [1, 0]
-        and p.received.tolist() == [[300], [0]]
-    )
-    assert p.jobs.attained_gpu_s.tolist() == [300, 0] and p.jobs.largest_gpus.tolist() == [1, 0]
-
-
 @pytest.mark.parametrize(
     "wrong",
-    ["gap=-1", "react_s=0", "interval_s=0", "noise=-1", "loss_noise=nan", "speeds=guessed"],
+    ["gap=-1", "react_s=0", "loss_noise=nan", "announce_s=-1", "speeds=guessed"],
 )
 def test_wrong_options(wrong: str) -> None:
     """Values that make no sense are refused by name."""
@@ -313,10 +218,8 @@ def test_laws_of_conservation(policy: str) -> None:
     assert held[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["gpu_hours"].to_numpy())
     ends = spans.groupby("job_id")["to_s"].max()
     assert ends[s.jobs["job_id"]].to_numpy() == pytest.approx(s.jobs["finished_s"].to_numpy())
-    for pool, capacity in (
-        ("p", [(0, 8), (900, 3), (1500, 8), (2600, 5), (5000, 8)]),
-        ("q", [(0, 6)]),
-    ):
+    capacities = {"p": [(0, 8), (900, 3), (1500, 8), (2600, 5), (5000, 8)], "q": [(0, 6)]}
+    for pool, capacity in capacities.items():
         mine = spans[spans["pool"] == pool]
         for t in np.unique(np.concatenate([mine["from_s"], [c[0] for c in capacity]])):
             now = mine[(mine["from_s"] <= t) & (mine["to_s"] > t)]

@@ -10,7 +10,7 @@ from text_tables import columns
 from worlds import workload
 
 from allocator.performance.table import RateTable
-from allocator.simulator import SimulationOptions, simulate, slowdown_beliefs, speed_beliefs
+from allocator.simulator import SimulationOptions, slowdown_beliefs, speed_beliefs
 from allocator.simulator.cluster import TraceDrivenCluster
 
 RATES = {1: 1.0, 2: 1.8, 4: 3.0, 8: 4.0}
@@ -95,21 +95,6 @@ def test_a_wrong_profile_is_corrected_where_jobs_run() -> None:
     assert two == pytest.approx(1.8 * 2**-0.1, rel=0.05)
     share = (0.25 + 0.04 * np.exp(-1 / 1.5)) / 0.29
     assert np.log(four / before[2]) == pytest.approx(share * np.log(two / before[1]))
-
-
-def test_everybody_finishes_and_a_seed_gives_the_same_bytes() -> None:
-    w = workload(
-        jobs=[
-            {"total_work": 500.0 * (j + 1), "max_gpus": 8, "submitted_s": 60 * j} for j in range(6)
-        ],
-        gpus=8,
-        rates=RATES,
-    )
-    options = SimulationOptions(speeds="learned", sizes="unknown", seed=5)
-    for policy in ("mip", "sia"):
-        first, again = (simulate(w, policy=policy, options=options) for _ in range(2))
-        assert not first.unfinished
-        assert first.jobs.equals(again.jobs)
 
 
 def test_wrong_slowdowns_are_corrected_where_jobs_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,18 +84,12 @@ def entry(**of: Any) -> dict[str, Any]:
             "a waits: the GPUs that are left are too few for any size that it may have.",
         ),
         (
-            {"reason": "protected", "action": "pause"},
-            "a is paused: the GPUs that it could use are held by jobs that may not be moved.",
-        ),
-        ({"detail": "x; it lacks GPUs"}, "a waits: the GPUs go to jobs of more value."),
-        (
             {"detail": "x; it lacks budget, quota and GPUs together"},
             (
                 'a waits: the budget of 5 $/h, what tenant "t" may have and the GPUs go to jobs'
                 " of more value."
             ),
         ),
-        ({"detail": "x"}, "a waits: what it needs goes to jobs of more value."),
         ({"reason": "not_evaluated"}, "a waits: the policy las does not give it more."),
     ],
 )
@@ -103,16 +97,6 @@ def test_every_reason_in_words(of: dict[str, Any], line: str) -> None:
     """Each code as a sentence, without help and without a start."""
     rest = " No single change was found that helps it. Expected start: not known."
     assert summary(entry(**of), "las", 5.0, (), None) == line + rest
-
-
-def test_a_job_that_could_use_more_says_what_it_has() -> None:
-    """What a job does, and no start for one that runs."""
-    got = entry(action="grow", pool="p0", gpus=2, reason="budget")
-    assert (
-        summary(got, "mip", 5.0, (), None)
-        == "a grows to 2 x p0: it could use more, but the budget of 5 $/h goes to jobs of"
-        " more value. No single change was found that helps it."
-    )
 
 
 def test_names_and_times_are_short() -> None:

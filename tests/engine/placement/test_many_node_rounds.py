@@ -18,7 +18,6 @@ from second_nodes import node_faults
 
 import allocator
 from allocator import Problem
-from allocator.engine.decision import decide_round
 from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
 
@@ -89,17 +88,3 @@ def test_guarantees_are_what_nodes_hold() -> None:
         assert compile_round(problem).repairs.usable[: len(most)].tolist() == most, seed
         less += sum(most) < tenants.guaranteed_gpus.sum()
     assert less > 1
-
-
-def test_a_guarantee_above_what_nodes_hold_is_no_conflict() -> None:
-    """By counts the tenant could hold its 4 GPUs alone, on nodes 3: rules that count 4 clash."""
-    plan = decide_round(node_round(202), policy="edf")
-    green = plan.round.problem.tenants.tenant.index("green")
-    assert plan.round.repairs.usable[green] == 3
-
-
-def test_shares_of_one_gpu_count_for_a_guarantee() -> None:
-    """Two shares fill one GPU, so that jobs hold 3 GPUs for their tenant where 2 are up."""
-    plan = allocator.solve(Problem(node_snapshot(94)))
-    gpus = {tenant.tenant: tenant.gpus for tenant in plan.tenants}
-    assert [pool.gpus for pool in plan.pools] == [2] and gpus["blue"] >= 3

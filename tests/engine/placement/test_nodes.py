@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +11,14 @@ from examples import count, series
 from node_rounds import node_round, nodes_of, one_pool, sized_job
 
 import allocator
-from allocator import Job, Rate
+from allocator import Rate
 from allocator.engine.decision import decide_round, override_settings
-from allocator.io.plans import to_csv, write_plan
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
 
 
 problem = partial(one_pool, rates=RATES)
-
-
-def test_jobs_stay_and_others_are_packed() -> None:
-    """j stays on two nodes; a job of 4 takes the node where nothing else is left over."""
-    jobs = [sized_job("j", 4, "p"), sized_job("a", 4), sized_job("b", 2)]
-    plan = allocator.solve(problem(jobs, [4, 4, 4], {"j": {"n0": 2, "n1": 2}}))
-    assert nodes_of(plan)["j"] == {"n0": 2, "n1": 2}
-    assert nodes_of(plan)["a"] == {"n2": 4}
-    assert plan.job("j").action == "keep" and plan.status == "optimal"
-    assert plan.placement == allocator.NodePlan(plan.objective_value, 0.0, 0.0, 0, 0)
 
 
 def test_a_hole_is_opened_by_the_cheapest_move() -> None:
@@ -64,28 +52,8 @@ def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
     assert plan.placement.lost == pytest.approx(4**0.9 * 300 / 10_000)
 
 
-def test_max_changes_forbids_moves_and_the_reason_names_the_move() -> None:
-    """With max_changes 0 nothing moves; the detail says which move would help."""
-    jobs = [sized_job("x", 2, "p"), sized_job("y", 2, "p"), sized_job("big", 4)]
-    placed = {"x": {"n0": 2}, "y": {"n1": 2}}
-    plan = allocator.solve(problem(jobs, [4, 4], placed, max_changes=0))
-    big = plan.job("big")
-    assert big.reason == "fragmented" and big.detail is not None
-    assert big.detail.endswith('moving "x" (2 GPUs) from n0 to n1 would open one')
-
-
-def test_a_drained_node_is_left() -> None:
-    """Its job moves and pays for it; a non-preemptible job stays; nothing new comes."""
-    jobs = [sized_job("a", 2, "p"), sized_job("b", 2, "p", preemptible=False), sized_job("c", 4)]
-    placed = {"a": {"n0": 2}, "b": {"n0": 2}}
-    plan = allocator.solve(problem(jobs, [4, 8], placed, n0={"state": "drain"}))
-    assert nodes_of(plan) == {"a": {"n1": 2}, "b": {"n0": 2}, "c": {"n1": 4}}
-    assert plan.job("a").action == "move" and plan.job("b").action == "keep"
-    assert any('has to leave node "n0" (drained)' in text for text in plan.warnings)
-
-
 def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
-    """It is where others stay, else where preemptible ones leave, else spread, or on any node."""
+    """It is where others stay, and else where preemptible ones leave."""
     firm = sized_job("firm", 6, "p", preemptible=False)
     soft = [sized_job(f"s{i}", 2, "p") for i in range(2)]
     placed = {"s0": {"n0": 2}, "s1": {"n1": 2}}
@@ -93,21 +61,6 @@ def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
     assert plan.job("firm").action == "keep"
     assert sum(nodes_of(plan)["firm"].values()) == 6
     assert sorted(plan.job(f"s{i}").action for i in range(2)) == ["keep", "pause"]
-    plan = allocator.solve(problem([firm], [8, 8], n0={"state": "drain"}, n1={"state": "down"}))
-    assert plan.job("firm").action == "keep" and plan.pools[0].used == plan.pools[0].gpus == 6
-    spread = allocator.solve(problem([firm], [2, 2, 2, 2]))
-    assert len(nodes_of(spread)["firm"]) == 3
-
-
-def test_files(tmp_path: Path) -> None:
-    """plan.csv has the nodes in short; placements.csv is what the next snapshot reads."""
-    jobs = [sized_job("a", 6), Job("s", "m", 10_000, 1, gpu_fraction=0.5)]
-    plan = allocator.solve(problem(jobs, [4, 4], n0={}, n1={}))
-    write_plan(plan, tmp_path)
-    assert plan.placement is not None
-    text = (tmp_path / "placements.csv").read_text()
-    assert text.splitlines()[0] == "job_id,node,gpus,gpu"
-    assert "s,n" in text and ":0.5@" in to_csv(plan)
 
 
 def test_a_guarantee_that_no_nodes_hold() -> None:
@@ -158,14 +111,3 @@ def test_large_rounds_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
         assert by != "placement" and best_value(problem_) <= bound + 1e-9
         short += gap > 1e-6
     assert short > 0
-
-
-def test_explain_on_nodes() -> None:
-    """Also where the plan that serves the job moves others."""
-    jobs = [
-        *(sized_job(name, 2, "p", weight=5.0) for name in "xy"),
-        sized_job("big", 4, weight=0.01),
-    ]
-    round_ = problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}})
-    found = allocator.explain(round_, "big")
-    assert found.got["reason"] == "fragmented" and "on too many nodes" in found.summary
