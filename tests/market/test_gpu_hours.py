@@ -82,5 +82,4 @@ def test_reason_and_advice_hold(objective: str, tmp_path: Path) -> None:
     assert told["got"]["reason"] == "quota"
     assert 'the monthly limit of GPU-hours of tenant "t"' in told["got"]["detail"]
     assert {"tenants.t.gpu_hours_per_month": "10"} in [c["values"] for c in told["changes"]]
-    verdicts = list(take_advice(folder, waits, ()))
-    assert ("quota", "true") in verdicts and {v for _, v in verdicts} == {"true"}
+    assert set(take_advice(folder, waits, ())) == {"true"}
