@@ -31,7 +31,7 @@ EXACT = SolveLimits(gap=0.0)
 LISTED = rounds.LISTED
 SOLVERS = ("auto", *registry.SOLVERS)
 AIMS = (*CROSSED, "completion,progress=0.1")
-FIRST = 63  # its rounds, and the next ones, have jobs on several
+FIRST = 17  # its rounds, and the next ones, have jobs on several
 SOAK = 60 * len(AIMS)  # rounds of the long run
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
-from servers import Server, decide_rounds, make_queue, serving
+from servers import Server, served
 
 from allocator.server import pages
 from allocator.server.app import create_app
@@ -70,9 +70,7 @@ NEED_NO_TOKEN = {("GET", "/healthz"), ("GET", "/login"), ("POST", "/login")}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path, made = make_queue(tmp_path_factory.mktemp("rights"))
-    decide_rounds(path)
-    with serving(path, made) as server:
+    with served(tmp_path_factory.mktemp("rights"), rounds=2) as server:
         yield server
 
 

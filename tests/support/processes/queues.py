@@ -37,8 +37,8 @@ NOW = 1_700_000_000.0
 class Clock:
     """A clock that stands still until it is told otherwise."""
 
-    def __init__(self) -> None:
-        self.now = NOW
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now

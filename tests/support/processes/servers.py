@@ -104,7 +104,7 @@ def add_tokens(queue: Queue) -> dict[str, str]:
         }
 
 
-def decide_rounds(path: Path, count: int = 2) -> None:
+def decide_rounds(path: Path, count: int) -> None:
     """Decide rounds of a queue, which nobody carries out, so that its journal has plans."""
     with Queue(path) as queue:
         executor = make_executor("files", queue.store, str(path.with_suffix(".actor")), 0.0)
@@ -113,9 +113,11 @@ def decide_rounds(path: Path, count: int = 2) -> None:
 
 
 @contextmanager
-def served(folder: Path, **options: Any) -> Iterator[Server]:
+def served(folder: Path, rounds: int = 0, **options: Any) -> Iterator[Server]:
     """Serve a new queue until the end of the block, from a thread of this process."""
-    with serving(*make_queue(folder), **options) as server:
+    path, made = make_queue(folder)
+    decide_rounds(path, rounds)
+    with serving(path, made, **options) as server:
         yield server
 
 

@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import postgres_server
 import waiting
 from commands import Output, call
-from executor_rigs import PATIENCE_S
 from queues import cluster
 
 from allocator.executors.local import LocalExecutor
@@ -27,9 +27,8 @@ from allocator.queue.queue import Queue
 RUN = ("--poll", "0.1", "--policy", "greedy", "--grace", "5")
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    """Until it is so, with looks at the database that are not too many."""
-    waiting.wait_for(what, PATIENCE_S, 0.2)
+# with looks at the database that are not too many
+wait_for = partial(waiting.wait_for, every_s=0.2)
 
 
 class Site:
@@ -102,7 +101,7 @@ class Site:
     def stop(self, child: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
         """End a controller; jobs run on."""
         child.send_signal(number)
-        child.communicate(timeout=PATIENCE_S)
+        child.communicate(timeout=waiting.PATIENCE_S)
 
     def ran(self) -> list[str]:
         """Every start of a job: name, generation, what its folder held."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from builders import snapshot
+from matrix_rounds import Tables, made, pick
 from numpy.random import Generator
 from second_quotas import rights, usable, use
 from second_values import Reading
@@ -24,6 +25,12 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.snapshot import Snapshot
 
 Row = Mapping[str, Any]
+SOME = (  # features that change what plans bring, and which of them keep the rules
+    *("done_before", "deadlines", "weights", "served_before", "restarted_before"),
+    *("slow_restarts", "slow_restarts_of_all", "slow_starts", "own_pauses"),
+    *("long_rounds", "billed_by_the_hour", "dollar_price", "dollar_prices_of_tenants"),
+    *("quotas", "guarantees", "budgets_of_tenants", "weights_of_tenants"),
+)
 Sets = tuple[frozenset[int], ...]
 """The primary jobs of each job."""
 
@@ -267,40 +274,26 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
 
 
 def crossed_round(seed: int, objective: str) -> Groups:
-    """Such a round of three jobs under an objective, with best-effort jobs, isolation, little
-    memory, prices of memory, money in the objective, deadlines, ages, limits and guarantees of
-    tenants, at times a second pool, and in some only pairs, firm ones and on spot GPUs too."""
+    """Such a round of three jobs under an objective, with two pools, best-effort jobs, isolation,
+    little memory and three features of the matrix, and in some only pairs, firm ones and on spot
+    GPUs too."""
     round_, rng = group_round(seed, 3), np.random.default_rng([seed, 17])
-    config, tables = dict(round_.config), dict(round_.tables)
-    config |= {"now_s": 1000.0, "objective": objective}
-    config["dollar_price"] = float(rng.choice([0.0, 0.01, 0.3]))
-    pool, rows = tables["pools"][0], tables["jobs"]
-    pool |= {"memory_gb": float(rng.choice([4.5, 7.0, 10.0, 14.0]))}
-    pool |= {"price_per_gb_hour": float(rng.choice([0.0, 0.05, 0.4]))}
-    if "budget_per_hour" in config:
-        config["budget_per_hour"] *= 1 + 5 * pool["price_per_gb_hour"]
-    pool["isolation"] = (None, 1.0, 1.2)[int(rng.integers(3))]
-    pool["sharing"] = str(rng.choice(["any", "any", "best_effort", "tenant"]))
+    pool = round_.tables["pools"][0] | {"memory_gb": pick(rng, 4.5, 7.0, 10.0, 14.0)}
+    pool |= {"isolation": pick(rng, None, 1.0, 1.2), "price_per_gb_hour": pick(rng, 0.0, 0.1)}
+    other = pool | {"pool": "p1", "gpus": pick(rng, 0, 0, 2), "price_per_gpu_hour": 0.5}
+    for p in (pool, other):
+        p["sharing"] = pick(rng, "any", "any", "best_effort", "tenant")
+    jobs = [j | {"best_effort": bool(rng.random() < 0.5)} for j in round_.tables["jobs"]]
+    config = {**round_.config, "now_s": 1000.0, "objective": objective}
+    further = {"sharing": round_.tables["sharing"]}
+    crossed = Tables(jobs, [pool, other], round_.tables["rates"], [], config, further)
+    for name in rng.choice(SOME, 3, replace=False).tolist():
+        crossed = made(name, seed, crossed)
+    tables = {"jobs": crossed.jobs, "pools": crossed.pools, "rates": crossed.rates}
+    tables |= crossed.further | ({"tenants": crossed.tenants} if crossed.tenants else {})
     if rng.random() < 0.3:
-        other = {"pool": "p1", "gpus": 2, "sharing": str(rng.choice(["none", "any"]))}
-        tables["pools"].append(pool | other | {"price_per_gpu_hour": 0.5})
-    for j in rows:
-        j |= {"total_work": j["remaining_work"] * float(rng.choice([1.0, 2.0]))}
-        j |= {"submitted_s": float(rng.integers(0, 1000)), "best_effort": bool(rng.random() < 0.5)}
-        if rng.random() < 0.4:
-            j["deadline_s"] = float(rng.choice([1500, 5000, 20_000]))
-        if j["best_effort"] and rng.random() < 0.3:
-            j["remaining_work"] *= 0.1
-    if "max_changes" not in config and rng.random() < 0.5:
-        most = int(rng.integers(0, 5))
-        promised = int(rng.integers(0, most + 1))
-        tables["tenants"] = [{"tenant": "x", "max_gpus": most, "guaranteed_gpus": promised}]
-        tables["tenants"] += [{"tenant": "y", "budget_per_hour": float(rng.integers(1, 6))}]
-        for j in rows:
-            j["tenant"] = str(rng.choice(["x", "y"]))
-    if rng.random() < 0.3:
-        _allow_pairs_only(rng, config, tables)
-    return Groups(config, tables)
+        _allow_pairs_only(rng, crossed.config, tables)
+    return Groups(crossed.config, tables)
 
 
 def _allow_pairs_only(rng: Generator, config: dict[str, Any], tables: dict[str, Any]) -> None:
@@ -312,14 +305,11 @@ def _allow_pairs_only(rng: Generator, config: dict[str, Any], tables: dict[str, 
         first |= {"gpus": second["gpus"], "max_gpus": max(first["max_gpus"], second["gpus"])}
         second["shared_with"] = "j1"
     for p in tables["pools"]:
-        p["gpus"] = max(p["gpus"], 5)
+        p["gpus"] = max(p["gpus"], 5) if p["gpus"] else 0
         if rng.random() < 0.4:
             p |= {"market": "spot", "revocations_per_gpu_hour": 0.2}
     for j in tables["jobs"]:
         if rng.random() < 0.4:
             j |= {"checkpoint_s": 5.0, "checkpoint_every_s": float(rng.choice([100, 1000]))}
-        may_be_firm = not j["best_effort"] and not {*tables, *config} & {
-            "tenants",
-            "budget_per_hour",
-        }
-        j["preemptible"] = not may_be_firm or rng.random() < 0.7
+        is_limited = "tenants" in tables or "budget_per_hour" in config
+        j["preemptible"] = j["best_effort"] or is_limited or rng.random() < 0.7
