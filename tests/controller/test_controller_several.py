@@ -158,6 +158,7 @@ def test_jobs_are_told_of_who_joins_and_who_leaves(grouped: Rig) -> None:
     assert next_said() == ["tell one 1 64 plain"]  # job two has ended
 
 
+@pytest.mark.nightly
 def test_the_pair_that_explains_the_speed_is_corrected(grouped: Rig) -> None:
     """Next to m and k the job n is believed 1.1 and 1.25 times as slow, and is seen to be 2.5 times
     as slow: the pair with k learns it, the pair with m does not. Where a job is faster than next to

@@ -439,6 +439,7 @@ ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
 
 @pytest.fixture(params=series(BACKENDS, 1))
 def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    """A queue that keeps headroom for sessions."""
     with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
         yield made
 
