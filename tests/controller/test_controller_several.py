@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from controller_rigs import Rig
@@ -20,6 +21,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
+from allocator.performance.fit.learned_slowdowns import find_limiting_pairs
 from allocator.queue.database.schema import turns
 from allocator.queue.queue import Queue
 
@@ -154,6 +156,27 @@ def test_jobs_are_told_of_who_joins_and_who_leaves(grouped: Rig) -> None:
     rig.renew(Noting)
     rig.steps(10)
     assert next_said() == ["tell one 1 64 plain"]  # job two has ended
+
+
+@pytest.mark.nightly
+def test_the_pair_that_explains_the_speed_is_corrected(grouped: Rig) -> None:
+    """Next to m and k the job n is believed 1.1 and 1.25 times as slow, and is seen to be 2.5 times
+    as slow: the pair with k learns it, the pair with m does not. Where a job is faster than next to
+    any of them, no pair is as slow as believed."""
+    rig = grouped
+    rig.queue.cancel("one", "two")
+    rates = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nk,A,1,1\nn,A,4,1\n"
+    load(rig, rates, "m,n,A,1,1.25,1.1\nk,n,A,1,1.25,1.25\n")
+    rig.behave(colocated_rate=lambda o, other: 0.4)
+    for name, gpus in (("m", 1), ("k", 1), ("n", 4)):
+        rig.submit(name, model=name, work=1e5, gpus=gpus, memory_gb=4)
+        rig.steps(60)
+    rig.steps(360)
+    found = [*map(float, rig.column("sharing", "slowdown_b"))]
+    assert found == pytest.approx([1.1, 2.5], rel=0.02)
+    rig.replay_all()
+    believed, observed = np.array([1.25, 2.0]), np.array([1.1, 1.1])
+    assert find_limiting_pairs(np.zeros(2, int), believed, observed).all()
 
 
 # ---- the rules of starts, without a policy

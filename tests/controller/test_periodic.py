@@ -16,7 +16,6 @@ from allocator.errors import InvalidInput
 from allocator.io.workloads import parse_workload
 from allocator.queue.jobs import periodic
 from allocator.queue.queue import Queue
-from allocator.simulator.run import simulate
 
 ONE = {"model": "m", "total_work": 60, "max_gpus": 1}
 
@@ -149,16 +148,6 @@ def test_a_periodic_row_of_a_workload_is_many_jobs() -> None:
     assert " ".join("|".join(names) or "-" for names in jobs.after) == (
         "- a a b|a@2 a@2 b@2|a@3 b@3|a@3"
     )
-
-
-def test_simulated_times_wait_for_the_one_before() -> None:
-    """250 s of work every 200 s on one GPU: each time starts when the one before is done, none
-    is left out.
-    """
-    w = parse_workload("w", folder("a,0,m,250,1,200,3,,\n"))
-    done = simulate(w, policy="static").jobs
-    # the rounds are at 300 and 600
-    assert done["finished_s"].tolist() == [250, 550, 850]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_a_controller_that_looks_ahead(make: MakeRig) -> None:
     the round before had planned, and decides every round the same again."""
     rig = make(policy="horizon", horizon=3)
     rig.submit("one", "two", "three")
-    rig.steps(600)
+    rig.steps(400)
     assert rig.queue.counts()["done"] == 3
     memories = [journal.loads(json.dumps(r.options))["memory"] or {} for r in rig.queue.rounds()]
     assert sum("plans" in memory for memory in memories) >= 2
@@ -329,13 +329,13 @@ def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
     plan = journal.read_plan(content)
     assert plan["jobs"] == [] and plan["objective_value"] == 0.0
     assert '"jobs": []' in journal.read_plan_text(content)
-    rig.submit("next")
+    rig.submit("next", work=50.0)
     for words in ("queue show {} next", "status {}", "history {}", "report {}"):
         code, _, err = call(capsys, words.format(rig.path))
         assert (code, err) == (0, "")
     rig.clock.sleep(60.0)
     rig.renew()
-    rig.steps(600.0)
+    rig.steps(120.0)
     assert rig.queue.job("next").state == "done"
 
 

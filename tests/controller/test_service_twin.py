@@ -14,7 +14,6 @@ from cases.twin import Plan, Twin, same_plans, simulated
 
 from allocator.bench.workloads.sharing import sharing
 from allocator.domain.workload import Workload
-from allocator.loop.ticks import latest_tick
 
 SOAK = pytest.mark.soak
 
@@ -65,9 +64,3 @@ def test_jobs_on_the_gpus_of_others(
         if "|" in primary or (primary and plan[primary][1] < gpus)
     ]
     assert len(several) > 3 if primaries > 1 else len(shared) > 10
-
-
-def test_early_rounds_move_no_tick() -> None:
-    """Ticks at 5, 65, 125 ...: a round at 100 lies between tick 1 and tick 2."""
-    times = (4.9, 5.0, 64.9, 65.0, 100.0, 125.0 - 1e-9)
-    assert [latest_tick(t, 5.0, 60.0) for t in times] == [-1, 0, 0, 1, 1, 2]

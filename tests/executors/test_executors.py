@@ -36,6 +36,7 @@ from allocator.executors import registry
 from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
+from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
@@ -390,6 +391,8 @@ def test_any_name_of_a_job(tmp_path: Path, kind: str) -> None:
     again = RIGS[kind](folder).executor() if kind != "simulated" else executor
     assert sorted(o.job_id for o in again.observe()) == sorted([*NAMES, *(n + "1" for n in NAMES)])
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    folders = {Ledger(folder).job_folder(name) for name in NAMES}
+    assert len(folders) == len(NAMES) and {one.parent for one in folders} == {folder / "jobs"}
 
 
 def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:

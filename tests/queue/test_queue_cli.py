@@ -125,26 +125,6 @@ def test_submit_says_whether_the_deadline_can_be_promised(
         assert len(queue.jobs()) == 5
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "says"),
-    [
-        (["--job-id", "j", "--min-gpus", "9"], 3, 'max_gpus 4 is below min_gpus 9 (job "j")'),
-        (["--job-id", "j", "--weight", "x"], 3, 'weight "x" is not a number (job "j")'),
-        ([], 3, "job_id is empty, and so is key"),
-        (["--job-id", "j", "--env", "A"], 2, "write NAME=VALUE"),
-        (["--job-id", "j", "--size", "3"], 2, "unrecognized arguments"),
-    ],
-)
-def test_wrong_submissions(
-    capsys: Output, name: str, argv: list[str], code: int, says: str
-) -> None:
-    """Wrong values are 3, wrong calls 2; nothing on standard output, nothing in the queue."""
-    found, out, err = submit(capsys, name, *argv)
-    assert (found, out) == (code, "") and says in err
-    with Queue(name) as queue:
-        assert queue.jobs() == []
-
-
 def test_lists_in_every_format(capsys: Output, name: str) -> None:
     """`queue list` shows the same jobs as a table, as JSON and as CSV. One job has held two GPUs
     for an hour at $2.5 an hour each. The lists and the status of its tenant say so.
@@ -354,37 +334,49 @@ def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
         assert call(capsys, "queue", verb, name, *more)[0] == code, (verb, more)
 
 
+SUBMIT = "queue submit {q} --model m --total-work 100 --max-gpus 4"
+
+
 @pytest.mark.parametrize(
-    ("argv", "code"),
+    ("line", "code", "says"),
     [
-        (["queue"], 2),
-        (["queue", "list"], 2),
-        (["queue", "nothing", "q"], 2),
-        (["queue", "list", "none.db"], 3),
-        (["queue", "list", "mysql://h/d"], 2),
-        (["queue", "list", "postgresql://me:secret@127.0.0.1:9/d"], 1),
-        (["queue", "list", "postgresql://me:secret@host:port/d"], 2),
-        (["queue", "list", "postgresql+nope://me:secret@host/d"], 2),
-        (["queue", "list", ""], 2),
-        (["queue", "list", "sqlite://"], 2),
-        (["queue", "init", "none/q.db"], 3),
-        (["queue", "list", "{q}", "--state", "hold"], 2),
+        ("queue", 2, "usage"),
+        ("queue list", 2, "required"),
+        ("queue nothing q", 2, "invalid choice"),
+        ("queue list none.db", 3, "no such queue"),
+        ("queue list mysql://h/d", 2, "mysql"),
+        ("queue list postgresql://me:secret@127.0.0.1:9/d", 1, "127.0.0.1"),
+        ("queue list postgresql://me:secret@host:port/d", 2, ""),
+        ("queue list postgresql+nope://me:secret@host/d", 2, ""),
+        ("queue list ''", 2, ""),
+        ("queue list sqlite://", 2, ""),
+        ("queue init none/q.db", 3, "No such file"),
+        ("queue list {q} --state hold", 2, 'did you mean "held"'),
+        (f"{SUBMIT} --job-id j --min-gpus 9", 3, 'max_gpus 4 is below min_gpus 9 (job "j")'),
+        (f"{SUBMIT} --job-id j --weight x", 3, 'weight "x" is not a number (job "j")'),
+        (SUBMIT, 3, "job_id is empty, and so is key"),
+        (f"{SUBMIT} --job-id j --env A", 2, "write NAME=VALUE"),
+        (f"{SUBMIT} --job-id j --size 3", 2, "unrecognized arguments"),
     ],
 )
-def test_exit_codes(
+def test_wrong_calls(
     capsys: Output,
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    argv: list[str],
+    line: str,
     code: int,
+    says: str,
 ) -> None:
-    """Wrong calls 2, no or broken queues 3, a database that is out of reach 1; one line or
-    usage, no password.
+    """Wrong calls 2, wrong values and no or broken queues 3, a database that is out of reach 1: it
+    is said without a password, and nothing is in the queue.
     """
     monkeypatch.chdir(tmp_path)
-    found, out, err = call(capsys, *(a.replace("{q}", name) for a in argv))
-    assert (found, out) == (code, "") and err and "secret" not in err and "Traceback" not in err
+    found, out, err = call(capsys, line.format(q=f"'{name}'"))
+    assert (found, out) == (code, "") and says in err
+    assert err and "secret" not in err and "Traceback" not in err
+    with Queue(name) as queue:
+        assert queue.jobs() == []
 
 
 DEMO = ROOT / "data" / "snapshots" / "demo"

@@ -17,8 +17,10 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import OVER_TIME
+from allocator.engine.decision import decide
 from allocator.errors import UsageError
 from allocator.io.snapshots import parse_snapshot
+from allocator.options.kept.headroom import wanted_headroom
 from allocator.queue import (
     allocations,
     cluster_tables as cluster_,
@@ -429,3 +431,59 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
         taught = problem.finished
         assert [problem.models[m] for m in taught.model.tolist()] == ["m", "m", "n", "n"]
         assert taught.total_work.tolist() == [9e5, 8e5, 70.0, 90.0]
+
+
+ROWS = "pool,headroom_gpus,sessions_per_hour,session_s,late_share\na,,,,0.3\nb,1,,,\n"
+ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
+
+
+@pytest.fixture(params=series(BACKENDS, 1))
+def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    """A queue that keeps headroom for sessions."""
+    with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
+        yield made
+
+
+def kept(hall: Queue) -> list[int]:
+    return wanted_headroom(validate(hall.snapshot())).tolist()
+
+
+def test_a_queue_keeps_what_its_sessions_needed(hall: Queue) -> None:
+    """Pool a, 8 GPUs, three of ten sessions may be late. A session of 1 GPU, another of 2 while it
+    is there, one of 4 when the first has been gone for a round: needs of 1, 3 and 6, no share of
+    three is late, so 6. Batch jobs and pool b do not count; a batch job leaves the 6 GPUs, two
+    sessions being there in three of them or not."""
+    story = Story(hall)
+
+    def start(name: str, gpus: int, wants: str) -> None:
+        hall.submit(**ASKS, job_id=name, min_gpus=gpus, max_gpus=gpus, requested_gpus=gpus)
+        story.play(f"wait 10\nwant {wants}\nstarts\nsay {name} running")
+
+    assert kept(hall) == [0, 1]
+    hall.submit(**ASKS | {"interactive": False}, job_id="batch", max_gpus=8)
+    start("first", 1, "first=a/1")
+    assert kept(hall) == [1, 1]
+    start("second", 2, "first=a/1 second=a/2")
+    assert kept(hall) == [3, 1]
+    story.play("say first finished 1e6\nwait 61")
+    start("third", 4, "second=a/2 third=a/4")
+    assert kept(hall) == [6, 1]
+    assert 'pool "a"' not in "".join(validate(hall.snapshot()).warnings)
+    result = decide(validate(hall.snapshot())).jobs
+    assert dict(zip(result["job_id"], result["gpus"], strict=True)) == {
+        "batch": 2,
+        "second": 2,
+        "third": 4,
+    }
+    again = hall.snapshot()
+    assert again.digest == hall.snapshot().digest
+
+
+def test_what_is_long_ago_does_not_count(hall: Queue) -> None:
+    """A session of 29 days ago."""
+    assert isinstance(hall.clock, Clock)
+    hall.submit(**ASKS, job_id="old", max_gpus=4, min_gpus=4)
+    Story(hall).play("want old=a/4\nstarts")
+    assert kept(hall) == [4, 1]
+    hall.clock.now = NOW + 29 * 86400
+    assert kept(hall) == [0, 1]

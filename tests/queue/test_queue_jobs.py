@@ -1,17 +1,22 @@
-"""Jobs in the durable queue, on SQLite and on a real PostgreSQL server alike: submission,
-states, lists.
+"""Jobs in the durable queue, on SQLite and on a real PostgreSQL server alike: submission, states,
+lists, changes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from queues import BACKENDS, NOW, Story, fresh
 
 import allocator
+from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
 from allocator.errors import InvalidInput, UsageError
+from allocator.queue.errors import Refused
+from allocator.queue.jobs.change import CHANGEABLE
 from allocator.queue.queue import Queue
 
 ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}
@@ -59,56 +64,49 @@ def test_names_the_queue_gives_are_free(queue: Queue) -> None:
     assert [s.job_id for s in given] == ["m-2-2", "m-3-2", "m-4"]
 
 
+OTHER = ONE | {"job_id": "i"}
+
+
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("rows", "error", "words"),
     [
-        ({"total_work": 101}, 'job_id "j" is already in the queue with another content'),
-        ({"key": "other"}, 'job_id "j" is already in the queue, submitted with another key'),
+        ([ONE | {"total_work": 101}], InvalidInput, '"j" is already in the queue with another con'),
+        ([ONE | {"key": "k"}], InvalidInput, '"j" is already in the queue, submitted with another'),
+        ([OTHER, OTHER], InvalidInput, 'job_id "i" is submitted twice'),
+        ([OTHER | {"key": "k"}, ONE | {"job_id": "h", "key": "k"}], InvalidInput, 'key "k" is sub'),
+        ([OTHER | {"after": "h"}, ONE | {"job_id": "h", "after": "i"}], InvalidInput, "circle"),
+        ([OTHER | {"max_gpu": 4}], UsageError, 'no "max_gpu"; did you mean "max_gpus"'),
+        ([OTHER | {"command": "python a.py"}], UsageError, "command must be a list"),
+        ([OTHER | {"command": ["a\0b"]}], UsageError, "NUL"),
+        ([OTHER | {"key": "a\0b"}], InvalidInput, "cannot be kept"),
+        *(
+            ([ONE | {"job_id": name}], InvalidInput, "control character")
+            for name in ("a\0b", "a\ud800b", "a\nb")
+        ),
+        *(
+            ([OTHER, OTHER | {column: name}], InvalidInput, "spreadsheets take for a formula")
+            for column in ("job_id", "tenant")
+            for name in ('=HYPERLINK("http://x")', "+1+1", "-rf", "@sum")
+        ),
     ],
 )
-def test_other_content_is_refused(queue: Queue, more: dict[str, object], says: str) -> None:
-    """A name or key that is taken by something else is a fault; the job stays as it was."""
-    queue.submit(**ONE)
-    with pytest.raises(InvalidInput, match=says):
-        queue.submit(**ONE | more)
-    assert queue.job("j").total_work == 100
-
-
-def test_twice_in_one_call(queue: Queue) -> None:
-    """Two rows of one call with the same job_id or key are a slip."""
-    with pytest.raises(InvalidInput, match='job_id "j" is submitted twice'):
-        queue.submit_many([ONE, ONE])
-    with pytest.raises(InvalidInput, match='key "k" is submitted twice'):
-        queue.submit_many([ONE | {"key": "k"}, ONE | {"key": "k", "job_id": "i"}])
-
-
-def test_values_that_cannot_be(queue: Queue) -> None:
-    """Unknown names are met with the nearest known one; text that no database keeps is refused
-    before it gets there.
+def test_what_is_refused(
+    queue: Queue, rows: list[dict[str, object]], error: type[Exception], words: str
+) -> None:
+    """A name or key that is taken by something else, or twice in one call; circles; unknown names
+    and text that no database keeps; what a spreadsheet would run. Nothing of the call is kept.
     """
-    with pytest.raises(UsageError, match='a job has no "max_gpu"; did you mean "max_gpus"'):
-        queue.submit(job_id="j", max_gpu=4)
-    with pytest.raises(UsageError, match="command must be a list"):
-        queue.submit(**ONE, command="python a.py")
-    with pytest.raises(UsageError, match="NUL"):
-        queue.submit(**ONE, command=["a\0b"])
-    for name in ("a\0b", "a\ud800b", "a\nb"):
-        with pytest.raises(InvalidInput, match="control character"):
-            queue.submit(**ONE | {"job_id": name})
-    with pytest.raises(InvalidInput, match="cannot be kept"):
-        queue.submit(**ONE, key="a\0b")
+    queue.submit(**ONE)
+    with pytest.raises(error, match=words):
+        queue.submit_many(rows)
+    assert [job.total_work for job in queue.jobs()] == [100]
 
 
 def test_predecessors_in_queue_or_call(queue: Queue) -> None:
-    """A job may come after jobs of the queue and of the same call, never after itself or in a
-    circle.
-    """
+    """A job may come after jobs of the queue and of the same call."""
     queue.submit(**ONE)
     queue.submit_many([ONE | {"job_id": "k", "after": ["j", "l"]}, ONE | {"job_id": "l"}])
-    with pytest.raises(InvalidInput, match="circle"):
-        queue.submit_many(
-            [ONE | {"job_id": "p", "after": "q"}, ONE | {"job_id": "q", "after": "p"}]
-        )
+    assert queue.job("k").cells["after"] == "j|l"
 
 
 def test_many_at_once(queue: Queue) -> None:
@@ -170,10 +168,52 @@ def test_purge_forgets_what_is_over(queue: Queue) -> None:
     assert queue.snapshot().tables["jobs.csv"].columns["state"] == ["held", "queued"]
 
 
-@pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "+1+1", "-rf", "@sum"])
-def test_a_name_that_a_spreadsheet_would_run_is_refused(queue: Queue, name: str) -> None:
-    """Plans and exports are opened in spreadsheets: no tenant gets a formula into them."""
-    for cells in ({"job_id": name, "model": "m"}, {"job_id": "a", "model": "m", "tenant": name}):
-        with pytest.raises(InvalidInput, match="spreadsheets take for a formula"):
-            queue.submit(total_work=1, max_gpus=1, **cells)
-    assert queue.jobs() == []
+LONG = {"job_id": "x", "model": "m", "total_work": 1000, "max_gpus": 4}
+
+
+def test_the_next_snapshot_has_the_change(queue: Queue) -> None:
+    """Also where the snapshot before knew the job with its old values."""
+    queue.submit(**LONG)
+    assert allocator.validate(queue.snapshot()).jobs.weight.tolist() == [1.0]
+    (job,) = queue.change("x", weight=3, sizes="1|2", max_gpus=2)
+    assert (job.values["weight"], job.values["sizes"], job.version) == (3.0, (1, 2), 2)
+    problem = allocator.validate(queue.snapshot())
+    assert (problem.jobs.weight.tolist(), problem.jobs.max_gpus.tolist()) == ([3.0], [2])
+    (job,) = queue.change("x", weight=None, sizes=None, max_gpus=4)
+    assert (job.values["weight"], job.values["sizes"]) == (None, None)
+
+
+def test_changes_and_submissions_that_are_sent_again(queue: Queue) -> None:
+    """The same change again leaves the version; the submission finds the job, and does not undo the
+    change."""
+    queue.submit(**LONG)
+    for weight in (4, "4"):
+        assert queue.change("x", weight=weight)[0].version == 2
+    assert not queue.submit(**LONG | {"total_work": 1000.0}).new
+    assert queue.job("x").values["weight"] == 4.0
+
+
+def test_rules_hold_for_changes(queue: Queue) -> None:
+    """A job cannot be changed into one that could not be queue; all jobs or none change."""
+    queue.submit(**LONG)
+    queue.submit(**{**LONG, "job_id": "y", "min_gpus": 2})
+    with pytest.raises(InvalidInput, match="max_gpus 1 is below min_gpus 2"):
+        queue.change("x", "y", max_gpus=1)
+    assert queue.job("x").values["max_gpus"] == 4
+    with pytest.raises(UsageError, match='"weigth" of a job cannot be changed; did you mean "weig'):
+        queue.change("x", weigth=1)
+    with pytest.raises(UsageError, match="no job"):
+        queue.change("z", weight=1)
+    queue.cancel("x")
+    with pytest.raises(Refused, match='"x" cannot be changed: it is cancelled'):
+        queue.change("x", weight=1)
+
+
+def test_the_command_changes_jobs(queue: Queue, capsys: Output) -> None:
+    """`allocator queue change` has the columns that the library can change."""
+    queue.submit(**LONG)
+    assert OPTIONS == CHANGEABLE
+    name = queue.store.engine.url.render_as_string(hide_password=False)
+    out = call(capsys, f"queue change {name} x --weight 2 --format json")[1]
+    assert json.loads(out)["jobs"][0]["weight"] == 2.0
+    assert call(capsys, f"queue change {name} x")[0] == 2

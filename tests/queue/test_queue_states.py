@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from examples import seeds
 from queues import Clock, Controller, Seen, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -208,10 +207,17 @@ def take_step(life: Life, chance: random.Random) -> None:
     life.machines_and_snapshot()
 
 
-@pytest.mark.parametrize("seed", seeds(1, 30))
-def test_random_lives(seed: int, tmp_path: Path) -> None:
-    """Two hundred steps, and many lives of five thousand."""
-    chance, left = random.Random(seed), 5000 if seed else 200
+@pytest.mark.parametrize(
+    ("seed", "left"),
+    [
+        (0, 200),
+        pytest.param(1, 2000, marks=pytest.mark.nightly),
+        *(pytest.param(seed, 5000, marks=pytest.mark.soak) for seed in range(2, 30)),
+    ],
+)
+def test_random_lives(seed: int, left: int, tmp_path: Path) -> None:
+    """Two hundred steps, two thousand, and many lives of five thousand."""
+    chance = random.Random(seed)
     while left:
         (folder := tmp_path / str(left)).mkdir()
         clock = Clock()

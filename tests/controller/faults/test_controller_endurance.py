@@ -1,9 +1,10 @@
-"""A controller as a process goes on: idle connections, a lock that another process holds,
-SIGTERM at any moment.
+"""A controller goes on: idle connections, SIGTERM at any moment, disks that fill up under jobs,
+their supervisors and controllers.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,12 +13,16 @@ import subprocess
 import time
 import urllib.request
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import build_command, cluster
+from controller_rigs import Rig as ControllerRig
+from executor_rigs import LocalRig
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
+from queues import NOW, build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli import main
@@ -25,6 +30,9 @@ from allocator.cli.queue.run import stop_on_signals
 from allocator.cli.termination import Terminator, is_termination_requested
 from allocator.controller.reporting import telemetry
 from allocator.controller.reporting.telemetry import Metrics, serve
+from allocator.executors import local
+from allocator.executors.errors import NotNow
+from allocator.loop.executor import Phase
 from allocator.queue.queue import Queue
 
 
@@ -127,3 +135,68 @@ def test_sigterm_ends_a_controller_that_is_starting(moments: int, tmp_path: Path
     """Two random moments of the first 1.2 seconds, or five hundred."""
     name, draw = _queue(tmp_path), random.Random(0)
     assert all(_ends_after(name, draw.uniform(0.0, 1.2)) for _ in range(moments))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[LocalRig]:
+    with closing(LocalRig(tmp_path)) as made:
+        yield made
+
+
+def test_an_end_that_cannot_be_recorded_is_looked_at_again(
+    rig: LocalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor was killed and the disk is full: the allocation counts as running, and as
+    lost afterwards.
+    """
+    executor = rig.current
+    rig.begin(rig.order("j"))
+    os.kill(rig.supervisor("j"), signal.SIGKILL)
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "write_json", no_space)
+        for _ in range(5):
+            time.sleep(0.05)
+            assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
+    assert rig.ended("j").phase == Phase.LOST
+
+
+class _FullDisk(SimulatedExecutor):
+    """An executor whose disk does not answer while it is full."""
+
+    is_full, looks = False, 0
+
+    def observe(self):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        if self.is_full:
+            raise OSError(28, f"No space left on device, buffer at {id(object()):#x}")
+        return super().observe()
+
+
+def test_a_controller_outlives_an_executor_without_an_answer(
+    make: Callable[..., ControllerRig],
+) -> None:
+    """While the executor cannot be asked nothing is ordered and no round is written; then it goes
+    on. An hour of that is one line, its end is another, and the executor is asked at most every
+    ten seconds. With --once the call fails and says so."""
+    rig = make(executor=_FullDisk, policy="greedy", poll_s=None)
+    rig.submit("one", work=1e6)
+
+    def sleep(seconds: float) -> None:
+        SimulatedClock.sleep(rig.clock, seconds)
+        rig.executor.is_full = NOW < rig.clock.now() < NOW + 3600
+        rig.controller.stopping = rig.clock.now() > NOW + 3720
+
+    rig.clock.sleep = sleep  # type: ignore[method-assign]
+    assert rig.controller.run() > 1
+    events = [str(json.loads(line)["event"]) for line in rig.log.getvalue().splitlines()]
+    assert events.count("not_now") == events.count("over") == 1
+    assert events.index("not_now") < events.index("over") < len(events) - 1
+    assert rig.executor.looks < 370 + 120 / rig.options.poll_interval_s(60.0)
+    assert rig.queue.job("one").generation == 1
+    rig.executor.is_full = True
+    with pytest.raises(NotNow, match="No space left"):
+        rig.controller.try_step(once=True)
