@@ -218,9 +218,7 @@ def test_first_mistakes_say_what_is_meant() -> None:
             lambda: allocator.Problem.build(jobs=[], pools=[allocator.Job("a", "m", 1, 1)]),
             "pools takes Pool records, not Job",
         ),
-        (lambda: allocator.solve(allocator.Problem.read(DEMO), budget=-1.0), "budget -1"),
         (lambda: allocator.solve("demo"), r"not 'demo'; Problem.read\(FOLDER\) reads one"),
-        (lambda: allocator.explain("demo", "a"), "a problem is a Problem or a Snapshot"),
         (lambda: allocator.simulate("trace"), r"not 'trace'; read_workload\(FOLDER\) reads one"),
         (
             lambda: allocator.solve(allocator.Problem.read(DEMO), policy=forgetful),

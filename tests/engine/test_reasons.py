@@ -65,14 +65,6 @@ def test_a_limit_on_changes_is_named() -> None:
     assert code == "outranked" and detail.endswith("; it lacks max_changes")
 
 
-def test_a_job_that_would_do_no_work_is_told_so() -> None:
-    """A pause longer than the round: no option has a value, so no limit is in the way."""
-    p = problem([ONE], [{"startup_s": 1000}], config={"interval_s": 300})
-    assert reasons(p) == [
-        ("outranked", "it would do no work in this round, or cost more than its value")
-    ]
-
-
 def test_reasons_of_other_policies_are_about_their_own_decisions() -> None:
     """`static` gives jobs what they ask for, first come first served: without the budget it serves
     the second. It never gives the first one more than its 1 GPU: not next to the plan in which 2

@@ -92,7 +92,3 @@ def test_fitted_slowdowns() -> None:
     assert other[:3, :3] == pytest.approx(xi[:3, :3].T) and xi[3, 3] == 1.7
     assert f.error[0] == pytest.approx(0, abs=1e-9)
     assert np.isnan(xi[[0, 3, 4, 0], [3, 0, 0, 4]]).all()
-    rows[0] |= {"slowdown_a": 1.2}
-    noisy = fit(problem(jobs(("m", 1)), rates=speeds(*"mno"), sharing=rows))
-    assert 0 < noisy.error[0] < 0.3
-    assert noisy.slowdown(code[0], code[0], np.array(0), np.array(1))[0] == pytest.approx(1.2)

@@ -63,18 +63,6 @@ def test_it_goes_on_with_the_gpus_of_those_that_end() -> None:
     ]
 
 
-def test_a_primary_job_that_leaves_lets_it_keep_the_gpus() -> None:
-    """At 100 j0 is paused; j2 stays next to j1 without a pause, and holds the GPU of j0. When j0
-    comes back, j2 has to start anew to have it as a primary job."""
-    world = World(three(), SimulationOptions())
-    apply_allocation(world, *TOGETHER)
-    world.advance(100)
-    assert apply_allocation(world, (-1, 0, -1), (0, 1, 2), (0, 4, -1)) == 1
-    assert world.own.tolist() == [0, 1, 3] and world.starts.tolist() == [1, 1, 1]
-    assert apply_allocation(world, *TOGETHER) == 2
-    assert world.own.tolist() == [1, 1, 2] and world.starts.tolist() == [2, 1, 2]
-
-
 def test_lost_gpus_take_its_own_part_first() -> None:
     """One GPU less at 100: the job that began last loses, here j2 with its two GPUs."""
     world = World(three(changes=[(100, 3, None)]), SimulationOptions())

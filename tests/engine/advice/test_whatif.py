@@ -129,26 +129,6 @@ def test_hours_dollars_and_jobs_by_hand() -> None:
     assert next(c.lines()) == "jobs: 1 starts"
 
 
-def test_plans_are_carried_by_name() -> None:
-    """A new pool in front of nothing, a job that is new: who was there keeps what it had, the new
-    one had nothing."""
-    source = snapshot([{"max_gpus": 1}], [{"gpus": 1}])
-    command = SolveCommand(limits=SolveLimits(gap=0.0))
-    more = {
-        "pools.new.gpu_type": "A",
-        "pools.new.gpus": 2,
-        "jobs.late.model": "m",
-        "jobs.late.submitted_s": 0,
-        "jobs.late.remaining_work": 1000,
-        "jobs.late.max_gpus": 2,
-    }
-    c = compare(
-        *(command.decide(command.problem(changed(source, values), {})) for values in ({}, more))
-    )
-    assert c.scale == WITH and [(job.job_id, job.what) for job in c.jobs] == [("late", "starts")]
-    assert c.value[1] > c.value[0] > 0
-
-
 def test_a_round_without_plan_may_have_one_with_other_values(capsys: Output) -> None:
     """That is what somebody asks for whose rules clash; and a change after which rules clash is
     exit code 4."""
