@@ -54,8 +54,6 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     assert float(ours["value"]) == pytest.approx(float(highs["value"]), rel=2e-4)
     for row in (ours, highs):
         assert float(row["gap"]) <= 1e-4 and row["ended"] == "gap" and float(row["peak_mb"]) > 10
-        cpu = [float(row[f"cpu_{at}"]) for at in ("first_plan", "1pct", "asked_gap", "s")]
-        assert cpu == sorted(cpu) and cpu[0] > 0
         mine = [t for t in rows(tmp_path, TRACE) if t["run"] == row["run"]]
         assert mine[-1]["value"] == row["value"] and mine[-1]["bound"] == row["bound"]
     before = (tmp_path / RUNS).read_bytes()

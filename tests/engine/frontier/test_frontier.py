@@ -199,9 +199,7 @@ def test_bad_calls(words: str, code: int, said: list[str], capsys: Output) -> No
 
 
 def test_command_for_jobs(capsys: Output, tmp_path: Path) -> None:
-    """One job: its ways; two: what they take together, with the ways in a file of their own."""
-    rows = table(call(capsys, "frontier", DEMO, "--jobs", "pretrain", "--format", "csv")[1])
-    assert [r["gpus"] for r in rows] == ["1", "2", "4", "8"] and rows[2]["hours"] == "10.0"
+    """What two jobs take together, with the ways of each in a file of their own."""
     code, out, _ = call(capsys, "frontier", DEMO, "--jobs", "pretrain,llm-tune", "--out", tmp_path)
     assert code == 0 and "pretrain" in out
     assert written(tmp_path) == {"frontier.csv", "ways.csv", "frontier.json", "frontier.svg"}
