@@ -36,9 +36,8 @@ def column(tables: GeneratedWorkload, name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
     """Twice the same arguments give the same bytes, another seed other jobs. The reader takes the
-    folder and has nothing to warn of. Submissions are in order and inside the window, requests
-    inside ranges that fit some pool, every model has a speed on every type, and every column is a
-    documented one."""
+    folder and has nothing to warn of. Submissions are in order and inside the window, and every
+    column is a documented one."""
     tables = generate(name, seed=2, jobs=jobs)
     assert generate(name, seed=2, jobs=jobs).files() == tables.files()
     assert generate(name, seed=6, jobs=jobs).files() != tables.files()
@@ -46,19 +45,8 @@ def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
     assert (len(problem.jobs.job_id), problem.warnings) == (jobs, ())
     work = tables.tables["workload.csv"]
     assert set(work) <= {c.name for c in WORKLOAD.columns}
-    at, low, asked, high = (
-        column(tables, c) for c in ("submitted_s", "min_gpus", "requested_gpus", "max_gpus")
-    )
+    at = column(tables, "submitted_s")
     assert (np.diff(at) >= 0).all() and at[0] >= 0 and at[-1] <= tables.window_s
-    assert ((low >= 1) & (low <= asked) & (asked <= high)).all()
-    pools, curves = (
-        tables.tables["pools.csv"],
-        tables.tables.get("models.csv") or tables.tables["rates.csv"],
-    )
-    assert asked.max() <= max(pools["gpus"])
-    assert {(q, t) for q in work["model"] for t in pools["gpu_type"]} <= set(
-        zip(curves["model"], curves["gpu_type"], strict=True)
-    )
 
 
 @pytest.mark.parametrize("load", series([1.4, 0.7], 1))

@@ -27,7 +27,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 10, 1100, 110
+ROUNDS = 10
 CAUSES = ("budget", "quota", "capacity")
 
 
@@ -144,13 +144,9 @@ def test_reasons_of_generated_rounds() -> None:
 
 
 @pytest.mark.soak
-def test_reasons_of_many_generated_rounds() -> None:
-    """The same on SOAK_ROUNDS small rounds."""
-    all_true(checked(rounds(12, SOAK_ROUNDS, (3, 5, 8, 12, 20, 30)), SolveLimits(time_s=300), 0.0))
-
-
-@pytest.mark.soak
-def test_reasons_of_larger_generated_rounds() -> None:
-    """The same on SOAK_LARGER rounds of 60 to 150 jobs, decided to the default gap and
-    checked exactly."""
-    all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), SolveLimits(time_s=300), 0.0))
+@pytest.mark.parametrize(
+    ("number", "sizes"), [(1100, (3, 5, 8, 12, 20, 30)), (110, (60, 100, 150))], ids=str
+)
+def test_reasons_of_many_generated_rounds(number: int, sizes: tuple[int, ...]) -> None:
+    """The same on many small rounds, and on rounds of 60 to 150 jobs."""
+    all_true(checked(rounds(12, number, sizes), SolveLimits(time_s=300), 0.0))
