@@ -1,4 +1,4 @@
-"""Slowdowns and the pairs of a round: by hand, and prices of all pairs against trying every one."""
+"""Slowdowns of pairs of models that were not measured, by hand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import pytest
 from builders import problem
 from text_tables import columns
 
-from allocator.domain.problem import Problem
-from allocator.options.instance_building import compile_round
 from allocator.performance.interference import fit
-
-# primary job, secondary job, pool, GPUs
-Pair = tuple[int, int, int, int]
 
 
 def row(
@@ -32,15 +27,6 @@ def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
         for m in models
         for k in (1, 2)
     ]
-
-
-def found(p: Problem) -> dict[Pair, float]:
-    """The value of the pairs that a round offers."""
-    m = compile_round(p).option_table
-    return {
-        (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
-        for o in np.flatnonzero(m.primary >= 0).tolist()
-    }
 
 
 def jobs(*parts: tuple[str, float], **more: Any) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ def test_lost_gpus_take_its_own_part_first() -> None:
     assert world.pool.tolist() == [0, 0, -1] and world.used_gpus().tolist() == [2]
 
 
-@pytest.mark.parametrize("policy", series(["mip", "bsbf", "ffs"], 1))
+@pytest.mark.parametrize("policy", series(["ffs", "bsbf", "mip"], 1))
 def test_whole_workloads(policy: str) -> None:
     """Every job ends, every round passes the audit, groups run, and no pool gives more GPUs than it
     has: those of a job less those of the jobs that its span names."""
