@@ -27,7 +27,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS = 10
+ROUNDS = 20
 CAUSES = ("budget", "quota", "capacity")
 
 
