@@ -1,6 +1,6 @@
 """The witness: a rule broken by hand gives exactly that fault, and a legal plan gives none.
 
-Every rule is tried in test_audit_agrees.py, against a second reading.
+Limits of tenants are tried in test_audit_agrees.py, against a second reading.
 
 Default round of the builders: jobs j0, j1 ... of model "m" with 1000 units left, pools p0, p1 ...
 of 8 GPUs of type "A" in nodes of 8, rate = GPUs, rounds of 300 s, restart 30 s.
@@ -62,12 +62,32 @@ def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
 
 BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
     # what is broken: (round, plan, repairs, words of the only fault)
+    "below range": ({"jobs": [{"min_gpus": 2}]}, {"j0": ("p0", 1)}, {}, "outside its range 2 to 8"),
     "not listed": ({"jobs": [{"sizes": [1, 4]}]}, {"j0": ("p0", 2)}, {}, "not one of its sizes"),
+    "type": (
+        {"jobs": [{"gpu_types": ["A"]}], "pools": [{}, {"gpu_type": "B"}]},
+        {"j0": ("p1", 2)},
+        {},
+        'of type "B", which its gpu_types exclude',
+    ),
     "larger than the pool": (
         {"jobs": [{}], "pools": [{"gpus": 4}]},
         {"j0": ("p0", 8)},
         {},
         "which has only 4",
+    ),
+    "no rate": ({"jobs": [{}], "rates": {1: 1, 2: 2}}, {"j0": ("p0", 4)}, {}, "no rate is known"),
+    "held by its owner": (
+        {"jobs": [{"state": "held"}]},
+        {"j0": ("p0", 1)},
+        {},
+        "although it is held",
+    ),
+    "after a job still here": (
+        {"jobs": [{}, {"after": ["j0"]}]},
+        {"j1": ("p0", 1)},
+        {},
+        "it comes after",
     ),
     "no resizes left": (
         {"jobs": [running(2, resizes_left=0)]},
@@ -104,6 +124,12 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         {"j0": ("p0", 4)},
         {},
         "the plan costs 8 $/h, budget_per_hour is 7.9",
+    ),
+    "changes": (
+        {"jobs": [running(2), running(2)], "config": {"max_changes": 1}},
+        {"j0": ("p0", 4)},
+        {},
+        "2 running jobs change, max_changes is 1",
     ),
     "limit lifted for nothing": (
         {"jobs": [running(2)], "config": {"max_changes": 0}},

@@ -11,12 +11,9 @@ from hypothesis import given, strategies as st
 from matrix import Tables, base
 from second_values import Reading
 
-from allocator.audit import audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible
-from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
 
@@ -111,25 +108,3 @@ def test_every_policy_keeps_the_rules(policy: str, trees: list[tuple[Problem, li
             if pool
         }
         assert gets in plans, (policy, seed)
-
-
-def test_a_plan_that_breaks_a_quota_is_named() -> None:
-    """Node of the tree, GPUs and their type, and the rule."""
-    r = base(0)
-    for j in r.jobs:
-        j["tenant"] = "team"
-    r.tenants[:] = [{"tenant": "dept"}, {"tenant": "team", "parent": "dept"}, {"tenant": "idle"}]
-    r.further["quotas"] = [
-        {"tenant": "dept", "gpu_type": "A", "max_gpus": 1},
-        {"tenant": "idle", "gpu_type": "A", "guaranteed_gpus": 3, "lend_gpus": 0},
-    ]
-    r.pools[0]["gpus"] = 4
-    problem = r.problem()
-    round_ = compile_round(problem)
-    held = np.array([0, -1, -1]), np.array([2, 0, 0])
-    plan = Allocation(held[0], held[1], np.array([1, -1, -1]), np.full(3, -1))
-    assert audit(problem, plan, round_.repairs, round_.offer).faults == (
-        'tenant "dept" gets 2 GPUs of type "A", its max_gpus is 1',
-        '2 GPUs of type "A" are given, but of 4 tenants do not lend 3 that their own jobs can not'
-        " use",
-    )

@@ -20,7 +20,7 @@ from allocator.bench.assess.settled import UnsettledCluster
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.cli.measure.assess_words import sentences
 from allocator.cli.output import SCHEMA_VERSION
-from allocator.domain.workload import NOT_RECORDED, RecordedTimes, Workload
+from allocator.domain.workload import RecordedTimes, Workload
 from allocator.errors import UsageError
 from allocator.io.plans import dumps
 from allocator.io.workloads import write_workload
@@ -103,15 +103,6 @@ def test_another_scheduler_is_not_believed() -> None:
     assert re.search(r"the most in day \d; 10 % of waiting and 2 points of use are allowed", belief)
 
 
-def test_without_a_record_nothing_is_believed() -> None:
-    """The cases are there; the words say what is missing."""
-    bare = dataclasses.replace(site(4), recorded=NOT_RECORDED)
-    none = assess(bare, Question())
-    assert none["calibration"] is None and [c["name"] for c in none["cases"]] == [PRESENT, RIGID]
-    answer, belief = sentences(none)
-    assert answer.startswith("Not to be believed as yet: ") and "recorded_start_s" in belief
-
-
 def test_cases_are_compared_with_the_present(found: dict[str, Any]) -> None:
     """Changes follow from the figures; rigid jobs of 4 GPUs need all 4; elastic jobs
     have a range over both curves, and its ends differ.
@@ -170,8 +161,8 @@ def test_elastic_jobs_by_hand() -> None:
 
 
 def test_fewer_gpus_on_nodes_and_over_time() -> None:
-    """Half of 3 nodes is one node, and half of 5 GPUs are 2; later numbers shrink alike, and a node
-    that is gone does not come back.
+    """Half of 3 nodes is one node, and half of 5 GPUs are 2; a node that is gone does not come
+    back.
     """
     made = workload(
         [{}],
@@ -180,7 +171,6 @@ def test_fewer_gpus_on_nodes_and_over_time() -> None:
     )
     made = dataclasses.replace(
         made,
-        changes=allocator.read_workload("data/workloads/machines-come-and-go").changes,
         node_events=type(made.node_events)(
             np.array([5.0, 6.0]), np.array([0, 2]), np.array([2, 0])
         ),
@@ -189,8 +179,6 @@ def test_fewer_gpus_on_nodes_and_over_time() -> None:
     assert half.problem.pools.gpus.tolist() == [8, 2]
     assert half.problem.nodes.state.tolist() == [0, 2, 2]
     assert half.node_events.node.tolist() == [0]
-    before, after = made.changes.gpus, half.changes.gpus
-    assert (after == np.where(before < 0, before, before // 2)).all() and (before > 1).any()
 
 
 def test_every_figure_of_the_page_has_its_assumptions(
@@ -217,9 +205,6 @@ def test_every_figure_of_the_page_has_its_assumptions(
         assert re.findall(r"<td class=text>(.*?)</td>", line, re.S) == [words]
         assert caption is not None and words in caption[1]
         assert f"{case['name']} assumes: {words}\n" in out
-    elastic = found["cases"][3]["assuming"]
-    assert any("0.5 to 2 times" in words for words in elastic)
-    assert any("c 0.005 and 0.15" in words for words in elastic)
     code, out, err = call(capsys, "assess", history, "--elastic-share", "0.5", "--json", "--quiet")
     assert code == 0 and json.loads(out) == {"schema_version": SCHEMA_VERSION, **found}
 

@@ -5,27 +5,21 @@ reported.
 from __future__ import annotations
 
 import csv
-import math
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from waiting import gone, wait_for
 
 from allocator.bench.solvers.process import MeasurementOutcome, Point, measure
-from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, record
+from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore
 from allocator.bench.solvers.run import run_all
-from allocator.bench.solvers.runs import SolverRun, grid
+from allocator.bench.solvers.runs import SolverRun
 from allocator.cli import main
 from allocator.errors import UsageError
 from allocator.report.solvers.results import read_results
 from allocator.report.solvers.table import markdown
 
-HERE = Path(__file__).resolve().parents[1] / "support" / "processes"
 TINY = "20x16x2"
 Output = pytest.CaptureFixture[str]
 
@@ -60,8 +54,6 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     assert float(ours["value"]) == pytest.approx(float(highs["value"]), rel=2e-4)
     for row in (ours, highs):
         assert float(row["gap"]) <= 1e-4 and row["ended"] == "gap" and float(row["peak_mb"]) > 10
-        cpu = [float(row[f"cpu_{at}"]) for at in ("first_plan", "1pct", "asked_gap", "s")]
-        assert cpu == sorted(cpu) and cpu[0] > 0
         mine = [t for t in rows(tmp_path, TRACE) if t["run"] == row["run"]]
         assert mine[-1]["value"] == row["value"] and mine[-1]["bound"] == row["bound"]
     before = (tmp_path / RUNS).read_bytes()
@@ -83,17 +75,6 @@ def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     assert "killed" in markdown(read_results(tmp_path))
 
 
-@pytest.mark.usefixtures("faulty")
-@pytest.mark.parametrize(
-    ("engine", "detail"),
-    [("exits", "out of patience"), ("lies", "breaks")],
-)
-def test_engines_that_fail_are_recorded(engine: str, detail: str) -> None:
-    """A crash and a plan that breaks rows: "failed", with what was said."""
-    row = record(run(f"faulty_backends.{engine}"), measure(run(f"faulty_backends.{engine}")))
-    assert row["ended"] == "failed" and row["value"] is None and detail in str(row["detail"])
-
-
 def engine(folder: Path, body: str) -> None:
     """The module pack.engine in the folder, whose `solve` has that body."""
     (folder / "pack").mkdir()
@@ -103,20 +84,6 @@ def engine(folder: Path, body: str) -> None:
         f"from allocator.solvers.base import SolverResult, Termination\n"
         f"def solve(model, limits, hint, report):\n{lines}\n"
     )
-
-
-def test_measured_processes_end_with_their_parent(tmp_path: Path) -> None:
-    """The benchmark is killed in the middle of a run: nobody stays behind."""
-    marker = tmp_path / "pid"
-    engine(tmp_path, f"pathlib.Path({str(marker)!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parents[2])])}
-    words = f"bench solvers --engines pack.engine --sizes {TINY} --out {tmp_path / 'out'}".split()
-    command = [sys.executable, "-m", "allocator", *words]
-    bench = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
-    wait_for(lambda: bench.poll() is not None or (marker.exists() and marker.read_text()))
-    bench.send_signal(signal.SIGKILL)
-    assert bench.wait() == -signal.SIGKILL
-    wait_for(lambda: gone(int(marker.read_text())))
 
 
 def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
@@ -183,16 +150,3 @@ def test_table_from_csv(tmp_path: Path) -> None:
     assert "| 1.00 / 1.50 | 0.02 % / 0.02 % |" in highs
     assert "WRONG: pulp proved 99.5 for S standard seed 1, highs found 100" in text
     assert text.index("**S**") < text.index("**M**")
-
-
-def test_no_bound_of_any_engine_lies_below_a_plan(tmp_path: Path) -> None:
-    """Every engine on one round, asked for a loose gap."""
-    engines = ["auto", "highs", "cpsat", "pulp", "marginal"]
-    runs = grid(engines, ["120x64x3"], 1, ["standard"], gap=lambda *_: 1e-2, limit_s=20)
-    run_all(runs, MeasurementStore(tmp_path))
-    results = read_results(tmp_path)
-    assert len(results.rows) == 5 and results.lies() == []
-    assert all(
-        math.isfinite(r.gap) and r.gap <= 1.01e-2 for r in results.rows if r.engine != "marginal"
-    )
-    assert np.ptp([r.value for r in results.rows]) <= 0.03 * results.rows[0].value

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from allocator.bench.workloads import generate
-from allocator.bench.workloads.sharing import MODELS, SIZES, STEP_MS, rates, sharing
+from allocator.bench.workloads.sharing import SIZES, STEP_MS, rates, sharing
 
 
 def test_speeds_and_memory_by_hand() -> None:
@@ -29,17 +29,13 @@ def test_speeds_and_memory_by_hand() -> None:
 
 def test_jobs() -> None:
     """Gangs of 1 to 16 GPUs in the published shares, 100 to 7,000 steps, whole samples, sizes that
-    the model was measured at; every two models have slowdowns from 1.1 to 2.5; another range and
-    other GPUs on request."""
+    the model was measured at; another range of slowdowns and other GPUs on request."""
     made = generate("sharing", seed=4, jobs=2_000)
-    work, share = made.tables["workload.csv"], made.tables["sharing.csv"]
+    work = made.tables["workload.csv"]
     size = np.asarray(work["requested_gpus"])
     assert all(k in STEP_MS[m] for m, k in zip(work["model"], size.tolist(), strict=True))
     for k, part in SIZES.items():
         assert (size == k).mean() == pytest.approx(part, abs=0.002)
-    assert len(share["gpus"]) == 36 and {*share["model_a"], *share["model_b"]} == set(MODELS)
-    both = np.concatenate([share["slowdown_a"], share["slowdown_b"]])
-    assert 1.1 <= both.min() < 1.3 and 2.3 < both.max() <= 2.5
     same = sharing(seed=1, load=1.0, jobs=20, gpus=8, memory_gb=16.0, slowdown=(2.5, 2.5))
     assert set(same.tables["sharing.csv"]["slowdown_b"]) == {2.5}
     assert max(same.tables["workload.csv"]["requested_gpus"]) <= 8

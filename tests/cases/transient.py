@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.problem import Floats
@@ -90,23 +89,16 @@ def workload(seen: RunForecast, runs: int, work: float = WORK) -> Workload:
     ).workload()
 
 
-def simulate_jobs(
+def simulate_runs(
     seen: RunForecast, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK
-) -> pd.DataFrame:
-    """Simulate the runs of a forecast and return their jobs.
+) -> SimulatedRuns:
+    """Simulate the runs of a forecast and return their results.
 
     `burst` is the hazard of the first hour over the later one, which is that of the last piece of
     the forecast.
     """
     options = SimulationOptions(seed=seed, spot_burst=burst, prove_every=0, react_s=1e-6)
-    return simulate(workload(seen, runs, work), policy="static", options=options).jobs
-
-
-def simulate_runs(
-    seen: RunForecast, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK
-) -> SimulatedRuns:
-    """Return the results of `simulate_jobs`."""
-    jobs = simulate_jobs(seen, runs, seed, burst, work)
+    jobs = simulate(workload(seen, runs, work), policy="static", options=options).jobs
     seconds = jobs["jct_s"].to_numpy(dtype=np.float64)
     return SimulatedRuns(
         float(seconds.mean()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,10 @@ class Scripted:
 
     answer: SolverResult
     name: str = "scripted"
-    seen: list[SolveLimits] = field(default_factory=list)
 
     def solve(
         self, model: LinearModel, limits: SolveLimits, hint: WarmStart | None = None
     ) -> SolverResult:
-        self.seen.append(limits)
         return self.answer
 
 

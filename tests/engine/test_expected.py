@@ -85,16 +85,6 @@ def test_every_estimate_has_its_range(sizes: str) -> None:
     assert (found.done.middle[waits] >= found.start.middle[waits]).all()
 
 
-def test_a_prediction_that_may_be_wrong_widens_the_range() -> None:
-    """The range is exp(1.645 e) times as wide on both sides."""
-    jobs = [ONE | {"remaining_work": 5000}]
-    ranges = []
-    for config in ({}, {"sizes": "predicted", "size_error": 0.5}):
-        found = told(problem(jobs, config=config)).done
-        ranges.append(float(found.high[0] / found.low[0]))
-    assert ranges[1] > 4 * ranges[0]
-
-
 def slow_schedule(free: Any, running: Any, jobs: Any, interval_s: int) -> list[float]:
     """A second account: every unit of every row has a moment from which it is free."""
     rows = [[0.0] * n for n in free]

@@ -16,13 +16,13 @@ from waiting import in_time
 import allocator.policies.horizon as policy
 from allocator.controller import guarded_decision
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide, decide_next_round
-from allocator.io.problem_tables import snapshot_folder
 from allocator.options.announced_capacity import gpus_ahead, prices_ahead
+from allocator.options.instance_building import compile_round
 from allocator.policies.memory import LookAheadPlans
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.isolation.isolated import Isolated
+from formulations.model.choices import choices
 
 HERE = str(Path(__file__).resolve().parents[1] / "support" / "processes")
 COMPLETION = {"objective": "completion", "now_s": 0, "interval_s": 300}
@@ -44,8 +44,6 @@ def test_gpus_and_prices_of_the_coming_intervals() -> None:
     )
     assert gpus_ahead(p, 4).tolist() == [[4, 0], [4, 0], [4, 4], [4, 4]]
     assert prices_ahead(p, 4).tolist() == [[0, 1], [0, 1], [0, 2], [0, 3]]
-    assert p.pools.gpus.tolist() == [8, 0] and len(p.announced) == 3
-    np.testing.assert_equal(vars(validate(snapshot_folder(p)).announced), vars(p.announced))
 
 
 def test_rules_of_now_win_over_what_goes() -> None:
@@ -90,11 +88,17 @@ def several(now_s: float = 0.0, jobs: int = 12) -> Problem:
     return problem(rows, [{"gpus": 8}], {1: 1.0, 2: 1.8, 4: 3.0}, config=config)
 
 
-def test_plans_are_remembered_in_the_journal() -> None:
-    """JSON keeps the plans of the round before: the journal's memory gives the same bytes as the
-    memory itself."""
+def test_plans_are_remembered_in_the_journal_and_moved_on() -> None:
+    """A round later the plan begins with its second interval and goes on with its last. JSON keeps
+    it: the journal's memory gives the same bytes as the memory itself."""
     result, memory = decide_next_round(None, several(), policy="horizon")
     assert result.fallback is None and memory.plans is not None
+    held = []
+    for now_s in (0.0, 300.0):
+        r = compile_round(several(now_s), prunes=False)
+        plan, _ = memory.plans.restart_from(r, choices(r.model).rows, 6)
+        held.append(np.where(plan >= 0, r.instance.gpus[plan], 0))
+    assert (held[1] == held[0][:, [1, 2, 3, 4, 5, 5]]).all()
     again = guarded_decision.memory_from_json(
         json.loads(json.dumps(guarded_decision.memory_to_json(memory)))
     )

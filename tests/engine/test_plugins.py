@@ -80,15 +80,10 @@ def test_an_installed_policy_objective_and_solver(site: Path) -> None:
     done = call("solve", DEMO, "--policy", "newest-first", "--format", "json")
     assert done.returncode == 0 and '"policy": "newest-first"' in done.stdout, done.stderr
     problem = allocator.Problem.read(DEMO)
-    newest = max(problem.checked.jobs.submitted_s)
-    jobs = allocator.solve(problem, policy="newest-first").jobs
-    at = problem.checked.jobs.submitted_s.tolist().index(newest)
-    assert jobs["gpus"][at] > 0
+    submitted = problem.checked.jobs.submitted_s
+    assert allocator.solve(problem, policy="newest-first").jobs["gpus"][submitted.argmax()] > 0
     plan = allocator.solve(problem, objective="thrifty", solver="scipy", gap=1e-6)
-    import scipy
-
-    assert (plan.solver, plan.solver_version) == ("scipy", scipy.__version__)
-    assert (plan.status, plan.objective) == ("optimal", "thrifty")
+    assert (plan.solver, plan.status, plan.objective) == ("scipy", "optimal", "thrifty")
     assert plan.objective_value == pytest.approx(
         allocator.solve(problem, objective="thrifty", gap=1e-6).objective_value, rel=1e-5
     )
@@ -147,7 +142,6 @@ number = "number:seven"
 mip = "cracked:policy"
 [project.entry-points."allocator.objectives"]
 cracked = "cracked:objective"
-other = "number:seven"
 [project.entry-points."allocator.solvers"]
 cracked = "cracked"
 [project.entry-points."allocator.executors"]
@@ -171,9 +165,7 @@ cracked = "cracked:Executor"
             ("--objective", "cracked"),
             'objective "cracked" of broken-parts 2.0 cannot be loaded (cracked:objective)',
         ),
-        (("--objective", "other"), "an objective is an Objective, not 7"),
         (("--policy", "craked"), 'unknown policy "craked"; did you mean "cracked"?'),
-        (("--objective", "craked"), 'objective "craked" is not known; did you mean "cracked"?'),
         (("--solver", "craked"), "highs, cpsat, pulp, cracked)"),
     ],
 )

@@ -76,11 +76,6 @@ def test_a_reason_names_the_node_of_the_tree() -> None:
         "even 8 x main alone is above max_gpus, budget_per_hour or max_spot of tenant"
         ' "research" of type "A100"'
     )
-    two = [job(n, "vision", gpu_types=["A100"], min_gpus=4, max_gpus=4) for n in "ab"]
-    frame = allocator.solve(cluster(two, tight), gap=0.0).to_frame()
-    (left,) = frame[frame.gpus == 0].itertuples()
-    assert left.reason == "quota"
-    assert left.detail.startswith('without the limits of tenant "research" of type "A100" it would')
     kept = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
     detail = allocator.solve(cluster([job("v", "vision", gpu_types=["A100"])], kept)).to_frame()
     assert detail.detail[0] == "even 8 x main alone is above what tenants lend of type A100"
@@ -137,13 +132,10 @@ def test_faults_of_trees_and_quotas_are_told_at_once() -> None:
             [
                 Quota("nobody", max_gpus=1),
                 Quota("vision", gpu_type="A100", pool="main"),
-                Quota("vision", gpu_type="A10"),
-                Quota("speech", pool="mian"),
             ],
             [
                 Tenant("vision", parent="research"),
                 Tenant("research", parent="vision"),
-                Tenant("speech", parent="reserach"),
             ],
         )
     assert sorted(str(fault) for fault in stop.value.faults) == sorted(
@@ -152,12 +144,7 @@ def test_faults_of_trees_and_quotas_are_told_at_once() -> None:
             ' "vision")',
             'tenants.csv:3: parent makes a circle: "research" -> "vision" -> "research" (tenant'
             ' "research")',
-            'tenants.csv:4: parent "reserach" is not in tenants.csv; did you mean "research"?'
-            ' (tenant "speech")',
             'quotas.csv:2: tenant "nobody" is not in tenants.csv',
             "quotas.csv:3: gpu_type and pool are both given; a quota is of one of them",
-            'quotas.csv:4: gpu_type "A10" is a type of no pool and has no rate; did you mean'
-            ' "A100"?',
-            'quotas.csv:5: pool "mian" is not in pools.csv; did you mean "main"?',
         ]
     )

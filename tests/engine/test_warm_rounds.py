@@ -83,9 +83,7 @@ def with_another_job(tables: Tables, rng: np.random.Generator) -> Tables:
     return out
 
 
-def rounds_of(
-    name: str, objective: str, rounds: int = ROUNDS, changes_jobs: bool = False
-) -> list[Problem]:
+def rounds_of(name: str, objective: str, rounds: int = ROUNDS) -> list[Problem]:
     """Rounds with a feature in an objective, with edits between them."""
     rng = np.random.default_rng([3, *name.encode(), *objective.encode()])
     tables, out = made(name, int(rng.integers(100))), []
@@ -97,9 +95,7 @@ def rounds_of(
             break
         if not tables.jobs:
             break
-        tables = edited(tables, rng)
-        if changes_jobs:
-            tables = with_another_job(tables, rng)
+        tables = with_another_job(edited(tables, rng), rng)
     return out
 
 
@@ -140,7 +136,7 @@ every_feature = pytest.mark.parametrize(
 @every_feature
 def test_kept_options_of_a_feature(name: str, objective: str) -> None:
     """Whatever a job or a pool may have, an option table does not depend on the round before."""
-    check_kept_options(rounds_of(name, objective, 5, changes_jobs=True))
+    check_kept_options(rounds_of(name, objective, 5))
 
 
 def test_only_jobs_that_changed_are_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,21 +246,6 @@ def test_failures_of_nodes_do_not_depend_on_the_policy_or_an_interruption() -> N
     assert {f for f in whole if whole[f] != again[f]} <= {"rounds.csv"}
 
 
-def test_files_and_table_of_a_workload_with_nodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The tables of nodes are written."""
-    allocator.write_workload(tmp_path / "w", cluster(SCATTERED))
-    out = str(tmp_path / "out")
-    call = ["simulate", str(tmp_path / "w"), "--policy", "srtf,las", "--out", out]
-    assert main.run([*call, "--node-failures", "2", "--node-repair", "600"]) == 0
-    said = capsys.readouterr().out
-    assert "node failures" in said
-    files = {p.name for p in Path(out).glob("*.csv")}
-    assert {"places.csv", "node_states.csv", "fragmentation.csv"} <= files
-    assert main.run([*call, "--keep-snapshots", "--placement", "wait"]) == 2
-
-
 def test_rows_that_node_events_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown nodes and states are faults; capacity of a pool with nodes is warned of."""
     folder = allocator.write_workload(tmp_path / "w", cluster(SCATTERED))

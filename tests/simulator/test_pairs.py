@@ -1,4 +1,4 @@
-"""Slowdowns and the pairs of a round: by hand, and prices of all pairs against trying every one."""
+"""Slowdowns of pairs of models that were not measured, by hand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import pytest
 from builders import problem
 from text_tables import columns
 
-from allocator.domain.problem import Problem
-from allocator.options.instance_building import compile_round
-from allocator.performance.interference import MeasuredSlowdowns, fit
-
-# primary job, secondary job, pool, GPUs
-Pair = tuple[int, int, int, int]
+from allocator.performance.interference import fit
 
 
 def row(
@@ -34,46 +29,11 @@ def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def found(p: Problem) -> dict[Pair, float]:
-    """The value of the pairs that a round offers."""
-    m = compile_round(p).option_table
-    return {
-        (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
-        for o in np.flatnonzero(m.primary >= 0).tolist()
-    }
-
-
 def jobs(*parts: tuple[str, float], **more: Any) -> list[dict[str, Any]]:
     """Jobs of one GPU with 4 GB: model and remaining work."""
     return [
         {"model": m, "remaining_work": w, "max_gpus": 1, "memory_gb": 4.0, **more} for m, w in parts
     ]
-
-
-def test_measured_slowdowns() -> None:
-    """Both ways round; linear between sizes, the nearest beyond; the worse of two rows; nan where
-    nothing is known, by pair, by type or by model. Two of one model: the larger of the row's two.
-    """
-    p = problem(
-        jobs(("m", 1)),
-        rates=speeds("m", "n", "o"),
-        sharing=[
-            row("m", "n", 1.2, 1.6),
-            row("n", "m", 2.0, 1.4, gpus=5),
-            row("m", "n", 1.1, 1.5),
-            row("m", "m", 1.3, 1.7),
-        ],
-    )
-    s, (m, n, o) = MeasuredSlowdowns.of(p), (np.array(p.models.index(name)) for name in "mno")
-    t, size = np.array(0), np.array([1, 2, 3, 5, 64])
-    of_m, of_n = s.slowdown(m, n, t, size)
-    assert of_m == pytest.approx([1.2, 1.25, 1.3, 1.4, 1.4]) and of_n == pytest.approx(
-        [1.6, 1.7, 1.8, 2.0, 2.0]
-    )
-    assert s.slowdown(n, m, t, size)[0] == pytest.approx(of_n)
-    assert s.slowdown(m, m, t, np.array([1]))[0] == pytest.approx([1.7])
-    assert np.isnan(s.slowdown(m, o, t, size)).all() and np.isnan(s.slowdown(n, n, t, size)).all()
-    assert s.known(3).tolist() == [True, True, False]
 
 
 def test_fitted_slowdowns() -> None:
@@ -92,7 +52,3 @@ def test_fitted_slowdowns() -> None:
     assert other[:3, :3] == pytest.approx(xi[:3, :3].T) and xi[3, 3] == 1.7
     assert f.error[0] == pytest.approx(0, abs=1e-9)
     assert np.isnan(xi[[0, 3, 4, 0], [3, 0, 0, 4]]).all()
-    rows[0] |= {"slowdown_a": 1.2}
-    noisy = fit(problem(jobs(("m", 1)), rates=speeds(*"mno"), sharing=rows))
-    assert 0 < noisy.error[0] < 0.3
-    assert noisy.slowdown(code[0], code[0], np.array(0), np.array(1))[0] == pytest.approx(1.2)

@@ -135,36 +135,22 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...
     are, some as secondary jobs.
     """
     jobs = world.active
-    place = {int(j): i for i, j in enumerate(jobs)}
-    pool, gpus, primary = (
-        np.full(len(jobs), -1),
-        np.zeros(len(jobs), np.int64),
-        np.full(len(jobs), -1),
-    )
-    free = world.capacity.copy()
-    taken = set()
+    pool, gpus, secondary = (np.full(len(jobs), value) for value in (-1, 0, -1))
+    free, alone = world.capacity.copy(), list[int]()
     for i in rng.permutation(len(jobs)).tolist():
-        j, luck = int(jobs[i]), rng.random()
-        p, k = (
-            (int(world.pool[j]), int(world.gpus[j]))
-            if luck < 0.5 and world.pool[j] >= 0
-            else (int(rng.integers(2)), int(rng.integers(1, 3)))
-        )
-        there = [
-            h
-            for h in range(len(jobs))
-            if pool[h] == p and gpus[h] == k and primary[h] < 0 and h not in taken
-        ]
-        if rng.random() < 0.4 and there:
-            h = place.get(int(world.colocated_job[j]), -1)
-            h = h if h in there else there[0]
-            pool[i], gpus[i], primary[i] = p, k, jobs[h]
-            taken |= {h, i}
-        elif k <= free[p] and luck < 0.9:
+        p, k = int(world.pool[jobs[i]]), int(world.gpus[jobs[i]])
+        if p < 0 or rng.random() < 0.5:
+            p, k = int(rng.integers(2)), int(rng.integers(1, 3))
+        there = [h for h in alone if (pool[h], gpus[h]) == (p, k)]
+        if there and rng.random() < 0.4:
+            partners = [h for h in there if jobs[h] == world.colocated_job[jobs[i]]]
+            h = (partners or there)[0]
+            alone.remove(h)
+            secondary[h], pool[i], gpus[i] = jobs[i], p, k
+        elif k <= free[p] and rng.random() < 0.9:
+            alone.append(i)
             pool[i], gpus[i] = p, k
             free[p] -= k
-    secondary = np.full(len(jobs), -1)
-    secondary[np.searchsorted(jobs, primary[primary >= 0])] = jobs[primary >= 0]
     return jobs, pool, gpus, secondary
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import seeds, series
-from worlds import workload
 
 from allocator.bench.workloads import generate
 from allocator.domain.workload import Workload
@@ -17,18 +16,6 @@ from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.cluster import TraceDrivenCluster
 
 FAST = SimulationOptions(react_s=1e-9, prove_every=0)  # a round at every arrival and completion
-
-
-def test_memory_is_paid_while_gpus_are_held() -> None:
-    """Two jobs of 1800 s on a GPU each at 1 dollar an hour, and 0.1 for a GB: 20 GB cost 1.50 in
-    half an hour, and a job that says nothing of its memory 0.50."""
-    pool = {"pool": "p", "gpus": 2, "price_per_gpu_hour": 1.0, "price_per_gb_hour": 0.1}
-    s = simulate(
-        workload([{"total_work": 1800, "memory_gb": 20}, {"total_work": 1800}], pools=[pool])
-    )
-    assert s.jobs["dollars"].tolist() == pytest.approx([1.5, 0.5])
-    assert s.metrics["dollars"] == pytest.approx(2.0)
-    assert s.spans["memory_price"].tolist() == [2.0, 0.0]
 
 
 def random_workload(seed: int, objective: str) -> Workload:
@@ -43,7 +30,7 @@ def random_workload(seed: int, objective: str) -> Workload:
 
 
 @pytest.mark.parametrize("seed", seeds(1, 100))
-@pytest.mark.parametrize("objective", series(["response", "progress", "completion", "cost"], 2))
+@pytest.mark.parametrize("objective", series(["response", "progress", "completion", "cost"], 1))
 def test_jobs_spend_what_the_plans_said(
     objective: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

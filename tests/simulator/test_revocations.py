@@ -192,23 +192,6 @@ def test_bills() -> None:
     assert (s.metrics["dollars"], s.metrics["bill_dollars"]) == (pytest.approx(1), pytest.approx(2))
 
 
-def test_startup_spread() -> None:
-    """Mean and sd of log start-up over 500 servers as asked for, within four standard errors;
-    none: exact.
-    """
-    for market, hazard in (("on_demand", 0.0), ("spot", 1e-9)):
-        pool = spot(500, startup_s=60, revocations_per_gpu_hour=hazard) | {"market": market}
-        jobs = [{"job_id": str(i), "total_work": 100.0} for i in range(500)]
-        for spread in (0.0, 0.2):
-            w = workload(jobs, pools=[pool], rates={1: 1.0})
-            done = simulate(
-                w, policy="static", options=SimulationOptions(prove_every=0, startup_spread=spread)
-            )
-            log = np.log((done.jobs["finished_s"].to_numpy() - 100) / 60)
-            assert abs(log.std() - spread) <= 4 * spread / np.sqrt(1000) + 1e-9
-            assert abs(log.mean() + spread**2 / 2) <= 4 * spread / np.sqrt(500) + 1e-9
-
-
 def test_synchronous_jobs_wait_for_the_last_server_asynchronous_ones_begin_with_the_first() -> None:
     """The same four servers: synchronous at 4 from the last on, asynchronous at 1, 2, 3 and 4."""
     pool = spot(4, startup_s=60, revocations_per_gpu_hour=1e-9)

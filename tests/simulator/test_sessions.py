@@ -12,6 +12,7 @@ from allocator.io.workloads import read_workload
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
 
+AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 POOLS = "pool,gpu_type,gpus\np,A,{gpus}\n"
 RATES = "model,gpu_type,gpus,work_per_s\nnotebook,A,1,1\nnotebook,A,2,1\n"
 HEAD = (
@@ -29,13 +30,18 @@ def write(folder: Path, rows: str, gpus: int = 8) -> Path:
     return folder
 
 
-def test_a_session_becomes_a_chain_of_jobs(tmp_path: Path) -> None:
-    """Three cells by hand: 8 GB at 2 GB/s are 4 s to load and 4 s to save."""
+def test_a_session_holds_gpus_while_its_cells_run(tmp_path: Path) -> None:
+    """Three cells by hand: 8 GB at 2 GB/s are 4 s to load and 4 s to save. On enough GPUs each cell
+    runs when it starts, and nothing is held between them."""
     rows = "nb,100,notebook,170,1,1,1,0:100|300:50|60:20,8,2\nplain,0,notebook,7,1,1,1,,,\n"
-    jobs = read_workload(write(tmp_path, rows)).problem.jobs
+    work = read_workload(write(tmp_path, rows))
+    jobs = work.problem.jobs
     assert list(jobs.job_id) == ["plain", "nb", "nb@2", "nb@3"]
     assert jobs.total_work.tolist() == [7, 104, 58, 24]
     assert jobs.submitted_s.tolist() == [0, 100, 100 + 104 + 300, 504 + 58 + 60]
+    spans = simulate(work, policy="mip", options=AT_ONCE).spans
+    held = [[0, 7], [100, 204], [504, 562], [622, 646]]
+    assert spans[["from_s", "to_s"]].to_numpy() == pytest.approx(np.array(held), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -53,37 +59,11 @@ def test_faults_of_sessions(tmp_path: Path, row: str, words: str) -> None:
         read_workload(write(tmp_path, row + "\n"))
 
 
-def test_gpus_are_held_while_cells_run_only(tmp_path: Path) -> None:
-    """Of 12 drawn sessions on enough GPUs each cell runs when it starts, and the GPU-seconds that
-    are held are those of the cells and their state; GPUs in use at any moment are those of a
-    count by hand."""
-    luck = np.random.default_rng(0)
-    rows, spans, held_s = "", list[tuple[float, float, int]](), 0.0
-    for i in range(12):
-        begin, gpus = float(luck.integers(0, 4000)), int(luck.integers(1, 3))
-        cells = [(int(luck.integers(0, 600)), int(luck.integers(5, 200))) for _ in range(5)]
-        state_gb = float(luck.choice([0, 4]))
-        text = "|".join(f"{think}:{run}" for think, run in cells)
-        total = sum(run for _, run in cells)
-        rows += f"s{i},{begin},notebook,{total},{gpus},{gpus},{gpus},{text},{state_gb},2\n"
-        clock = begin
-        for n, (think, run) in enumerate(cells):
-            took = run + state_gb / 2 * ((n > 0) + (n < 4))
-            spans.append((clock + think, clock + think + took, gpus))
-            held_s += gpus * took
-            clock += think + took
-    work = read_workload(write(tmp_path, rows, gpus=64))
-    done = simulate(work, policy="mip", options=SimulationOptions(react_s=1e-6, prove_every=0))
-    assert done.jobs["gpu_hours"].sum() * 3600 == pytest.approx(held_s, rel=1e-6)
-    found = sorted(zip(done.spans["from_s"], done.spans["to_s"], done.spans["gpus"], strict=True))
-    assert np.array(found) == pytest.approx(np.array(sorted(spans)), abs=1e-3)
-
-
 def test_a_cell_never_starts_before_the_one_before_it_ends(tmp_path: Path) -> None:
     """Six sessions on one GPU: cells of a session never overlap, and no two run at a time."""
     rows = "".join(f"s{i},0,notebook,90,1,1,1,0:30|10:30|10:30,2,1\n" for i in range(6))
     work = read_workload(write(tmp_path, rows, gpus=1))
-    done = simulate(work, policy="mip", options=SimulationOptions(react_s=1e-6, prove_every=0))
+    done = simulate(work, policy="mip", options=AT_ONCE)
     ends = dict(zip(done.jobs["job_id"], done.jobs["finished_s"], strict=True))
     starts = dict(zip(done.jobs["job_id"], done.jobs["started_s"], strict=True))
     for i in range(6):

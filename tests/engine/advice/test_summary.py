@@ -50,18 +50,6 @@ def test_the_whole_line_by_hand() -> None:
     assert e.start == StartEstimate(900.0, 1, "p0", ("rich",))
 
 
-def test_dollars_and_quotas_are_waited_for_too() -> None:
-    """GPUs are free; the tenant's only GPU ends after 2 rounds, the other tenant's after 1."""
-    jobs = [
-        ONE | {"job_id": "own", "tenant": "t", "weight": 9, "remaining_work": 600},
-        ONE | {"job_id": "other", "tenant": "u", "weight": 9, "remaining_work": 300},
-        ONE | {"job_id": "next", "tenant": "t", "remaining_work": 300},
-    ]
-    e = told("next", jobs, [{"gpus": 8}], RATES, tenants=[{"tenant": "t", "max_gpus": 1}])
-    assert e.start is not None and e.start.in_s == 600.0 and "own" in e.start.after
-    assert 'what tenant "t" may have goes to its jobs of more value' in e.summary
-
-
 def entry(**of: Any) -> dict[str, Any]:
     """An entry of a plan."""
     return {

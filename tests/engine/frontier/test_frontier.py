@@ -23,7 +23,6 @@ from allocator.engine.frontier.jobs import jobs_frontier
 from allocator.engine.frontier.rounds import keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
 from allocator.engine.frontier.ways import job_ways
-from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
 from formulations.bounds.budget_curve import open_intervals
 
@@ -103,9 +102,6 @@ def test_reserved_pools_add_nothing() -> None:
     assert (listed.spent, listed.result.jobs["pool"]) == (1.0, ["p1"])
     assert (added.spent, added.result.jobs["pool"]) == (0.0, ["p0"])
     assert round_frontier(made, EXACT, dollars="added").added.tolist() == [0.0]
-    poor = problem([{"max_gpus": 1}], tenants=[{"tenant": "default", "budget_per_hour": 3}])
-    with pytest.raises(UsageError, match="default"):
-        round_frontier(poor, EXACT, dollars="added")
 
 
 POOLS = (
@@ -203,9 +199,7 @@ def test_bad_calls(words: str, code: int, said: list[str], capsys: Output) -> No
 
 
 def test_command_for_jobs(capsys: Output, tmp_path: Path) -> None:
-    """One job: its ways; two: what they take together, with the ways in a file of their own."""
-    rows = table(call(capsys, "frontier", DEMO, "--jobs", "pretrain", "--format", "csv")[1])
-    assert [r["gpus"] for r in rows] == ["1", "2", "4", "8"] and rows[2]["hours"] == "10.0"
+    """What two jobs take together, with the ways of each in a file of their own."""
     code, out, _ = call(capsys, "frontier", DEMO, "--jobs", "pretrain,llm-tune", "--out", tmp_path)
     assert code == 0 and "pretrain" in out
     assert written(tmp_path) == {"frontier.csv", "ways.csv", "frontier.json", "frontier.svg"}

@@ -63,22 +63,6 @@ def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
     assert sorted(plan.job(f"s{i}").action for i in range(2)) == ["keep", "pause"]
 
 
-def test_a_guarantee_that_no_nodes_hold() -> None:
-    """Two jobs of 3 fit 8 GPUs, but not two nodes of 4 with a firm job of 2 on each: the plan says
-    what the tenant is owed."""
-    firm = [sized_job(f"f{i}", 2, "p", preemptible=False) for i in range(2)]
-    jobs = [*firm, sized_job("g", 4, tenant="t")]
-    round_ = problem(
-        jobs,
-        [4, 4],
-        {"f0": {"n0": 2}, "f1": {"n1": 2}},
-        tenants=[allocator.Tenant("t", guaranteed_gpus=4), allocator.Tenant("default")],
-    )
-    plan = allocator.solve(round_)
-    assert plan.job("g").gpus == 0
-    assert any('guaranteed to tenant "t": it is owed 0' in text for text in plan.warnings)
-
-
 @pytest.mark.parametrize("objective", series(list(OBJECTIVES), 5))
 def test_tiny_rounds_against_every_plan(objective: str) -> None:
     """All options of all jobs on all nodes: with gap 0 the plan is the best, and proven to be."""
