@@ -41,61 +41,46 @@ class Reader:
             "PYTHONPATH": str(ROOT),
         }
         self.folder = folder
-        self.controller: subprocess.Popen[str] | None = None
+        self.controller: subprocess.Popen[bytes] | None = None
+
+    def start(self, text: str, out: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start what is typed into a shell."""
+        return subprocess.Popen(
+            ["bash", "-euc", text], cwd=self.folder, env=self.environment, stdout=out, stderr=out
+        )
 
     def follow(self, block: str) -> str:
         """Do what a block says, and return what it prints."""
         if block == "kill %1\n":
-            return self.end_controller()
+            self.end_controller()
+            return ""
         lines = block.splitlines()
         if lines[-1].endswith(" &"):
             # a port that is free, in place of the one of the page
             line = lines.pop().removesuffix(" &")
-            self.start_controller(line.replace("--serve", "--serve 127.0.0.1:0"))
-        done = subprocess.run(
-            ["bash", "-euc", "\n".join(lines)],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, (block, done.stdout, done.stderr)
-        return done.stdout
+            self.controller = self.start("exec " + line.replace("--serve", "--serve 127.0.0.1:0"))
+        child = self.start("\n".join(lines), subprocess.PIPE)
+        out, err = child.communicate(timeout=PATIENCE_S)
+        assert child.returncode == 0, (block, out, err)
+        return out.decode()
 
-    def start_controller(self, line: str) -> None:
-        self.controller = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+    def end_controller(self) -> None:
+        """End the controller, if it runs, as it ends on a machine that stops."""
+        if self.controller is not None and self.controller.poll() is None:
+            self.controller.terminate()
+            assert self.controller.wait(PATIENCE_S) == 0
 
-    def end_controller(self) -> str:
-        assert self.controller is not None
-        self.controller.terminate()
-        assert self.controller.wait(PATIENCE_S) == 0
-        return ""
-
-    def count_gpus(self) -> int:
-        """Return the GPUs that jobs hold."""
+    def look(self) -> tuple[int, dict[str, int]]:
+        """Return the GPUs that jobs hold, and the number of jobs by state."""
         with Queue(self.folder / "cluster.db") as queue, queue.store.read() as connection:
-            return sum(used(connection).values())
-
-    def counts(self) -> dict[str, int]:
-        with Queue(self.folder / "cluster.db") as queue:
-            return dict(queue.counts())
+            return sum(used(connection).values()), dict(queue.counts())
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(tmp_path)
     yield reader
-    if reader.controller is not None and reader.controller.poll() is None:
-        reader.end_controller()
+    reader.end_controller()
     executor = LocalExecutor(tmp_path / "cluster.db.local", device_numbers({"machine": 8}), 5.0)
     for one in executor.ledger.known():
         with suppress(AllocatorError):
@@ -109,11 +94,11 @@ def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
     reader.follow("allocator examples demo team --out .")
     said = {}
     waits: dict[str, Callable[[], bool]] = {
-        "allocator status": lambda: reader.counts()["running"] >= 4,
+        "allocator status": lambda: reader.look()[1]["running"] >= 4,
         "allocator queue list cluster.db --state active\nallocator explain": (
-            lambda: reader.count_gpus() <= 4
+            lambda: reader.look()[0] <= 4
         ),
-        "kill %1": lambda: not reader.counts()["running"],
+        "kill %1": lambda: not reader.look()[1]["running"],
     }
     for block in blocks:
         for begin, is_there in waits.items():
@@ -123,4 +108,4 @@ def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
     assert "value 7.14" in said["allocator solve demo"]
     assert said["allocator queue init cluster.db --from team"].count("queued") == 8
     assert " leads " in said["allocator status cluster.db"]
-    assert reader.counts()["cancelled"] >= 1
+    assert reader.look()[1]["cancelled"] >= 1

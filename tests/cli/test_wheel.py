@@ -136,11 +136,8 @@ def test_serve_an_example(installed: Path, tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {token.stdout.split()[-1]}"}
         with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
             assert client.get("/api/v1/counts").json()["counts"]["queued"] == 6
-            assert "bert-1" in client.get("/jobs").text
             for page in ("/", "/tenants", "/nodes", "/rounds", "/login", "/jobs/bert-1"):
                 assert client.get(page).status_code == 200, page
-            job = {"job_id": "mine", "model": "bert", "total_work": 900, "max_gpus": 4}
-            assert client.post("/api/v1/jobs", json=job).status_code == 201
     finally:
         service.terminate()
         service.communicate(timeout=PATIENCE_S)

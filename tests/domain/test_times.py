@@ -90,21 +90,23 @@ def test_jobs_have_times_as_people_write_them(capsys: Output, tmp_path: Path) ->
     """Submitted by an option, by a file and from Python; changed; refused with the job's name."""
     name, table = tmp_path / "q.db", tmp_path / "c.csv"
     call(capsys, f"queue init {name} --from {DEMO}")
-    submit = f"queue submit {name} --job-id a --model bert --total-work 9e6 --max-gpus 2"
-    for _ in range(2):  # the same again
-        code, _, _ = call(capsys, f"{submit} --restart-s 2min --deadline-s 2100-01-01")
-        assert code == 0
+    job = "--job-id a --model bert --total-work 9e6 --max-gpus 2 --restart-s 2min"
     table.write_text("job_id,model,total_work,max_gpus,deadline_s\nc,bert,9e6,2,1d\n")
-    assert call(capsys, f"queue import-csv {name} {table}")[0] == 0
+    for command in (
+        f"submit {name} {job} --deadline-s 2100-01-01",
+        f"submit {name} {job} --deadline-s 2100-01-01",  # the same again
+        f"import-csv {name} {table}",
+    ):
+        assert call(capsys, f"queue {command}")[0] == 0
     with Queue(name) as queue:
+
+        def due(job: str) -> float:
+            return float(queue.job(job).values["deadline_s"] - queue.clock())
+
+        assert queue.job("a").values["deadline_s"] == 4102444800
+        assert queue.job("a").values["restart_s"] == 120
         queue.submit(job_id="b", model="bert", total_work=9e6, max_gpus=2, deadline_s="2h")
-        jobs = {job: queue.job(job) for job in "abc"}
-        assert (jobs["a"].values["restart_s"], jobs["a"].values["deadline_s"]) == (120, 4102444800)
-        for job, seconds in (("b", 7200), ("c", 86400)):
-            due = jobs[job].values["deadline_s"] - queue.clock()
-            assert due == pytest.approx(seconds, abs=300)
         assert call(capsys, f"queue change {name} a --deadline-s 3h")[0] == 0
-        due = queue.job("a").values["deadline_s"] - queue.clock()
-    assert due == pytest.approx(10800, abs=300)
+        assert [due(job) for job in "abc"] == pytest.approx([10800, 7200, 86400], abs=300)
     code, _, err = call(capsys, f"queue change {name} a --deadline-s soon")
     assert code == 3 and 'deadline_s "soon" is no time: write a date' in err and 'job "a"' in err

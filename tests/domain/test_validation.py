@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import nullcontext
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -215,25 +217,17 @@ def test_missing_tables() -> None:
 
 
 def test_circles_are_found_exactly_where_they_are() -> None:
-    """Against a search over all paths on 300 random graphs of five nodes; long chains need no
-    deep stack.
+    """Against the sorter of Python on 300 random graphs of five nodes; long chains need no deep
+    stack.
     """
     rng = np.random.default_rng(0)
     for _ in range(300):
-        edges = {
-            i: [int(j) for j in np.flatnonzero(rng.random(5) < 0.25)]
-            for i in range(5)
-            if rng.random() < 0.9
-        }
+        edges = {i: np.flatnonzero(rng.random(5) < 0.25).tolist() for i in range(5)}
         found = list(find_cycles(edges))
         for circle in found:
             assert all(b in edges[a] for a, b in zip(circle, [*circle[1:], circle[0]], strict=True))
-        reach = np.zeros((5, 5), dtype=bool)
-        for i, after in edges.items():
-            reach[i, after] = True
-        for k in range(5):
-            reach |= reach[:, [k]] & reach[[k], :]
-        assert bool(found) == bool(np.diag(reach).any())
+        with pytest.raises(CycleError) if found else nullcontext():
+            TopologicalSorter(edges).prepare()
     chain: dict[int, list[int]] = {i: [i + 1] for i in range(50_000)}
     assert list(find_cycles(chain)) == []
     assert [len(c) for c in find_cycles(chain | {50_000: [0]})] == [50_001]

@@ -206,7 +206,7 @@ def test_time_limits(tmp_path: Path) -> None:
 
 def test_steps_and_times_that_go_back_are_counted(tmp_path: Path) -> None:
     """12.batch is a step; an end before the start, and a start before the submission."""
-    rows = "1|0|0|9| 1.batch|0|0|9| 2|0|9|3| 3|5|4|9|".split()
+    rows = ["1|0|0|9|", "1.batch|0|0|9|", "2|0|9|3|", "3|5|4|9|"]
     trace = read(tmp_path, "\n".join([HEADER, *(f"{row}gres/gpu=1" for row in rows)]))
     assert trace.jobs.job_id == ("1",)
     assert trace.dropped["are steps of jobs"] == 1

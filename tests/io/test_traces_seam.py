@@ -148,9 +148,7 @@ def test_wrong_files_are_faults_that_name_the_file(
 
 
 @every_format
-@pytest.mark.parametrize(
-    "nonsense", series(NONSENSE, 1)
-)
+@pytest.mark.parametrize("nonsense", series(NONSENSE, 1))
 def test_every_cell_may_be_wrong(name: str, nonsense: str, tmp_path: Path) -> None:
     """Whatever cell of a sample is replaced by nonsense: read as before or an error of ours,
     with file and line.

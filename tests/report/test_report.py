@@ -333,8 +333,8 @@ def test_assigned_rows_never_overlap() -> None:
     ]
     assert len(held) == len(set(held))
     assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
-    grown = assign_rows(["a", "b", "a"], [2, 2, 3], [0, 0, 5], [5, 5, 9], [4] * 3)
-    assert {b.span: (b.row, b.rows) for b in grown} == {0: (0, 2), 1: (2, 2), 2: (0, 3)}
+    grown = assign_rows(["b", "a", "a"], [2, 1, 2], [0, 0, 5], [5, 5, 9], [4] * 3)
+    assert {b.span: (b.row, b.rows) for b in grown} == {0: (0, 2), 1: (2, 1), 2: (1, 2)}
 
 
 def test_shares() -> None:

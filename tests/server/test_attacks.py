@@ -50,36 +50,32 @@ def ask(server: Server, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code"),
+    ("status", "body"),
     [
-        (b"{", 422, "malformed"),
-        (b"[]", 422, "malformed"),
-        (b"\xff\xfe", 422, "malformed"),
-        (b"[" * 100_000, 400, "bad_request"),
-        (b'{"job_id": "x", "model": "m", "total_work": 1e999, "max_gpus": 1}', 422, "malformed"),
-        (
-            b'{"job_id": "x", "model": "m", "total_work": 1, "max_gpus": 1' + b"0" * 9000 + b"}",
-            400,
-            "",
+        (413, b"x" * (MEGABYTE + 1)),
+        (400, b"[" * 100_000),
+        (400, b'{"job_id": "x", "model": "m", "total_work": 1, "max_gpus": 1' + b"0" * 9000 + b"}"),
+        *((422, body) for body in (b"{", b"[]", b"\xff\xfe")),
+        *(
+            (422, json.dumps(JOB | {name: value}).replace('"1e999"', "1e999").encode())
+            for name, value in (
+                ("total_work", "1e999"),
+                ("root", 1),
+                ("job_id", "a\0b"),
+                ("job_id", "\ud800"),
+                ("job_id", "=cmd()"),
+                ("job_id", "x" * 20_000),
+            )
         ),
-        (b'{"job_id": "x", "model": "m", "total_work": 1, "max_gpus": 1, "root": 1}', 422, ""),
-        (b'{"job_id": "a\\u0000b", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
-        (b'{"job_id": "\\ud800", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
-        (b'{"job_id": "=cmd()", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
-        (json.dumps({**JOB, "job_id": "x" * 20_000}).encode(), 422, "malformed"),
-        (b"x" * (MEGABYTE + 1), 413, "too_large"),
     ],
     ids=range(12),
 )
-def test_a_malformed_body_is_refused(server: Server, body: bytes, status: int, code: str) -> None:
+def test_a_malformed_body_is_refused(server: Server, status: int, body: bytes) -> None:
     """With the same form of error as everything else, and without the body in it."""
     headers = {"Content-Type": "application/json"}
     with server.client("operator") as client:
         answer = client.post("/api/v1/jobs", content=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (
-        status,
-        code or answer.json()["error"]["code"],
-    )
+    assert answer.status_code == status and answer.json()["error"]["code"]
     assert len(answer.content) < 10_000
 
 

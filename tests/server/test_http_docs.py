@@ -103,24 +103,24 @@ def test_a_generated_client_submits_lists_and_shows_a_job(
 
 def test_a_follower_gets_what_it_missed(tmp_path: Path) -> None:
     """With the number of its last event; an unknown number is answered by `reset`."""
-
-    def read_until(lines: Any, kind: str) -> tuple[str, dict[str, Any]]:
-        name = ""
-        for line in lines:
-            name = line.removeprefix("id: ") if line.startswith("id: ") else name
-            if line == f"event: {kind}":
-                return name, json.loads(next(lines).removeprefix("data: "))
-        raise AssertionError("the stream ended")
-
-    url = "/api/v1/events"
     with served(tmp_path) as server, server.client("vision") as client:
-        for last, kind in (("abc-1", "reset"), ("", "start")):
-            with client.stream("GET", url, headers={"Last-Event-ID": last}) as answer:
+
+        def follow(last: str, kind: str) -> tuple[str, dict[str, Any]]:
+            """The number of the first event of a kind after the last one, and what it says."""
+            headers, name = {"Last-Event-ID": last}, ""
+            with client.stream("GET", "/api/v1/events", headers=headers) as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
-                name, _ = read_until(answer.iter_lines(), kind)
+                lines = answer.iter_lines()
+                for line in lines:
+                    name = line.removeprefix("id: ") if line.startswith("id: ") else name
+                    if line == f"event: {kind}":
+                        return name, json.loads(next(lines).removeprefix("data: "))
+            raise AssertionError("the stream ended")
+
+        follow("abc-1", "reset")
+        name, _ = follow("", "start")
         with server.client("operator") as operator:
             operator.post("/api/v1/jobs/speech-1/hold")
             operator.post("/api/v1/jobs/vision-1/hold")
-        with client.stream("GET", url, headers={"Last-Event-ID": name}) as answer:
-            _, job = read_until(answer.iter_lines(), "job")
-            assert (job["job_id"], job["state"]) == ("vision-1", "held")
+        _, job = follow(name, "job")
+        assert (job["job_id"], job["state"]) == ("vision-1", "held")

@@ -2,68 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
 from servers import Server, served
+from text_tables import cases, cells
 
 from allocator.server import pages
 from allocator.server.app import create_app
 from allocator.server.openapi import build_document
 
-JOB = {"model": "m", "total_work": 1e6, "max_gpus": 4}
 ROLES = (None, "viewer", "vision", "speech", "operator")
-READ = (401, 200, 200, 200, 200)
-OWN = (401, 200, 200, 404, 200)  # a job of tenant vision
-WRITE = (401, 403, 200, 404, 200)
-OPERATE = (401, 403, 403, 403, 200)
-Row = tuple[tuple[int, ...], Any]
-API: Mapping[tuple[str, str], Row] = {  # method and path: status by role, and the body
-    ("GET", "/counts"): (READ, None),
-    ("GET", "/openapi.json"): (READ, None),
-    ("GET", "/jobs"): (READ, None),
-    ("POST", "/jobs"): (
-        (401, 403, 201, 403, 200),
-        {**JOB, "job_id": "vision-2", "tenant": "vision"},
-    ),
-    ("GET", "/jobs/{job_id}"): (OWN, None),
-    ("PATCH", "/jobs/{job_id}"): (WRITE, {"weight": 2}),
-    ("POST", "/jobs/{job_id}/hold"): (WRITE, None),
-    ("POST", "/jobs/{job_id}/release"): (WRITE, None),
-    ("POST", "/jobs/{job_id}/retry"): (WRITE, None),
-    ("POST", "/jobs/{job_id}/cancel"): (WRITE, None),
-    # it is cancelled by now: who may ask is told so
-    ("GET", "/jobs/{job_id}/explanation"): ((401, 409, 409, 404, 409), None),
-    ("GET", "/pools"): (READ, None),
-    ("PATCH", "/pools/{pool}"): (OPERATE, {"gpus": 8}),
-    ("GET", "/nodes"): (READ, None),
-    ("POST", "/nodes/{node}/{state}"): (OPERATE, None),
-    ("GET", "/tenants"): (READ, None),
-    ("PATCH", "/tenants/{tenant}"): (OPERATE, {"weight": 2}),
-    ("GET", "/spend"): (READ, None),
-    ("GET", "/rounds"): (READ, None),
-    ("GET", "/rounds/{number}"): (READ, None),
-    ("GET", "/rounds/{first}/compare/{second}"): (READ, None),
-    ("GET", "/plan"): (READ, None),
-    ("POST", "/what-if"): (
-        (401, 400, 400, 403, 400),  # who may ask is told that there is no such column
-        {"values": {"jobs.vision-1.height": 5}},
-    ),
-    ("GET", "/events"): (READ, None),
-}
-NAMES = {
-    "job_id": "vision-1",
-    "pool": "a",
-    "node": "n1",
-    "state": "drain",
-    "tenant": "vision",
-    "number": "1",
-    "first": "1",
-    "second": "2",
-}
+READ = "401 200 200 200 200"
+OWN = "401 200 200 404 200"  # a job of tenant vision
+WRITE = "401 403 200 404 200"
+OPERATE = "401 403 403 403 200"
+# method, path, status by role, and the body, if any; who may ask for the explanation of a job that
+# is cancelled by now, or for a column that is none, is told so
+API = cases(f"""
+GET /counts -> {READ}
+GET /openapi.json -> {READ}
+GET /jobs -> {READ}
+POST /jobs -> 401 403 201 403 200 -> {{"job_id": "vision-2", "tenant": "vision", "model": "m", \
+"total_work": 1e6, "max_gpus": 4}}
+GET /jobs/{{job_id}} -> {OWN}
+PATCH /jobs/{{job_id}} -> {WRITE} -> {{"weight": 2}}
+POST /jobs/{{job_id}}/hold -> {WRITE}
+POST /jobs/{{job_id}}/release -> {WRITE}
+POST /jobs/{{job_id}}/retry -> {WRITE}
+POST /jobs/{{job_id}}/cancel -> {WRITE}
+GET /jobs/{{job_id}}/explanation -> 401 409 409 404 409
+GET /pools -> {READ}
+PATCH /pools/{{pool}} -> {OPERATE} -> {{"gpus": 8}}
+GET /nodes -> {READ}
+POST /nodes/{{node}}/{{state}} -> {OPERATE}
+GET /tenants -> {READ}
+PATCH /tenants/{{tenant}} -> {OPERATE} -> {{"weight": 2}}
+GET /spend -> {READ}
+GET /rounds -> {READ}
+GET /rounds/{{number}} -> {READ}
+GET /rounds/{{first}}/compare/{{second}} -> {READ}
+GET /plan -> {READ}
+POST /what-if -> 401 400 400 403 400 -> {{"values": {{"jobs.vision-1.height": 5}}}}
+GET /events -> {READ}
+""")
+NAMES = cells("job_id=vision-1 pool=a node=n1 state=drain tenant=vision number=1 first=1 second=2")
 # method and path
 NEED_NO_TOKEN = {("GET", "/healthz"), ("GET", "/login"), ("POST", "/login")}
 
@@ -96,8 +82,8 @@ def calls(server: Server) -> set[tuple[str, str]]:
 
 def test_every_call_of_the_api_has_a_row(calls: set[tuple[str, str]]) -> None:
     """A new call needs a row that says who may make it."""
-    known = {(method, f"/api/v1{path}") for method, path in API}
-    assert {call for call in calls if call[1].startswith("/api/")} == known
+    known = {row[0].replace(" ", " /api/v1") for row in API}
+    assert {" ".join(call) for call in calls if call[1].startswith("/api/")} == known
 
 
 def test_every_call_as_each_role(server: Server) -> None:
@@ -105,13 +91,14 @@ def test_every_call_as_each_role(server: Server) -> None:
     in the order of the table, as one needs what another one did.
     """
     with ExitStack() as stack:
-        clients = {role: stack.enter_context(server.client(role)) for role in ROLES}
-        for (method, path), (expected, body) in API.items():
-            url = f"/api/v1{path}".format(**NAMES)
-            for (role, client), status in zip(clients.items(), expected, strict=True):
-                with client.stream(method, url, json=body) as answer:
-                    assert answer.status_code == status, (method, path, role)
-                    if status >= 400:
+        clients = [stack.enter_context(server.client(role)) for role in ROLES]
+        for called, expected, *body in API:
+            method, path = called.split()
+            url, sent = f"/api/v1{path}".format(**NAMES), json.loads(body[0]) if body else None
+            for client, status in zip(clients, expected.split(), strict=True):
+                with client.stream(method, url, json=sent) as answer:
+                    assert answer.status_code == int(status), (called, client.headers)
+                    if answer.is_error:
                         answer.read()
                         assert answer.json()["error"]["code"]
                         assert answer.json()["schema_version"] == 1
