@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, strategies as st
-from text_tables import tables
+from text_tables import columns, tables
 
 from allocator.engine.explain import explain
-from allocator.performance.pipelines import due, due_s
+from allocator.performance.pipelines import due, due_s, least_seconds_left
 from allocator.solvers.base import SolveLimits
 from formulations.deadlines.pipelines import split_deadlines
 
@@ -94,6 +94,14 @@ STAGES = tables("""jobs:
     job_id=prepare remaining_work=800;
     job_id=train remaining_work=1600 after=prepare deadline_s=900;
     job_id=other remaining_work=800 after=gone deadline_s=5000""")["jobs"]
+
+
+def test_shortest_times_come_from_the_speeds_a_job_may_have() -> None:
+    """8 GPUs, and one of the slow type that the second job must use."""
+    rates = columns("gpu_type gpus work_per_s: A 1 1; A 8 8; B 1 0.5")
+    jobs = [{}, {"gpu_types": "B", "max_gpus": 1}]
+    p = problem(jobs, [{}, {"gpu_type": "B"}], rates)
+    assert least_seconds_left(p, np.arange(2)).tolist() == [125, 2000]
 
 
 def test_a_stage_is_due_before_the_end() -> None:

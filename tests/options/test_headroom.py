@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from allocator.bench.workloads import generate
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput
+from allocator.options.kept.headroom import wanted_headroom
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
 from allocator.solvers.base import SolveLimits
@@ -62,6 +63,16 @@ def test_what_sessions_have_needed_one_by_one(
     since, stays, gpus = np.array(came, dtype=float).T
     h = observed_headroom(since, since + stays, gpus, late)
     assert sum(k > h for k in need) <= late * len(need) + 1e-9 < sum(k > h - 1 for k in need) + 1e-6
+
+
+def test_sessions_have_their_gpus_until_the_next_round() -> None:
+    """12 sessions an hour of 200 s, 100 s for the round to come: m = 1, 4 sessions of 2 GPUs. No
+    more than the pool has."""
+    row = {"sessions_per_hour": 12, "session_s": 200, "session_gpus": 2}
+    rows = [row | {"pool": pool} for pool in ("p0", "p1")]
+    pools, config = [{"gpus": 50}, {"gpus": 5}], {"interval_s": 100}
+    p = problem([{}], pools, config=config, interactive=rows)
+    assert wanted_headroom(p).tolist() == [8, 5]
 
 
 def test_shrinkable_jobs_may_hold_their_share() -> None:

@@ -4,6 +4,7 @@ it is measured.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from queues import NOW, cluster
 from text_tables import columns, tables
 
 from allocator.api import solve
+from allocator.audit import audit
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.domain.plan import Plan
@@ -174,6 +176,15 @@ def test_lists_of_sizes_hold() -> None:
         [2],
         [4],
     ]
+
+
+def test_audit_knows_the_rule_by_itself() -> None:
+    """A plan that gives another size than the requested one at an assumed speed is refused."""
+    p = problem([{"model": "x", "requested_gpus": 3}], TWO, [])
+    round_ = compile_round(replace(p, size_lists=(np.array([3, 4]),)))
+    wider = replace(round_.allocation(np.array([0])), gpus=np.array([4]))
+    told = audit(round_.problem, wider, round_.repairs, round_.offer).faults
+    assert any("at an assumed speed" in fault for fault in told)
 
 
 def test_nothing_is_promised_on_an_assumed_speed() -> None:

@@ -141,7 +141,7 @@ def large(seed: int = 0, jobs: int = 60) -> LinearModel:
 def test_the_gap_that_was_asked_for_is_proven(solver: Solver, gap: float) -> None:
     """With termination "gap" the bound is within the gap of the value, and no better plan exists
     above the bound. With an infinite gap any plan will do."""
-    model = large()
+    model = large(jobs=30)
     answer = solver.solve(model, SolveLimits(gap=gap))
     exact = registry.get("highs").solve(model, SolveLimits(gap=1e-7))
     assert answer.termination is Termination.GAP
@@ -193,7 +193,7 @@ def test_same_question_same_answer(solver: Solver) -> None:
     """One thread, no time limit, the same seed: the same plan and bound, also after other work
     in between.
     """
-    model = large()
+    model = large(jobs=30)
     first = solver.solve(model, SolveLimits(gap=1e-3, seed=7))
     solver.solve(large(1), SolveLimits(gap=0.1, seed=3))
     second = solver.solve(model, SolveLimits(gap=1e-3, seed=7))

@@ -36,7 +36,7 @@ def dense(matrix: ArrowMatrix, R: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("tenants", "each", "shared"), [(40, 3, 4), (120, 1, 2), (2, 30, 3), (1, 2, 1), (30, 2, 60)]
+    ("tenants", "each", "shared"), [(20, 3, 4), (60, 1, 2), (2, 30, 3), (1, 2, 1), (15, 2, 30)]
 )
 def test_sums_products_and_steps_are_dense_ones(tenants: int, each: int, shared: int) -> None:
     """Sums over columns and jobs, a product, the solution of some rows, and a step in a box."""

@@ -55,14 +55,7 @@ def test_no_better_plan_is_excluded(
 
     With `cells` of 0 there are no tables. With enough width the best plan is found.
     """
-    with (
-        mock.patch.multiple(path_search, CELLS=cells),
-        mock.patch.multiple(kept_rows, NARROW=1.0),
-    ):
-        _check(np.random.default_rng(seed), size, width, far, keeps)
-
-
-def _check(rng: np.random.Generator, size: float, width: int, far: float, keeps: bool) -> None:
+    rng = np.random.default_rng(seed)
     model = drawn_model(rng)
     c = choices(model)
     best = best_choice(c)
@@ -72,18 +65,22 @@ def _check(rng: np.random.Generator, size: float, width: int, far: float, keeps:
     if size:
         noise = size * rng.normal(size=model.m) * (rng.random(model.m) < 0.5)
         dual = evaluate(c, dual.prices + noise)
-    value = best + float(rng.choice([-1.0, -0.1, 0.0, 0.1])) * (1 + abs(best))
-    diagrams, reserve = Diagrams.without_rows(c), -math.inf
-    if keeps:
-        near = Nearness(dual.prices, far, max(0.0, dual.bound - value))
-        wanted = rng.random(c.R) < rng.choice([0.5, 1.0])
-        diagrams = build_diagrams(c, near, wanted) or diagrams
-        if not diagrams.has_path.all():
-            return
-    first = evaluate_blocks(c, diagrams, dual.prices)
-    if diagrams.kept.any():
-        reserve = bound_all_plans(diagrams, first)[1]
-    found = find_path_plan(c, diagrams, first, value, width)
+    with (
+        mock.patch.multiple(path_search, CELLS=cells),
+        mock.patch.multiple(kept_rows, NARROW=1.0),
+    ):
+        value = best + float(rng.choice([-1.0, -0.1, 0.0, 0.1])) * (1 + abs(best))
+        diagrams, reserve = Diagrams.without_rows(c), -math.inf
+        if keeps:
+            near = Nearness(dual.prices, far, max(0.0, dual.bound - value))
+            wanted = rng.random(c.R) < rng.choice([0.5, 1.0])
+            diagrams = build_diagrams(c, near, wanted) or diagrams
+            if not diagrams.has_path.all():
+                return
+        first = evaluate_blocks(c, diagrams, dual.prices)
+        if diagrams.kept.any():
+            reserve = bound_all_plans(diagrams, first)[1]
+        found = find_path_plan(c, diagrams, first, value, width)
     slack = 1e-9 * (1 + abs(best))
     assert max(found.bound, value, reserve) >= best - slack
     assert found.plan is None or c.feasible(found.plan)
