@@ -32,7 +32,7 @@ def seeds(few: int, many: int) -> list[object]:
 def series(values: Sequence[object], by_default: int) -> list[object]:
     """Return values for a parameter of a test, of which the default suite tries the first few.
 
-    The others are marked nightly. A tuple has the values of several parameters.
+    The others are marked nightly.
     """
-    rest = (value if isinstance(value, tuple) else (value,) for value in values[by_default:])
-    return [*values[:by_default], *(pytest.param(*v, marks=pytest.mark.nightly) for v in rest)]
+    rest = (pytest.param(value, marks=pytest.mark.nightly) for value in values[by_default:])
+    return [*values[:by_default], *rest]
