@@ -257,14 +257,13 @@ def test_checkpoints_that_do_not_fit_are_ignored(
     assert bytes_of("broken") == undisturbed and not state.exists()
 
 
-@pytest.mark.parametrize(
-    ("policies", "limit"), series([("static,greedy", 2000), ("greedy", 3000)], 1)
-)
-def test_a_full_disk(policies: str, limit: int, capsys: Output) -> None:
+@pytest.mark.parametrize("case", series([("static,greedy", 2000), ("greedy", 3000)], 1))
+def test_a_full_disk(case: tuple[str, int], capsys: Output) -> None:
     """The operating system stops writing half way, first a checkpoint, then the results: one line
     says so with exit code 1, half of no file is left, and with space again the same command goes
     on.
     """
+    policies, limit = case
     code = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     argv = f"simulate {DEMO} --policy {policies} --out"
     # the limit is for those too
