@@ -24,6 +24,7 @@ from allocator.queue.database import identity
 from allocator.queue.queue import Queue
 
 
+@pytest.mark.nightly
 def test_another_state_starts_nothing_twice(site: Site) -> None:
     """A job runs; its controller is killed and started again with another folder: refused before
     anything is ordered, with the folder that is right. Neither does another executor with a folder

@@ -39,10 +39,9 @@ def compare(
     [
         ("ffs", 30.0, 2, 8, 3),
         pytest.param("ffs", 30.0, 2, 16, 3, marks=pytest.mark.nightly),
-        pytest.param("las", 40.0, 1, 14, 1, marks=pytest.mark.nightly),
         pytest.param("bsbf", math.inf, 1, 16, 3, marks=SOAK),
         pytest.param("mip", math.inf, 3, 16, 3, marks=SOAK),
-        pytest.param("bsbf", 30.0, 1, 14, 1, marks=SOAK),
+        pytest.param("bsbf", 30.0, 1, 14, 1, marks=pytest.mark.nightly),
         pytest.param("mip", math.inf, 1, 14, 1, marks=SOAK),
     ],
 )
