@@ -252,6 +252,7 @@ def test_a_sweep_that_is_stopped_goes_on_later(
     assert told.count(" seed 0: ") == 1 and "once-hangs seed 0" in told
 
 
+@pytest.mark.nightly
 def test_failed_tasks_make_the_command_fail(tmp_path: Path) -> None:
     """Exit code 1, a line per task on standard error, and the tables of what is there."""
     process = start(tmp_path, "crashes")
