@@ -211,7 +211,7 @@ def test_gavel_in_ten_cells(tmp_path: Path) -> None:
     source.write_text("Net (batch size 4)\trun\tdir\t-n\t1\t800\t2\t3\t-1.0\t17\n", "utf-8")
     jobs = gavel.read(source, TraceOptions()).jobs
     assert (jobs.work[0], jobs.gpus[0], jobs.weight[0], jobs.submitted_s[0]) == (800, 2, 3, 17)
-    source.write_text("\nNet\trun\t1\n", "utf-8")
+    source.write_text("\x85\nNet\trun\t1\n", "utf-8")  # one line, as in an editor
     with pytest.raises(InvalidInput, match=":2: has 3 cells between tabs, not 7 or 10"):
         gavel.read(source, TraceOptions())
 

@@ -16,6 +16,7 @@ Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which uses the same f
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from ast import literal_eval
@@ -126,7 +127,7 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
     model: list[str] = []
     lines: list[int] = []
     cells: dict[str, list[str]] = {column.name: [] for column in NUMBERS}
-    for line, row in enumerate(decoded.splitlines(), start=1):
+    for line, row in enumerate(io.StringIO(decoded, newline=None), start=1):
         parts = [part.strip() for part in row.split("\t")]
         layout = LAYOUTS.get(len(parts))
         if layout is not None:

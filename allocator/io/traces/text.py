@@ -130,7 +130,8 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
 
     Raises InvalidInput.
     """
-    lines = content(path).decode("utf-8-sig", "replace").splitlines()
+    # a line ends as in every text file, and not at U+0085 or U+2028
+    lines = io.StringIO(content(path).decode("utf-8-sig", "replace"), newline=None)
     return [(n, line.strip()) for n, line in enumerate(lines, start=1) if line.strip()]
 
 
