@@ -286,6 +286,19 @@ class TraceDrivenCluster:
             or self._pending is not None
             or math.isfinite(w.next_arrival())
             or math.isfinite(w.next_return())
-            # the next month brings new GPU-hours
-            or any(self._month.gpu_hours.values())
+            or self._waits_for_month()
         )
+
+    def _waits_for_month(self) -> bool:
+        """Return whether an open job has to wait for the GPU-hours of the next month."""
+        p, a = self._problem, self.world.active
+        if not gpu_hours.is_limited(p):
+            return False
+        tenants = gpu_hours.with_used(p, self._month).tenants
+        hours = np.array([tenants.gpu_hours_used, np.zeros(len(tenants))])  # used now, and then
+        gpus = (tenants.gpu_hours_per_month - hours) * HOUR / p.interval_s
+        now, then = np.pad(gpus, ((0, 0), (0, 1)), constant_values=np.inf)[
+            :, tenants.ancestors[:, p.jobs.tenant[a]]
+        ].min(axis=1)
+        least = p.jobs.min_gpus[a]
+        return bool(((now < least) & (least <= then)).any())

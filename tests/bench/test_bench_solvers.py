@@ -61,6 +61,7 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     assert main.run(argv) == 0 and (tmp_path / RUNS).read_bytes() == before
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("faulty")
 def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     """It never returns: killed after limit and grace, its row says so, and the next run goes on;

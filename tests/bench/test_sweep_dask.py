@@ -54,6 +54,7 @@ def jobs(folder: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in folder.rglob("jobs.csv")}
 
 
+@pytest.mark.nightly
 def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) -> None:
     """Real simulations of a generator and of a folder, which travels to the workers: all jobs are
     the same to the byte. What Dask did, processes need not do again."""

@@ -122,6 +122,7 @@ def lines_on_terminal(words: str, columns: int = 80) -> list[str]:
     return lines
 
 
+@pytest.mark.nightly
 def test_a_plan_of_500_jobs_fits_a_terminal() -> None:
     """Totals by action, reason and tenant, then as many jobs as fit: no line is too long, none is
     wrapped within a cell, and the rest is said to be there. --reasons: every job, and the reason of

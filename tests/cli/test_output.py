@@ -57,6 +57,7 @@ queue retry: {QUEUE} new
 queue import-csv: {QUEUE} more.csv
 queue export-csv: {QUEUE}
 queue pools: {QUEUE}
+queue costs: {QUEUE}
 queue config: {QUEUE}
 queue purge: {QUEUE} --older-than 90
 queue cluster: {QUEUE} --from {DEMO}
@@ -143,6 +144,7 @@ def test_every_command_is_run() -> None:
     assert {*RUNS, "serve"} == {*calls}
 
 
+@pytest.mark.nightly
 def test_results_are_json_with_their_version(folder: Path, capsys: Output) -> None:
     """Standard output has nothing else: one document, or one per line. The commands run in their
     order, as one needs what another wrote.

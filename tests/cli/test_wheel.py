@@ -114,6 +114,7 @@ def test_documented_commands_in_an_empty_folder(installed: Path, tmp_path: Path)
         call(installed, tmp_path, line)
 
 
+@pytest.mark.nightly
 def test_serve_an_example(installed: Path, tmp_path: Path) -> None:
     """The queue of an example: a token logs in, and the API and the pages answer."""
     for line in (

@@ -81,6 +81,7 @@ def test_a_report_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert report.read_reported(path) == {}
 
 
+@pytest.mark.nightly
 def test_the_batch_follows_the_noise_while_a_job_trains(tmp_path: Path) -> None:
     """The noise scale grows from 500 to 5,000 after the trials. With reports the believed speeds
     of all ways are within 5 % of the truth and the job runs within 3 % of the best batch, before

@@ -135,6 +135,7 @@ def all_true(counts: Counter[tuple[str, bool]]) -> None:
     assert share(counts, ("outranked",)) >= 0.97, table(counts)
 
 
+@pytest.mark.nightly
 def test_reasons_of_generated_rounds() -> None:
     """Of every code, in small rounds of every objective: what it names gives the job more, and less
     does not."""

@@ -35,6 +35,7 @@ def command(*more: str) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "kind", ["local", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("slurm", "ray"))]
 )

@@ -96,6 +96,7 @@ def _play(repay_hours: float) -> Simulation:
     return simulate(dataclasses.replace(w, problem=made), policy="rental", options=AT_ONCE)
 
 
+@pytest.mark.nightly
 def test_what_early_plans_spent_is_repaid() -> None:
     """The first jobs get all the GPUs that they can use, because no price is known yet. With 30
     hours to repay it, the mean of all 150 jobs is the budget within 1 %, and no round's balance in

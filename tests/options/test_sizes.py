@@ -17,6 +17,7 @@ from allocator.simulator import SimulationOptions, simulate
 from allocator.solvers.base import SolveLimits
 
 
+@pytest.mark.nightly
 def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
     """A policy that does not look at sizes does the same; one that does plans otherwise, and all
     jobs still finish.

@@ -70,6 +70,7 @@ def test_jobs_with_modes_do_not_share() -> None:
     assert shared() and not shared(0.5) and not shared(modes="bulk")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text", series(["backup:2", "bulk", "replicated:2", "asynchronous:0.9"], 1)
 )

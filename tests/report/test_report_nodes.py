@@ -78,6 +78,7 @@ def test_the_page_of_a_plan(tmp_path: Path, capsys: Output) -> None:
     assert code == 0 and "Which job gets which GPUs" in page and "t4-0" in page
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_png")
 def test_the_page_of_a_simulation_with_nodes(tmp_path: Path, capsys: Output) -> None:
     """It has fragmentation over time, and who had what at the worst moment."""

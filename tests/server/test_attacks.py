@@ -155,6 +155,7 @@ def test_no_secret_is_in_the_process_list(server: Server) -> None:
     assert not any(secret in text for secret in server.tokens.values())
 
 
+@pytest.mark.nightly
 def test_too_many_wrong_tokens_and_requests_are_refused(tmp_path: Path) -> None:
     """429 with the time to wait; a right token of the same address waits for wrong ones too. Where
     reading is open anybody reads as a viewer, and changes nothing."""
