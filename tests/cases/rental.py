@@ -136,21 +136,6 @@ class Optimum:
     sd: float
 
 
-def optimum(budget: float) -> Optimum:
-    """Return the best fixed widths of the example for `budget` GPUs in the mean.
-
-    The budget must be above .8, the load.
-    """
-    low, high = 1e-9, 1e3
-    for _ in range(200):
-        mu = float(np.sqrt(low * high))
-        if _optimum_at(mu)[1] > budget:
-            low = mu
-        else:
-            high = mu
-    return _optimum_at(high)[0]
-
-
 def _optimum_at(mu: float) -> tuple[Optimum, float]:
     """Return the optimum at a price, and the GPUs that it rents."""
     k = np.array([max(1.0, np.sqrt(0.8 / 0.2 / mu)), max(1.0, 1.0 / mu)])
