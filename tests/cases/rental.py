@@ -9,7 +9,6 @@ widths are 6 and 9, mu = 1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrival
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -120,33 +119,6 @@ def _rented(
             },
         },
     ).workload()
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """The optimum of a budget.
-
-    It has mu, the widths (Amdahl, square root), the mean response time in hours, and the sd of the
-    rented GPUs.
-    """
-
-    mu: float
-    widths: tuple[float, float]
-    response_h: float
-    sd: float
-
-
-def _optimum_at(mu: float) -> tuple[Optimum, float]:
-    """Return the optimum at a price, and the GPUs that it rents."""
-    k = np.array([max(1.0, np.sqrt(0.8 / 0.2 / mu)), max(1.0, 1.0 / mu)])
-    present = RATE / np.array([float(amdahl(k[0])), np.sqrt(k[1])])
-    best = Optimum(
-        mu,
-        (float(k[0]), float(k[1])),
-        float(present.sum() / (2 * RATE)),
-        float(np.sqrt(k**2 @ present)),
-    )
-    return best, float(k @ present)
 
 
 def sd_of_gpus(times: Floats, change: Floats, end: float) -> float:
