@@ -118,11 +118,11 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     files = {path.name: path.read_bytes() for path in (tmp_path / "tasks" / key).iterdir()}
     assert {*files} == {"jobs.csv", "metrics.json", "run.json", "task.json"}
     assert json.loads(files["task.json"]) == tasks("mip")[0].identity
-    before = files["metrics.json"]
     again = run(tmp_path, tasks("greedy", "mip", seeds=4))
     assert (again.before, again.ran) == (6, 2)
-    assert (tmp_path / "tasks" / key / "metrics.json").read_bytes() == before
-    (tmp_path / "tasks" / key / "metrics.json").unlink()
+    metrics = tmp_path / "tasks" / key / "metrics.json"
+    assert metrics.read_bytes() == files["metrics.json"]
+    metrics.unlink()
     assert run(tmp_path, tasks("greedy", "mip", seeds=4)).ran == 1
 
 

@@ -48,10 +48,6 @@ def tiny(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
     return r.problem(), plans
 
 
-def best(plans: list[tuple[float, float]], budget: float) -> float:
-    return max((value for cost, value in plans if cost <= budget + 1e-9), default=-math.inf)
-
-
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
     """At every sum that some plan costs, and just below it, the frontier has the best plan's
@@ -66,7 +62,7 @@ def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
     )
     for cost in sorted({cost for cost, _ in plans}):
         for budget in (cost + 1e-6, cost - 1e-3):
-            wanted = best(plans, budget)
+            wanted = max((v for c, v in plans if c <= budget + 1e-9), default=-math.inf)
             assert solves.lower(np.array([budget]))[0] == pytest.approx(wanted), budget
             if budget >= least:
                 assert solves.upper(np.array([budget]))[0] >= wanted - 1e-9
@@ -84,7 +80,7 @@ def test_keep_is_the_cheapest_of_all_plans(seed: int) -> None:
         found = keep(made, EXACT, target)
         cheapest = min(cost for cost, value in plans if value >= target - 1e-9)
         assert found.spent == pytest.approx(cheapest, rel=1e-6, abs=1e-6)
-        assert found.result.objective_value >= target - 1e-9 and found.least <= cheapest + 1e-9
+        assert found.result.objective_value >= target - 1e-9
         assert found.least == pytest.approx(cheapest, rel=1e-6, abs=1e-6)
 
 
@@ -155,10 +151,6 @@ def test_jobs_together_are_the_best_of_all_combinations(seed: int) -> None:
 DEMO = SHIPPED / "demo"
 
 
-def table(out: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(out)))
-
-
 def written(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
@@ -167,7 +159,7 @@ def test_command(capsys: Output, tmp_path: Path) -> None:
     """Table, CSV, JSON and files of a round; the plan of --keep is a plan folder like any other."""
     curve, kept = tmp_path / "curve", tmp_path / "kept"
     code, out, _ = call(capsys, "frontier", DEMO, "--points", 8, "--format", "csv", "--out", curve)
-    rows = table(out)
+    rows = list(csv.DictReader(io.StringIO(out)))
     assert float(rows[-1]["value"]) == pytest.approx(7.44) and rows[0]["gpus:a100"] == "0"
     assert written(curve) == {"frontier.csv", "frontier.json", "frontier.svg"}
     assert ">budget of the snapshot</text>" in (curve / "frontier.svg").read_text()
