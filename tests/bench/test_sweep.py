@@ -224,6 +224,7 @@ def start(folder: Path, *policies: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("sent", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.nightly)],

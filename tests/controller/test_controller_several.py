@@ -67,6 +67,7 @@ def joined(grouped: Rig) -> Rig:
     return grouped
 
 
+@pytest.mark.nightly
 def test_a_group_from_its_start_to_the_end_of_all(joined: Rig, tmp_path: Path) -> None:
     """One and two have done 60 units when all joins them at 60 s. Two is done at 140 s (40 units at
     0.5), one at 740 s (340 units). All has done 544 by then, and the other 456 take 456 s alone. It

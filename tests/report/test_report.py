@@ -159,6 +159,7 @@ def test_little_to_show(tmp_path: Path, made: dict[str, Any]) -> None:
     assert [f for f in page.figures if f != "changes"] == list(PICTURES[1:])
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_png")
 def test_unfinished_jobs_are_said(tmp_path: Path) -> None:
     """A policy that leaves jobs undone cannot be the winner of completion times, and a note says
