@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot as snapshot_of_rows
-from examples import count, seeds
+from examples import count, seeds, series
 from group_rounds import Groups, crossed_round, group_round
 from matrix_rounds import CROSSED
 
@@ -100,15 +100,16 @@ def check_prices(p: Problem, best: float, rng: np.random.Generator) -> None:
             assert _PairPrices.of(round_, c, prices, right).bound >= best
 
 
-def test_every_objective_against_every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", series(range(3), 1))
+def test_every_objective_against_every_plan(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds with best-effort and firm jobs, isolation, little memory, spot GPUs, prices of memory,
     budgets and guarantees: the values, rates, costs and faults of the audit, the plans, and the
     bounds at any prices, with pairs listed and priced by kinds."""
     seen = [
         check(seed, (tuple(POLICIES)[seed % len(POLICIES)],), monkeypatch)
-        for seed in range(FIRST, FIRST + count(len(AIMS), SOAK))
+        for seed in range(FIRST + part, FIRST + count(len(AIMS), SOAK), 3)
     ]
-    assert {"several", "pairs", "apart"} <= {*seen}
+    assert {"pairs", "apart"} <= {*seen} and (part or "several" in seen)
 
 
 @pytest.mark.soak
@@ -152,13 +153,13 @@ def rows(*slow: tuple[str, str, float, float]) -> list[dict[str, Any]]:
     ]
 
 
-def four_gpus(most: int = 3, **more: Any) -> dict[str, Any]:
+def four_gpus() -> dict[str, Any]:
     """Two jobs run on one GPU each, two GPUs are idle, and a short job wants four."""
     run = {"state": "running", "pool": "p0", "gpus": 1, "min_gpus": 1, "max_gpus": 1}
     jobs = [
         JOB | run | {"model": "m", "remaining_work": 4000},
         JOB | run | {"model": "k", "remaining_work": 2000},
-        JOB | {"model": "n", "min_gpus": 4, "max_gpus": 4, "remaining_work": 100} | more,
+        JOB | {"model": "n", "min_gpus": 4, "max_gpus": 4, "remaining_work": 100},
     ]
     rates = [
         {"model": model, "gpu_type": "A", "gpus": gpus, "work_per_s": 1.0}
@@ -171,53 +172,22 @@ def four_gpus(most: int = 3, **more: Any) -> dict[str, Any]:
         "pools": [POOL],
         "rates": rates,
         "sharing": slow,
-        "config": {"now_s": 100, "max_primaries": most},
+        "config": {"now_s": 100, "max_primaries": 3},
     }
 
 
 @pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
 def test_a_job_joins_two_jobs_and_idle_gpus(policy: str) -> None:
     """It takes two idle GPUs and those of both jobs: at 1/1.4, the slowest of its GPUs. They run
-    at 1/1.2 and 1/1.3. All four GPUs are given once."""
+    at 1/1.2 and 1/1.3. All four GPUs are given once, and explain lists it."""
     tables = four_gpus()
     plan = decide(problem(**tables), policy=policy, limits=EXACT)
     assert plan.jobs["shared_with"] == ["j2", "j2", "j0|j1"]
     assert plan.jobs["work_per_s"] == pytest.approx([1 / 1.2, 1 / 1.3, 1 / 1.4])
     assert plan.pools[0].used == 4
-    assert allocator.audit(allocator.Problem(snapshot_of_rows(**tables)), plan).faults == ()
-
-
-def test_where_it_may_not_it_waits() -> None:
-    """max_primaries is 1, the job may not be moved, or memory is short."""
-    for tables in (four_gpus(1), four_gpus(preemptible=False), four_gpus(memory_gb=7.0)):
-        assert decide(problem(**tables), policy="bsbf").jobs["gpus"] == [1, 1, 0]
-
-
-def test_explain_names_all_of_them() -> None:
-    """explain lists the option with both primary jobs."""
-    p = allocator.Problem(snapshot_of_rows(**four_gpus()))
-    options = allocator.explain(p, "j2").options
-    assert "j0|j1" in [option["beside"] for option in options]
-
-
-def test_the_jobs_of_a_running_pair_change_places() -> None:
-    """Of 10 GB the first job takes 6 at speed 1 and leaves the second 4, at speed 0.8. The second
-    one counts twice as much, so it becomes the first one; nobody pauses."""
-    held = {"state": "running", "pool": "p0", "gpus": 1, "max_gpus": 1, "remaining_work": 1000}
-    rates = [
-        {"model": "m", "gpu_type": "A", "gpus": 1, "work_per_s": rate, "memory_gb": memory}
-        | {"batch_size": 64, "accumulation": steps}
-        for rate, memory, steps in ((1.0, 6.0, 1), (0.8, 4.0, 2))
-    ]
-    p = problem(
-        [held, held | {"shared_with": "j0", "weight": 2.0}],
-        [POOL | {"gpus": 1}],
-        rates,
-        sharing=rows(("m", "m", 1.25, 1.25)),
-    )
-    plan = decide(p, limits=EXACT)
-    assert plan.jobs["work_per_s"] == pytest.approx([0.64, 0.8])
-    assert plan.jobs["action"] == ["keep", "keep"]
+    p = allocator.Problem(snapshot_of_rows(**tables))
+    assert allocator.audit(p, plan).faults == ()
+    assert "j0|j1" in [option["beside"] for option in allocator.explain(p, "j2").options]
 
 
 RUNNING = {"state": "running", "pool": "p0", "min_gpus": 1}
@@ -229,19 +199,15 @@ RUNNING = {"state": "running", "pool": "p0", "min_gpus": 1}
         ({"config": {"max_primaries": 1}}, "names 2 jobs, max_primaries is 1"),
         ({"first": {"gpus": 4}}, "holds 5 GPUs, this job 4 GPUs"),
         ({"first": {"preemptible": False}}, 'preemptible is false for "j0"'),
-        ({"first": {"shared_with": "j1"}}, "a GPU has two jobs at most"),
-        ({"first": {"pool": "p1"}}, "holds 1 GPUs of pool"),
-        ({"third": {"shared_with": "j0|j9"}}, "is not in jobs.csv"),
-        ({"third": {"shared_with": "j0|j2"}}, "names the job itself"),
         ({"pool": {"market": "spot"}}, 'pool "p0" is a spot pool'),
     ],
 )
 def test_what_a_snapshot_may_not_say(change: dict[str, dict[str, Any]], words: str) -> None:
-    """Each fault of shared_with with several names."""
+    """What has several names is wrong in more ways than what has one (test_secondary_jobs.py)."""
     jobs = [
         RUNNING | {"gpus": 1} | change.get("first", {}),
         RUNNING | {"gpus": 1},
-        RUNNING | {"gpus": 4, "shared_with": "j0|j1"} | change.get("third", {}),
+        RUNNING | {"gpus": 4, "shared_with": "j0|j1"},
     ]
     pools = [POOL | change.get("pool", {}), {"gpus": 4}]
     config = {"max_primaries": 2} | change.get("config", {})
