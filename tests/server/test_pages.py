@@ -139,7 +139,7 @@ def as_role(role: str, has_script: bool = True) -> pytest.MarkDecorator:
 
 as_each_role = pytest.mark.parametrize(
     "visit",
-    series([(role, True) for role in ("vision", "operator", "speech", "viewer")], 1),
+    series([(role, True) for role in ("speech", "operator", "vision", "viewer")], 1),
     indirect=True,
 )
 
@@ -163,8 +163,9 @@ def test_every_page_as_each_role(visit: Visit, vision: str) -> None:
     with Queue(visit.server.queue) as queue:
         others = [job.job_id for job in queue.jobs() if job.values["tenant"] != visit.role]
     visit.page.set_viewport_size({"width": 360, "height": 740})
-    for path, statuses in RIGHTS.items():
-        visit.expect(path.format(vision=vision, held=HELD), statuses[ROLES.index(visit.role)])
+    for template, statuses in RIGHTS.items():
+        path = template.format(vision=vision, held=HELD)
+        visit.expect(path, statuses[ROLES.index(visit.role)])
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, path
         text = visit.page.content()
         assert not (is_member and [n for n in others if n in text and n not in path]), path
@@ -235,11 +236,10 @@ def test_an_operator_steers(visit: Visit) -> None:
             page.click(f"button[value={verb}]")
             assert queue.job("made-here").state == state
         visit.go("/nodes").click("summary >> nth=0")
-        page.click("button[aria-label='Drain h100-1']")
-        assert {node["node"]: node["state"] for node in queue.nodes()}["h100-1"] == "drain"
-        page.click("summary >> nth=0")
-        page.click("button[aria-label='Use h100-1 again']")
-        assert {node["node"]: node["state"] for node in queue.nodes()}["h100-1"] == "up"
+        for label, state in (("Drain h100-1", "drain"), ("Use h100-1 again", "up")):
+            page.click(f"button[aria-label='{label}']")
+            assert {node["node"]: node["state"] for node in queue.nodes()}["h100-1"] == state
+            page.click("summary >> nth=0")
     visit.go("/submit")
     visit.send(**fields | {"total_work": "7"})
     assert "made-here" in page.input_value("#f-job_id") and page.locator(".alert").count() == 1
@@ -297,7 +297,6 @@ def test_an_empty_queue_has_pages(tmp_path: Path) -> None:
         for path in ("/", "/jobs", "/nodes", "/tenants", "/rounds", "/what-if", "/submit"):
             assert client.get(path).status_code == 200, path
         assert "No controller leads" in client.get("/").text
-        assert client.get("/rounds/1", headers={"Accept": "text/html"}).status_code == 404
 
 
 def test_forms_need_their_session_and_its_mark(server: Server) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Output, call
 from examples import seeds, series
 from text_tables import columns
 from worlds import Row, workload
 
 import allocator
-from allocator.cli import main
 from allocator.domain.workload import NodeEvents, Workload
 from allocator.simulator import Simulation, SimulationOptions, simulate
 from allocator.simulator.results.files import texts_of
@@ -236,18 +236,17 @@ def test_failures_of_nodes_do_not_depend_on_the_policy_or_an_interruption() -> N
     assert {f for f in whole if whole[f] != again[f]} <= {"rounds.csv"}
 
 
-def test_rows_that_node_events_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_node_events_refuse(tmp_path: Path, capsys: Output) -> None:
     """Unknown nodes and states are faults; capacity of a pool with nodes is warned of."""
     folder = allocator.write_workload(tmp_path / "w", cluster(SCATTERED))
     (folder / "node_events.csv").write_text("at_s,node,state\n10,n9,down\n20,n1,off\n")
     (folder / "capacity.csv").write_text("at_s,pool,gpus\n500,p,3\n")
-    assert main.run(["validate", str(folder)]) == 3
-    said = capsys.readouterr().err
-    assert 'node_events.csv:2: node "n9" is not in nodes.csv' in said
+    code, _, said = call(capsys, f"validate {folder}")
+    assert code == 3 and 'node_events.csv:2: node "n9" is not in nodes.csv' in said
     assert "node_events.csv:3: state" in said
     (folder / "node_events.csv").write_text("at_s,node,state\n0,n1,drain\n20,n1,down\n")
-    assert main.run(["validate", str(folder)]) == 0
-    assert 'capacity.csv:2: gpus of pool "p" has no effect' in capsys.readouterr().err
+    code, _, said = call(capsys, f"validate {folder}")
+    assert code == 0 and 'capacity.csv:2: gpus of pool "p" has no effect' in said
     read = allocator.read_workload(folder)
     assert read.problem.nodes.state.tolist() == [UP, DRAIN] and len(read.node_events) == 1
     assert read.problem.pools.gpus.tolist() == [4]

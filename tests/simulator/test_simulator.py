@@ -33,16 +33,6 @@ def test_two_jobs_one_gpu() -> None:
     assert times(s, "efficiency") == [1, 1]
 
 
-def test_lost_machines_throw_jobs_back_to_their_checkpoint() -> None:
-    """One GPU vanishes at 250 and is back at 350: j0 has checkpoints at 100 and 200, j1 none. The
-    round at 600 starts the first again with 400 of 600 left; the other lost all 250 s."""
-    for every, left in ((100, 400), (None, 600)):
-        w = workload([{"checkpoint_every_s": every}], changes=[(250, 0, None), (350, 1, None)])
-        s = simulate(w, policy="static")
-        assert times(s, "finished_s") == [600 + left] and s.metrics["restarts"] == 1
-        assert s.spans[["from_s", "to_s"]].values.tolist() == [[0, 250], [600, 600 + left]]
-
-
 def test_a_failing_job_repeats_what_it_lost() -> None:
     """With failures, held time is work plus what was lost, and every failure is one more start."""
     w = workload([{"total_work": 20_000, "checkpoint_every_s": 500} for _ in range(20)], gpus=20)
