@@ -64,7 +64,6 @@ def faults(path: Path) -> list[str]:
         b"\xef\xbb\xbf" + POOLS,
         POOLS.replace(b"\n", b"\r\n"),
         POOLS.replace(b"\n", b"\r"),
-        POOLS[:-1],
         POOLS.replace(b",", b" , "),
         b'"pool","gpu_type","gpus"\n"p","A","4"\n"q","B","2"',
         POOLS.replace(b"\n", b"\n\n"),
@@ -88,7 +87,6 @@ def test_lines_are_those_of_the_file() -> None:
     ("content", "fault"),
     [
         (b"", "pools.csv: is empty; its first line must name the columns"),
-        (b"\n\n", "pools.csv: is empty; its first line must name the columns"),
         (POOLS.decode().encode("utf-16"), "pools.csv:1: is UTF-16; save it as UTF-8"),
         (HEAD + b"p,\0,4\n", "pools.csv:2: has a NUL byte; is it really UTF-8 text?"),
         (
@@ -123,10 +121,6 @@ def test_lines_are_those_of_the_file() -> None:
         (
             b"pool;gpu_type;gpus\np;A;4\n",
             'pools.csv:1: cells are separated by ";"; separate them by commas',
-        ),
-        (
-            b"pool|gpu_type|gpus\np|A|4\n",
-            'pools.csv:1: cells are separated by "|"; separate them by commas',
         ),
         (
             b"pool\tgpu_type\tgpus\np\tA\t4\n",
@@ -198,7 +192,6 @@ def test_every_blank_around_a_cell_is_no_part_of_it() -> None:
     [
         (b"now_s = 1\ninterval_s = = 2\n", "config.toml:2: is not TOML: Invalid value"),
         (b"now_s = 1\nnow_s = 2\n", "config.toml:2: is not TOML: Cannot overwrite a value"),
-        (b"now_s = [1,\n", "config.toml:2: is not TOML: Invalid value"),
         (b"x = " + b"9" * 5000, "config.toml: is not TOML: Exceeds the limit"),
         (b"x = " + b"[" * 4000, "config.toml: is not TOML: "),
         (b"[a" + b".a" * 50 + b"]\n", "config.toml: has tables more than 10 deep"),

@@ -103,7 +103,6 @@ def test_simulation_with_several_policies(tmp_path: Path) -> None:
         for key, value in numbers.items():
             assert value == found[row[-1] if row[-1] != "baseline" else row[-2]][key]
     assert len(page.cells) == 2
-    assert "under mip (−19 % against greedy)" in page.text
     assert (
         "better in completion time −19 %, queueing −75 %,"
         " p99 completion −19 % and makespan −12 %" in page.text
@@ -137,7 +136,6 @@ def test_benchmark(tmp_path: Path) -> None:
         " better in completion time −19 % [−24, −14] and" in page.text
     )
     assert "worse in makespan +4.5 % [−0.5, +9.5]; undecided: training efficiency" in page.text
-    assert "The price, for mip: makespan +4.5 %" in page.text
 
 
 @pytest.mark.usefixtures("no_png")
@@ -232,9 +230,7 @@ def test_faults_of_the_files(tmp_path: Path) -> None:
     for file, text, words in (
         (folder / "spans.csv", "policy,job_id,pool,from_s,to_s\n", 'spans.csv:1: column "gpus" is'),
         (folder / "spans.csv", head + "mip,b,p,two,0,5\n", 'spans.csv:3: gpus "two" is not a'),
-        (folder / "spans.csv", "", "spans.csv:1: has no header"),
         (folder / "results.json", "{", "results.json: is not JSON"),
-        (bench / "grid.json", "{", "grid.json: is not JSON"),
         (bench / "comparison.csv", "workload,load\n", 'comparison.csv:1: column "change_percent"'),
         (bench / "results.csv", done, 'results.csv:2: finished "five" is not a number'),
         (bench / "results.csv", "", "results.csv:1: has no header"),
@@ -270,17 +266,12 @@ def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
 
 
 def test_waiting_adds_up_to_queueing(tmp_path: Path) -> None:
-    """The area under the queue is the sum of the waiting times: 5 jobs of 300 s; GPUs held and
-    dollars add up too.
-    """
+    """The area under the queue is the sum of the waiting times: 5 jobs of 300 s."""
     study = read_simulation(simulation(tmp_path, {"mip": tables("mip")}))
     length = window(study, study.runs).length_s
     s = series(study, study.runs[0], length)
     width = length / len(s.waiting)
     assert s.waiting.sum() * width == pytest.approx(5 * 300.0)
-    assert s.paused.sum() == pytest.approx(0.0, abs=1e-6)
-    assert s.all_held.sum() * width == pytest.approx(15 * 3600.0)
-    assert s.paid.sum() * width == pytest.approx(2.0 * 15 * 3600.0)
     assert set(s.all_capacity) == {32.0} and set(s.cost_of_all) == {64.0}
 
 
@@ -299,7 +290,7 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
 
 def test_rows_below_the_line() -> None:
     """A pool of 4 GPUs loses the upper two at t = 5: the job that was there moves down; one that
-    stays is one block.
+    stays is one block; one that grows keeps its row.
     """
     for jobs, gpus, begin, end, capacity, blocks in (
         (
@@ -311,6 +302,14 @@ def test_rows_below_the_line() -> None:
             [("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)],
         ),
         ("bb", [1, 1], [0.0, 5], [5.0, 9], [4, 2], [("b", 0, 0, 9)]),
+        (
+            "baa",
+            [2, 1, 2],
+            [0, 0, 5],
+            [5, 5, 9],
+            [4] * 3,
+            [("a", 1, 5, 9), ("a", 2, 0, 5), ("b", 0, 0, 5)],
+        ),
     ):
         found = assign_rows([*jobs], gpus, begin, end, capacity)
         held = join_blocks(found, [*jobs], np.array(begin), np.array(end))
@@ -319,7 +318,7 @@ def test_rows_below_the_line() -> None:
 
 def test_assigned_rows_never_overlap() -> None:
     """Random spans within capacity: no row is held twice, every span gets as many rows as it has
-    GPUs. A job that grows keeps its rows.
+    GPUs.
     """
     rng = np.random.default_rng(0)
     begin = rng.integers(0, 50, 200).astype(float)
@@ -334,8 +333,6 @@ def test_assigned_rows_never_overlap() -> None:
     ]
     assert len(held) == len(set(held))
     assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
-    grown = assign_rows(["b", "a", "a"], [2, 1, 2], [0, 0, 5], [5, 5, 9], [4] * 3)
-    assert {b.span: (b.row, b.rows) for b in grown} == {0: (0, 2), 1: (2, 1), 2: (1, 2)}
 
 
 def test_shares() -> None:

@@ -82,8 +82,6 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
     with queue.store.read() as connection:
         other = JobFilter(state="all", tenant="vision")
         assert list_jobs(connection, NOW, other, tenant="speech").total == 0
-        own = list_jobs(connection, NOW, JobFilter(state="all", tenant="speech"), size=500)
-        assert [row.job_id for row in own.rows] == known(tenant="speech")
         with pytest.raises(UsageError, match='mean "running"'):
             list_jobs(connection, NOW, JobFilter(state="runing"))
 
@@ -212,8 +210,6 @@ def test_two_rounds_are_compared_job_by_job(queue: Queue) -> None:
     assert [row.number for row in rows] == [6, 5, 4, 3] and all(row.changes > 0 for row in rows)
     entries = [list(plan.jobs.values()) for plan in plans if plan is not None]
     assert sum(first.actions.values()) == len(entries[0])
-    known = {*["starts", "stops", "grows", "shrinks", "moves", "arrived", "left"]}
-    assert {job.what for job in found.jobs} <= known
     before, after = (sum(entry["gpus"] for entry in one) for one in entries)
     assert sum(job.gain("gpus") for job in found.jobs) == after - before
     assert own.jobs and {job.tenant for job in own.jobs} == {"speech"}
