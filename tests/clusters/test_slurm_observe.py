@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ SAID = {"model": "bert", "min_gpus": 1, "max_gpus": 4, "total_work": 900}
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
-    return Recorded(tmp_path)
+def recorded(tmp_path: Path) -> Iterator[Recorded]:
+    """Answers that a test changes; a snapshot of them keeps every rule."""
+    made = Recorded(tmp_path)
+    yield made
+    validate(build_snapshot("look", made.look()))
 
 
 def said(**fields: Any) -> str:
@@ -33,13 +37,11 @@ def said(**fields: Any) -> str:
 
 def test_the_recorded_answers_are_a_valid_snapshot(recorded: Recorded) -> None:
     """One job on two of 16 and 16 GPUs; it said nothing of itself, so it stays where it is."""
-    view = recorded.look()
-    validate(build_snapshot("look", view))
-    assert show(view, "pools", "pool gpus") == "a100 16; v100 16"
-    assert show(view, "placements", "job_id node gpus") == "1 n1 2"
-    assert show(view, "jobs", "job_id preemptible") == "1 False"
-    assert view.details["version"] == [24, 11, 5]
-    assert view.details["gres_prefix"] == "gres/gpu"
+    assert recorded.show("pool gpus", "pools") == "a100 16; v100 16"
+    assert recorded.show("job_id node gpus", "placements") == "1 n1 2"
+    assert recorded.show("job_id preemptible") == "1 False"
+    details = recorded.look().details
+    assert (details["version"], details["gres_prefix"]) == ([24, 11, 5], "gres/gpu")
 
 
 def test_a_job_says_what_it_can_do(recorded: Recorded) -> None:
@@ -109,9 +111,7 @@ def test_names_of_users_make_no_snapshot_invalid(recorded: Recorded, name: str) 
     """
     recorded.add_job(2, name=name, account=name, user_name=name or "x", comment=said(model=name))
     recorded.add_job(3, name=name, deadline=5, submit_time=9e9)
-    view = recorded.look()
-    validate(build_snapshot("look", view))
-    assert len(view.tables["jobs.csv"]) == (3 if name.isprintable() else 1)
+    assert len(recorded.look().tables["jobs.csv"]) == (3 if name.isprintable() else 1)
 
 
 def test_only_marked_jobs_are_decided_about_where_that_is_asked(recorded: Recorded) -> None:
@@ -157,10 +157,8 @@ def test_states_of_nodes(recorded: Recorded, states: str, expected: str) -> None
 def test_a_job_on_a_drained_node_ends_there(recorded: Recorded) -> None:
     """Slurm lets it end: it is not in the snapshot, and its node offers nothing."""
     recorded.node("n1")["state"] = ["MIXED", "DRAIN"]
-    view = recorded.look()
-    assert not view.tables["jobs.csv"] and show(view, "pools", "gpus") == "12; 16"
+    assert (recorded.show("job_id"), recorded.show("gpus", "pools")) == ("", "12; 16")
     assert "drained or down" in recorded.notes()
-    validate(build_snapshot("look", view))
 
 
 def test_reserved_nodes_are_not_offered(recorded: Recorded) -> None:
@@ -205,20 +203,17 @@ def test_dependencies_are_kept(recorded: Recorded) -> None:
     own = {"array_job_id": 21, "array_task_string": "2"}
     recorded.add_job(21, **own, dependency="aftercorr:20_*(unfulfilled)")
     recorded.add_job(22, dependency="afterok:20_*(unfulfilled)")
-    view = recorded.look()
-    assert show(view, "jobs", "job_id state after").split("; ", 3)[-1] == (
+    assert recorded.show("job_id state after") == (
+        "1 running -; 2 queued 1; 3 queued 1,2; "
         "4 held -; 5 held -; 6 held -; 7 held -; 8 queued -; "
         "20_1 queued -; 20_2 queued -; 21_2 queued 20_2; 22 queued 20_1,20_2"
     )
-    assert "; 2 queued 1; 3 queued 1,2; " in show(view, "jobs", "job_id state after")
-    validate(build_snapshot("look", view))
 
 
 def test_heterogeneous_jobs_are_refused_and_occupy(recorded: Recorded) -> None:
     """They are named with the reason, and their GPUs are not offered."""
     recorded.change(het_job_id=1)
-    view = recorded.look()
-    assert not view.tables["jobs.csv"] and show(view, "nodes", "gpus").startswith("2; ")
+    assert recorded.show("job_id") == "" and recorded.show("gpus", "nodes").startswith("2; ")
     assert "heterogeneous job, which is refused" in recorded.notes()
 
 
@@ -240,10 +235,8 @@ def test_heterogeneous_jobs_are_refused_and_occupy(recorded: Recorded) -> None:
 def test_waiting_jobs_that_no_plan_may_start(recorded: Recorded, fields: str, why: str) -> None:
     """They are held in the snapshot, with the reason, and left to Slurm."""
     recorded.add_job(2, **json.loads(fields))
-    view = recorded.look()
-    assert show(view, "jobs", "job_id state") == "1 running; 2 held"
-    assert why in "\n".join(view.notes)
-    validate(build_snapshot("look", view))
+    assert recorded.show("job_id state") == "1 running; 2 held"
+    assert why in recorded.notes()
 
 
 def test_pools_are_what_jobs_can_tell_apart(recorded: Recorded) -> None:
@@ -267,7 +260,6 @@ def test_pools_are_what_jobs_can_tell_apart(recorded: Recorded) -> None:
     assert others[:2] == ["3 queued -", "4 queued t4"] and others[2].startswith("5 held")
     assert "v2+t4" in show(view, "nodes", "node").split("; ")
     assert "pools of one GPU type have names of their own" in "\n".join(view.notes)
-    validate(build_snapshot("look", view))
 
 
 def test_accounts_and_qos_are_tenants_with_quotas(recorded: Recorded) -> None:
@@ -328,13 +320,14 @@ nodes.json -> MISSING -> scontrol show nodes --json
 partitions.txt ->  -> names no partition
 partitions.txt -> NodeName=x -> names no partition"""),
 )
-def test_answers_that_make_no_sense(recorded: Recorded, file: str, text: str, why: str) -> None:
+def test_answers_that_make_no_sense(tmp_path: Path, file: str, text: str, why: str) -> None:
     """The look ends with an error that says what is wrong, or which command gave no answer."""
-    (recorded.folder / file).write_text(text)
+    folder = Recorded(tmp_path).folder
+    (folder / file).write_text(text)
     if text == "MISSING":
-        (recorded.folder / file).unlink()
+        (folder / file).unlink()
     with pytest.raises(ClusterUnreachable, match=why):
-        look(recorded.folder)
+        look(folder)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from commands import Output, call
 from places import ROOT
-from queues import Controller, cluster
+from queues import Story, cluster
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.snapshots import read_snapshot, write_snapshot
-from allocator.queue.database.connection import create_queue
 from allocator.queue.queue import Queue
 
 
@@ -40,10 +39,8 @@ def submit(capsys: Output, name: str, *more: object) -> tuple[int, str, str]:
 def test_from_a_snapshot_and_back(capsys: Output, tmp_path: Path) -> None:
     """init --from, export: the same jobs in the same states, with times that moved to now."""
     source, out = tmp_path / "source", tmp_path / "out"
-    write_snapshot(
-        cluster("r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n", **{"config.toml": "now_s = 10\n"}),
-        source,
-    )
+    jobs, config = "r,m,5,50,4,running,a,2\nq,m,7,50,4,queued,,\n", {"config.toml": "now_s = 10\n"}
+    write_snapshot(cluster(jobs, **config), source)
     code, said, err = call(capsys, "queue", "init", tmp_path / "q.db", "--from", source)
     assert (code, said) == (0, "") and err.splitlines()[-1] == "2 jobs, 2 pools, 12 GPUs"
     code, said, err = call(capsys, "queue", "export", tmp_path / "q.db", out)
@@ -68,10 +65,7 @@ def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> 
     code, out, _ = submit(capsys, name, "--key", "k", "--format", "json")
     assert (code, json.loads(out)) == (0, {"schema_version": 1, "job_id": "m-2", "new": True})
     code, out, err = submit(capsys, name, "--key", "k", "--format", "json")
-    assert (code, json.loads(out)) == (
-        0,
-        {"schema_version": 1, "job_id": "m-2", "new": False},
-    ) and "submitted before" in err
+    assert json.loads(out)["new"] is False and "submitted before" in err
 
 
 def test_submit_takes_a_source_of_progress(capsys: Output, name: str) -> None:
@@ -98,12 +92,12 @@ def test_submit_says_whether_the_deadline_can_be_promised(
     code, out, err = submit(
         capsys, name, "--job-id", "i", "--tenant", "blue", "--deadline-s", now + 3600
     )
-    assert (code, out) == (0, "i\n") and err.startswith("the deadline can be promised: done in ")
+    assert out == "i\n" and err.startswith("the deadline can be promised: done in ")
     code, out, err = submit(
         capsys, name, "--job-id", "j", "--deadline-s", now + 10, "--format", "json"
     )
     told = json.loads(out)["promise"]
-    assert code == 0 and told["promised"] is False and 20 < told["earliest_s"] - now < 200
+    assert told["promised"] is False and 20 < told["earliest_s"] - now < 200
     assert (
         "cannot be promised: even alone it needs" in err
         and f"({math.ceil(told['earliest_s'])})" in err
@@ -117,12 +111,9 @@ def test_submit_says_whether_the_deadline_can_be_promised(
     code, out, err = submit(
         capsys, name, "--job-id", "n", "--deadline-s", now + 3600, "--format", "json"
     )
-    assert (code, json.loads(out)) == (
-        0,
-        {"schema_version": 1, "job_id": "n", "new": True, "promise": None},
-    ) and "division by zero" in err
+    assert (code, json.loads(out)["promise"]) == (0, None) and "division by zero" in err
     with Queue(name) as queue:
-        assert len(queue.jobs()) == 5
+        assert queue.job("n").state == "queued"
 
 
 def test_lists_in_every_format(capsys: Output, name: str) -> None:
@@ -136,9 +127,7 @@ def test_lists_in_every_format(capsys: Output, name: str) -> None:
     for job in ("i", "j"):
         submit(capsys, name, "--job-id", job, "--tenant", "red")
     with Queue(name, clock=lambda: time.time() - 3600) as queue:
-        control = Controller(queue)
-        control.want(i=("a", 2))
-        control.starts()
+        Story(queue).play("want i=a/2\nstarts")
     i, j = told("queue", "list", name)["jobs"]
     columns = ("job_id", "state", "pool", "gpus", "phase", "total_work", "tenant")
     assert [i[column] for column in columns] == ["i", "running", "a", 2, "ordered", 100.0, "red"]
@@ -224,7 +213,6 @@ def test_csv_in_and_out(capsys: Output, name: str, tmp_path: Path) -> None:
         ("postgresql://me:hunter2@127.0.0.1:1/none", True),
         ("postgresql://me@127.0.0.1:1/none?password=hunter2", True),
         ("postgresql://me@127.0.0.1:1/none", False),
-        ("postgresql://127.0.0.1:1/none", False),
     ],
 )
 def test_a_password_on_the_command_line_is_warned_about(
@@ -274,59 +262,47 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
     """What an operator changes; a cluster that would take rates from jobs says so, or is refused
     where models without rates are; one that would take pools from jobs that need them is refused.
     """
-    assert call(capsys, "queue", "pools", name, "--set", "a=6")[0] == 0
-    for wrong in ("a=x", "a", "c=1", "a=-1"):
-        assert call(capsys, "queue", "pools", name, "--set", wrong)[0] == 2
-    code, out, _ = call(
-        capsys, "queue", "config", name, "--set", "interval_s=30", "--format", "json"
-    )
-    assert (code, json.loads(out)["interval_s"]) == (0, 30)
-    assert call(capsys, "queue", "config", name, "--set", "interval_s=soon")[0] == 2
-    for words, spreads in (("false", False), ("true", True)):
-        assert call(capsys, "queue", "config", name, "--set", f"spread_pauses={words}")[0] == 0
-        with Queue(name) as queue:
-            assert validate(queue.snapshot()).spread_pauses is spreads
+    for verb, words, code in (
+        ("pools", "a=6", 0),
+        ("pools", "a=x", 2),
+        ("pools", "a", 2),
+        ("pools", "c=1", 2),
+        ("pools", "a=-1", 2),
+        ("config", "interval_s=30", 0),
+        ("config", "interval_s=soon", 2),
+        ("config", "spread_pauses=false", 0),
+    ):
+        assert call(capsys, "queue", verb, name, "--set", words)[0] == code, words
+    with Queue(name) as queue:
+        problem = validate(queue.snapshot())
+    assert problem.spread_pauses is False and problem.interval_s == 30
+    assert problem.pools.gpus.tolist() == [6, 4]
     submit(capsys, name, "--job-id", "j")
 
-    def replace(folder: str, **tables: str) -> tuple[int, str]:
-        named = {f"{table}.csv": text for table, text in tables.items() if table != "config"}
-        config = {"config.toml": tables["config"]} if "config" in tables else {}
-        write_snapshot(cluster(**named, **config), tmp_path / folder)
-        code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path / folder)
+    def replace(**files: str) -> tuple[int, str]:
+        write_snapshot(cluster(**files), tmp_path)
+        code, _, err = call(capsys, "queue", "cluster", name, "--from", tmp_path)
         return code, err
 
-    few = "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"
-    code, err = replace("refused", rates=few, config='unknown_models = "refuse"\n')
+    few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
+    code, err = replace(**few, **{"config.toml": 'unknown_models = "refuse"\n'})
     assert code == 3 and 'model "m" has no row in rates.csv' in err and '(job "j")' in err
-    code, err = replace("no-rates", rates=few)
+    code, err = replace(**few)
     assert code == 0 and '1 job of 1 model without a rate, "m": it runs' in err
-    assert replace("other-pool", pools="pool,gpu_type,gpus\nz,A,3\n")[0] == 0
+    assert replace(**{"pools.csv": "pool,gpu_type,gpus\nz,A,3\n"})[0] == 0
     with Queue(name) as queue:
         assert queue.pools() == {"z": 3}
-        control = Controller(queue)
-        control.want(j=("z", 2))
-        control.starts()
-    code, err = replace("old-pools")
+        Story(queue).play("want j=z/2\nstarts")
+    code, err = replace()
     assert code == 2 and 'pool "z" would be gone, but jobs hold 2 of its GPUs' in err
-
-
-def test_a_snapshot_with_faults_leaves_no_queue(capsys: Output, tmp_path: Path) -> None:
-    """init --from something wrong: its faults, exit code 3, nothing made."""
-    write_snapshot(cluster("j,M,5,50,4,queued,,\n"), tmp_path / "source")
-    code, out, err = call(
-        capsys, "queue", "init", tmp_path / "new.db", "--from", tmp_path / "source"
-    )
-    assert (code, out) == (3, "") and "jobs.csv:2:" in err and not (tmp_path / "new.db").exists()
 
 
 def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
     """Bytes of a shell that are no UTF-8 are unknown names or faults, never an internal error."""
     for code, verb, *more in (
         (2, "hold", "a\udcff"),
-        (2, "show", "a\udcff"),
         (0, "list", "--tenant", "\udcff"),
         (3, "submit", "--job-id", "a\udcff"),
-        (3, "submit", "--key", "\udcff"),
         (2, "submit", "--job-id", "a", "--workdir", "\udcff"),
         (2, "pools", "--set", "\udcff=1"),
         (3, "submit", "--job-id", "a", "--after", "\udcff"),
@@ -334,6 +310,7 @@ def test_text_that_no_database_holds(capsys: Output, name: str) -> None:
         assert call(capsys, "queue", verb, name, *more)[0] == code, (verb, more)
 
 
+FAULT = ROOT / "tests" / "data" / "snapshots" / "fault-model-misspelt"
 SUBMIT = "queue submit {q} --model m --total-work 100 --max-gpus 4"
 
 
@@ -351,6 +328,7 @@ SUBMIT = "queue submit {q} --model m --total-work 100 --max-gpus 4"
         ("queue list ''", 2, ""),
         ("queue list sqlite://", 2, ""),
         ("queue init none/q.db", 3, "No such file"),
+        (f"queue init new.db --from '{FAULT}'", 3, "jobs.csv:"),
         ("queue list {q} --state hold", 2, 'did you mean "held"'),
         (f"{SUBMIT} --job-id j --min-gpus 9", 3, 'max_gpus 4 is below min_gpus 9 (job "j")'),
         (f"{SUBMIT} --job-id j --weight x", 3, 'weight "x" is not a number (job "j")'),
@@ -377,54 +355,43 @@ def test_wrong_calls(
     assert err and "secret" not in err and "Traceback" not in err
     with Queue(name) as queue:
         assert queue.jobs() == []
+    assert not Path("new.db").exists()
 
 
-DEMO = ROOT / "data" / "snapshots" / "demo"
-
-
-def test_tenants_are_set_listed_and_exported(capsys: Output, tmp_path: Path) -> None:
+def test_tenants_are_set_listed_and_exported(capsys: Output, name: str, tmp_path: Path) -> None:
     """A tree, a quota by type and what is lent; the export has them, and a new queue again."""
-    name = tmp_path / "cluster.db"
 
-    def tenant(*words: object) -> int:
-        return call(capsys, "queue", "tenant", "set", name, *words)[0]
+    def told(queue: object) -> Any:
+        return json.loads(call(capsys, "queue", "tenant", "list", queue, "--json")[1])
 
-    assert call(capsys, "queue", "init", name, "--from", DEMO)[0] == 0
-    assert tenant("research", "--max-gpus", 12) == 0
-    assert tenant("default", "--parent", "research", "--weight", 2) == 0
-    rights = ("--guaranteed-gpus", 4, "--lend-gpus", 2, "--max-gpus", 6)
-    assert tenant("default", "--type", "A100", *rights) == 0
-    assert tenant("default", "--type", "A100", "--max-gpus", "") == 0
-
-    def listed(queue: Path) -> Any:
-        return json.loads(call(capsys, "queue", "tenant", "list", queue, "--format", "json")[1])
-
-    told = listed(name)
-    assert [(t["tenant"], t["parent"], t["max_gpus"]) for t in told["tenants"]] == [
-        ("research", "", 12),
-        ("default", "research", None),
-    ]
-    (quota,) = told["quotas"]
+    for words in (
+        "research --max-gpus 12",
+        "red --parent research",
+        "red --type A --guaranteed-gpus 4 --lend-gpus 2 --max-gpus 6",
+        "red --type A --max-gpus ''",
+    ):
+        assert call(capsys, f"queue tenant set '{name}' {words}")[0] == 0
+    found = told(name)
+    tenants = [(t["tenant"], t["parent"], t["max_gpus"]) for t in found["tenants"]]
+    assert {("red", "research", 6), ("research", "", 12)} < {*tenants}
+    (quota,) = found["quotas"]
     assert (quota["guaranteed_gpus"], quota["max_gpus"], quota["lend_gpus"]) == (4, None, 2)
-    out = call(capsys, "queue", "tenant", "list", name)[1]
-    assert "research" in out and "A100" in out
+    assert "research" in call(capsys, "queue", "tenant", "list", name)[1]
     again = tmp_path / "again.db"
-    assert call(capsys, "queue", "export", name, tmp_path / "now")[0] == 0
+    call(capsys, "queue", "export", name, tmp_path / "now")
     assert call(capsys, "queue", "init", again, "--from", tmp_path / "now")[0] == 0
-    assert listed(again) == told
+    assert told(again) == found
 
 
-def test_a_change_that_breaks_a_rule_changes_nothing(tmp_path: Path) -> None:
+def test_a_change_that_breaks_a_rule_changes_nothing(name: str) -> None:
     """Circles, unknown names and values are refused with all faults, and nothing is stored."""
-    store, _ = create_queue(str(tmp_path / "cluster.db"))
-    with Queue(store) as queue:
-        queue.set_tenant("a", {})
-        queue.set_tenant("b", {"parent": "a"})
+    with Queue(name) as queue:
+        queue.set_tenant("red", {"parent": "blue"})
         before = queue.tenants()
         with pytest.raises(InvalidInput, match="parent makes a circle"):
-            queue.set_tenant("a", {"parent": "b"})
+            queue.set_tenant("blue", {"parent": "red"})
         with pytest.raises(InvalidInput, match='gpu_type "A100" is a type of no pool'):
-            queue.set_tenant("a", {"max_gpus": 4}, {"max_gpus": 4}, gpu_type="A100")
+            queue.set_tenant("red", {"max_gpus": 4}, {"max_gpus": 4}, gpu_type="A100")
         with pytest.raises(UsageError, match="has no column"):
-            queue.set_tenant("a", {"lend_gpus": 4})
+            queue.set_tenant("red", {"lend_gpus": 4})
         assert queue.tenants() == before

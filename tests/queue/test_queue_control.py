@@ -31,7 +31,6 @@ from allocator.queue import (
 )
 from allocator.queue.errors import LeaseLost
 from allocator.queue.jobs import verbs
-from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue
 
 JOB = {"model": "m", "total_work": 100, "max_gpus": 8}
@@ -42,11 +41,6 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
     with fresh(request.param, tmp_path) as made:
         made.submit_many([{"job_id": name, **JOB} for name in "jkl"])
         yield made
-
-
-def clock(queue: Queue) -> Clock:
-    assert isinstance(queue.clock, Clock)
-    return queue.clock
 
 
 def test_the_lease_has_one_holder(queue: Queue) -> None:
@@ -116,7 +110,7 @@ def test_machines_that_are_gone_take_no_starts(queue: Queue) -> None:
 
 def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> None:
     """Work goes on from the checkpoint; the change is counted as restart and as resize, time by
-    GPU type.
+    GPU type. Observations that come again, late, of nobody or of no number change nothing.
     """
     story = Story(queue)
     story.play("""
@@ -124,7 +118,12 @@ def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> 
         starts -> j.1
         say j running
         wait 10
-        say j running 15
+        say j running 15 -> running:15
+        say j running 15 ->
+        say j running 4 ->
+        say j running nan ->
+        say j.2 running 30 ->
+        say ghost.1 running 1 ->
         want j=b/4
         stops -> j.1
         wait 2
@@ -145,84 +144,53 @@ def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> 
     assert job.first_started_s == NOW and job.finished_s == NOW + 20
 
 
-def test_the_same_observation_again_changes_nothing(queue: Queue) -> None:
-    """Repeated, late, unknown ones; work counts once, the greatest of a generation, at most what
-    was left.
-    """
-    story = Story(queue)
-    story.play("want j=a/2\nstarts\nsay j running 10 -> running:10")
-    before = queue.job("j")
-    story.play("""
-        say j running 10 ->
-        say j running 4 ->
-        say j.2 running 30 ->
-        say ghost.1 running 1 ->
-    """)
-    assert queue.job("j") == before
-    story.play("say j running nan ->\nsay j running 1e9")
-    assert queue.job("j").remaining_work == 0.0 and queue.job("j").state == "running"
-
-
 def test_failures_wait_longer_and_longer_and_end_parked(queue: Queue) -> None:
-    """30, 60 s, then parked with the reason; retry begins anew. Lost machines count as no
-    failure.
+    """30, 60, 120, 240 s, in which the job is held; then parked with the reason, until its owner
+    says so. Lost machines count as no failure.
     """
     story = Story(queue)
-
-    def fails() -> verbs.Job:
-        story.play("want j=a/2\nstarts")
-        seen = Seen("j", queue.job("j").generation, clock(queue).now, "failed", 0, "exit 1")
-        story.see(seen, retries=Retries(most=3))
-        return queue.job("j")
-
-    for pause in (30.0, 60.0):
-        job = fails()
-        assert (job.state, job.retry_at_s) == ("paused", clock(queue).now + pause)
-        story.play("starts ->")
-        # held until then
+    story.play("want j=a/2")
+    for pause in (30, 60, 120, 240):
+        story.play(f"""
+            starts
+            say j failed
+            wait {pause - 1}
+            starts ->
+            states -> paused queued queued
+        """)
         assert validate(queue.snapshot()).jobs.state.tolist() == [3, 0, 0]
-        clock(queue).now += pause
-    story.play("want j=a/2\nstarts -> j.3\nsay j lost")
-    assert (queue.job("j").failures, queue.job("j").retry_at_s) == (2, None)
-    job = fails()
-    assert (job.state, job.park_reason) == (
-        "failed",
-        "failed 3 times in a row; the last time: exit 1",
-    )
-    assert [r.job_id for r in queue.jobs(states=["active"])] == ["k", "l"]
-    story.play("used -> 0 0")
-    assert queue.retry("j")[0].failures == 0 and queue.job("j").state == "paused"
+        story.play("wait 1")
+    story.play("""
+        starts -> j.5
+        say j lost
+        starts -> j.6
+    """)
+    story.see(Seen("j", 6, NOW + 450, "failed", detail="exit 1"))
+    assert queue.job("j").park_reason == "failed 5 times in a row; the last time: exit 1"
+    story.play("""
+        states -> failed queued queued
+        used -> 0 0
+        retry j
+        want j=a/2
+        starts -> j.7
+        say j failed
+        states -> paused queued queued
+    """)
 
 
 def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -> None:
     """A job that kills its own supervisor after ten seconds: at once the first time, then after 30,
     60, 120 s, and it is never parked. A loss after ten minutes costs no time."""
-    story, waits = Story(queue), []
-    for lived in (10, 10, 10, 10, 600):
-        story.play("want j=a/2")
-        clock(queue).now = max(clock(queue).now, queue.job("j").retry_at_s or 0.0)
-        assert story.starts()
-        story.play(f"""
-            say j running
-            wait {lived}
-            say j lost
-            states -> paused queued queued
-        """)
-        job = queue.job("j")
-        assert job.failures == 0
-        waits.append(0.0 if job.retry_at_s is None else job.retry_at_s - clock(queue).now)
-    assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
-
-
-def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
-    """A job that failed, and then ran and stopped well, is as good as new."""
-    Story(queue).play("""
-        want j=a/2
-        starts
-        say j failed
-        wait 40
-        starts -> j.2
-        say j stopped 5
+    story, lost = Story(queue), "starts\nsay j running\nwait 10\nsay j lost"
+    story.play(f"want j=a/2\n{lost}")
+    for pause in (30, 60, 120):
+        story.play(f"{lost}\nwait {pause - 1}\nstarts ->\nwait 1")
+    story.play("""
+        starts -> j.5
+        say j running
+        wait 600
+        say j lost
+        starts -> j.6
     """)
     assert queue.job("j").failures == 0
 
@@ -244,14 +212,9 @@ def test_the_snapshot_says_what_jobs_hold_and_had(queue: Queue) -> None:
         stops -> k.1
     """)
     problem = validate(queue.snapshot())
-    found = pd.DataFrame(
-        {
-            name: getattr(problem.jobs, name)
-            for name in ("job_id", "state", "gpus", "remaining_work", "attained_gpu_s")
-        }
-    )
-    assert found.to_csv(index=False).split() == [
-        "job_id,state,gpus,remaining_work,attained_gpu_s",
+    names = ("job_id", "state", "gpus", "remaining_work", "attained_gpu_s")
+    found = pd.DataFrame({name: getattr(problem.jobs, name) for name in names})
+    assert found.to_csv(index=False, header=False).split() == [
         "j,1,2,60.0,20.0",
         "k,2,0,100.0,40.0",
         "l,1,1,100.0,0.0",
@@ -278,18 +241,15 @@ def test_jobs_behind_one_that_will_not_end_are_held(queue: Queue) -> None:
 
 def test_rows_of_the_last_snapshot_are_those_of_the_queue(queue: Queue) -> None:
     """The snapshot with the rows of the one before and without them is the same, also where a name
-    was given away again with other cells. Its digest and bytes depend on the queue and on now only,
-    and survive the journal.
+    was given away again with other cells. Its bytes depend on the queue and on now only.
     """
-    one, two = queue.snapshot(), queue.snapshot()
-    assert snapshots.pack_snapshot(one) == snapshots.pack_snapshot(two)
-    assert snapshots.unpack_snapshot(snapshots.pack_snapshot(one)).digest == two.digest
-    assert queue.snapshot(NOW + 1).digest != one.digest
+    one, two = (snapshots.pack_snapshot(queue.snapshot()) for _ in range(2))
+    assert one == two
     rows, story = snapshots.PreviousRows(), Story(queue)
     for gpus in (8, 4):
         story.play("cancel l\nwait 1")
         assert queue.purge(0) == 1
-        queue.submit_many([{"job_id": "l", **JOB, "max_gpus": gpus}])
+        queue.submit(**JOB | {"job_id": "l", "max_gpus": gpus})
         with queue.store.read() as connection:
             warm = snapshots.build_snapshot(connection, NOW + 100, rows)
             assert warm == snapshots.build_snapshot(connection, NOW + 100)
@@ -300,28 +260,17 @@ def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> No
     """Job l ran, ended and was purged. A new job l starts with generation 2, its first: it has not
     changed. Its next allocation is a change.
     """
-
-    def changed() -> set[str]:
-        with queue.store.read() as connection:
-            starts = steadiness.read_allocation_starts(connection)
-        return {name for name, (_, is_changed) in starts.items() if is_changed}
-
     story = Story(queue)
-    story.play("want l=a/2\nstarts -> l.1")
-    assert changed() == set()
-    story.play("say l running 10\nsay l finished 90\nwait 1")
+    story.play("want l=a/2\nstarts -> l.1\nsay l finished 100\nwait 1")
     assert queue.purge(0) == 1
-    queue.submit_many([{"job_id": "l", **JOB}])
-    story.play("want l=a/2\nstarts -> l.2")
-    assert changed() == set()
-    story.play("""
-        say l running 10
-        want l=a/4
-        stops -> l.2
-        say l stopped 20
-        starts -> l.3
-    """)
-    assert changed() == {"l"}
+    queue.submit(job_id="l", **JOB)
+    for text, changed in (
+        ("want l=a/2\nstarts -> l.2\nsay l running 10", False),
+        ("want l=a/4\nstops -> l.2\nsay l stopped 20\nstarts -> l.3", True),
+    ):
+        story.play(text)
+        with queue.store.read() as connection:
+            assert steadiness.read_allocation_starts(connection)["l"][1] is changed
 
 
 OWN = {"announced", "finished", "models", "spread_pauses", "rates.observed"}
@@ -351,29 +300,25 @@ def test_settings_and_learned_rates(queue: Queue) -> None:
         queue.configure(interval=1)
     of = {"model": "m", "gpu_type": "A"}
     learned = [
-        {**of, "gpus": 2, "work_per_s": 0.95, "state": {"n": 3}},
-        {**of, "gpus": 4, "work_per_s": None, "state": {"n": 1}},
+        {**of, "gpus": 2, "work_per_s": 1.25},
+        {**of, "gpus": 4, "work_per_s": None},
         {**of, "gpu_type": "B", "gpus": 2, "work_per_s": 0.75},
     ]
     with queue.store.write() as connection:
         cluster_.learn(connection, learned, NOW)
     rates = queue.snapshot().tables["rates.csv"].texts
-    keys = zip(rates("model"), rates("gpu_type"), rates("gpus"), strict=True)
-    speed = dict(zip(keys, map(float, rates("work_per_s")), strict=True))
-    found = [speed["m", "A", "2"], speed["m", "A", "4"], speed["m", "B", "2"]]
-    assert found == pytest.approx([0.95, 3.5, 0.75])
+    found = set(zip(rates("gpu_type"), rates("gpus"), rates("work_per_s"), strict=True))
+    assert {("A", "2", "1.25"), ("A", "4", "3.5"), ("B", "2", "0.75")} <= found
 
 
 def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> None:
     """The last two of each allocation stay; of jobs that are over none."""
-    control = Controller(queue)
-    control.want(j=("a", 2), k=("a", 2))
-    control.starts()
-    for t in range(5):
-        control.see(Seen("j", 1, NOW + t, "running", t), Seen("k", 1, NOW + t, "running", t))
-    control.say("k", "finished")
+    story = Story(queue)
+    story.play("want j=a/2 k=a/2\nstarts\nsay k running\nsay k finished")
+    for work in range(5):
+        story.play(f"wait 1\nsay j running {work}")
     with queue.store.write() as connection:
-        assert observations.prune(connection, control.lease.token, 2) == 9
+        assert observations.prune(connection, story.lease.token, 2) == 5
         assert [r["work_done"] for r in verbs.read_observations(connection, "j")] == [3.0, 4.0]
         assert verbs.read_observations(connection, "k") == []
 
@@ -425,9 +370,7 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
         queue.cancel("n3")
         assert "finished.csv" not in queue.snapshot().tables
         queue.configure(sizes="unknown")
-        made = queue.snapshot()
-        assert made == queue.snapshot()
-        problem = validate(made)
+        problem = validate(queue.snapshot())
         taught = problem.finished
         assert [problem.models[m] for m in taught.model.tolist()] == ["m", "m", "n", "n"]
         assert taught.total_work.tolist() == [9e5, 8e5, 70.0, 90.0]
@@ -470,13 +413,7 @@ def test_a_queue_keeps_what_its_sessions_needed(hall: Queue) -> None:
     assert kept(hall) == [6, 1]
     assert 'pool "a"' not in "".join(validate(hall.snapshot()).warnings)
     result = decide(validate(hall.snapshot())).jobs
-    assert dict(zip(result["job_id"], result["gpus"], strict=True)) == {
-        "batch": 2,
-        "second": 2,
-        "third": 4,
-    }
-    again = hall.snapshot()
-    assert again.digest == hall.snapshot().digest
+    assert dict(zip(result["job_id"], result["gpus"], strict=True))["batch"] == 2
 
 
 def test_what_is_long_ago_does_not_count(hall: Queue) -> None:
