@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -18,15 +18,12 @@ from queues import NOW
 
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting import journal
-from allocator.controller.reporting.expected import NEW, measure_estimates
+from allocator.controller.reporting.expected import NEW
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import status
-from allocator.controller.reporting.telemetry import Metrics
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.errors import Infeasible, NoPlanInTime, UsageError
+from allocator.errors import Infeasible, UsageError
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import round_journal
@@ -75,25 +72,17 @@ def test_a_changed_journal_is_noticed(rig: Rig) -> None:
     assert found.same is False and found.first is not None and "digest" in found.first[0]
 
 
-@pytest.mark.parametrize("error", [Infeasible(["budget"], []), NoPlanInTime("nothing found")])
-def test_a_round_without_a_plan_changes_nothing(rig: Rig, error: Exception) -> None:
+def test_a_round_without_a_plan_changes_nothing(rig: Rig) -> None:
     """What runs goes on, the journal says why, the next round recovers."""
     rig.submit("one", "two", work=1e5)
     rig.steps(60)
-    before = rig.wanted()
+    wanted, used = rig.wanted(), {**rig.machines.used}
     rig.submit("three", work=1e5)
-
-    def fails(*_: Any, **__: Any) -> Decision:
-        raise error
-
-    rig.decide = fails
+    rig.decide = Mock(side_effect=Infeasible(["budget"], []))
     rig.steps(60)
     failed = rig.queue.rounds()[-1]
-    assert failed.outcome == "failed" and str(error).splitlines()[0] in failed.detail
-    assert rig.wanted() == {**before, "three": ("", 0)}
-    assert rig.machines.used == {
-        name: sum(gpus for pool, gpus in before.values() if pool == name) for name in "ab"
-    }
+    assert failed.outcome == "failed" and "budget" in failed.detail
+    assert (rig.wanted(), rig.machines.used) == ({**wanted, "three": ("", 0)}, used)
     rig.decide = decide_round
     rig.steps(60)
     assert rig.queue.rounds()[-1].outcome == "applied" and rig.queue.job("three").want_gpus
@@ -131,30 +120,24 @@ def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
     assert rig.machines.used["a"] == 4
 
 
-SHAPES = "model,gpu_type,gpus,work_per_s,spread\nm,A,4,4,\nm,A,4,3,2\n"
-
-
 @pytest.mark.parametrize(
-    ("nodes", "learned"), [({"n0": 4}, {4: 2.0, 5: 3.0}), ({"n0": 2, "n1": 2}, {4: 4.0, 5: 3.0})]
+    ("nodes", "rates"), [({"n0": 4}, [2.0, 3.0]), ({"n0": 2, "n1": 2}, [4.0, 3.0])]
 )
-def test_shapes_are_not_mixed(
-    nodes: dict[str, int], learned: dict[int, float], make: MakeRig
-) -> None:
+def test_shapes_are_not_mixed(nodes: dict[str, int], rates: list[float], make: MakeRig) -> None:
     """A job of 4 GPUs runs at half its speed. On one node the packed rate is corrected to that; on
     two nodes nothing is learned. The rate of two nodes stays as it was given."""
     tables = {
         "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A,4,4\n",
         "nodes.csv": "node,pool,gpus\n" + "".join(f"{n},a,{k}\n" for n, k in nodes.items()),
-        "rates.csv": SHAPES,
+        "rates.csv": "model,gpu_type,gpus,work_per_s,spread\nm,A,4,4,\nm,A,4,3,2\n",
     }
     rig = make(tables=tables, nodes=nodes, gpus={"a": 4}, policy="mip")
     rig.behave(rate=lambda order: 2.0 if len(order.nodes) == 1 else 1.5)
-    rig.submit("j", work=1e6, gpus=4, sizes=[4], placement="spread")
+    rig.submit("j", work=1e6, gpus=4, placement="spread")
     rig.steps(1200, 20.0)
     assert {row["node"] for row in rig.queue.nodes() if row["jobs"]} == set(nodes)
-    rates = validate(rig.queue.snapshot()).rates
-    found = {4 if n == 0 else 5: r for n, r in zip(rates.nodes, rates.rate, strict=True)}
-    assert found == pytest.approx(learned, rel=0.1)
+    found = [*map(float, rig.column("rates", "work_per_s"))]
+    assert found == pytest.approx(rates, rel=0.1)
     assert bool(rig.learned()) == (len(nodes) == 1)
 
 
@@ -224,7 +207,7 @@ def test_left_alone_gives_way_to_rules(make: MakeRig) -> None:
 
 def test_status_and_metrics(rig: Rig) -> None:
     """The status names the leading controller, jobs and pools; metrics in Prometheus' format with
-    what happened."""
+    what happened. Quotes, backslashes and line ends in a name make no new lines."""
     rig.submit("one", "two")
     rig.steps(30)
     found = status(rig.queue)
@@ -232,20 +215,16 @@ def test_status_and_metrics(rig: Rig) -> None:
     assert any("me leads" in line for line in rig.said(""))
     rig.clock.sleep(1e4)
     assert status(rig.queue)["controller"]["state"] == "silent"
-    text = rig.controller.log.metrics.text()
+    metrics = rig.controller.log.metrics
+    metrics.set("pool_gpus", 3, pool='a"b\\c\nd')
+    text = metrics.text()
     for metric in (
         'allocator_rounds_total{outcome="decided"} 1',
         'allocator_jobs{state="running"}',
         'allocator_decision_seconds_bucket{le="+Inf"} 1',
+        'allocator_pool_gpus{pool="a\\"b\\\\c\\nd"} 3.0\n',
     ):
         assert metric in text
-
-
-def test_labels_are_escaped() -> None:
-    """Names with quotes, backslashes and line ends make no new lines."""
-    metrics = Metrics()
-    metrics.set("pool_gpus", 3, pool='a"b\\c\nd')
-    assert metrics.text().splitlines()[-1] == 'allocator_pool_gpus{pool="a\\"b\\\\c\\nd"} 3.0'
 
 
 def test_old_snapshots_are_dropped(make: MakeRig) -> None:
@@ -266,24 +245,23 @@ def test_once_follows_its_round(make: MakeRig, settle_s: float, outcome: str, ho
     """One GPU; the job that has it is put on hold and takes 20 s to stop. One call ends with the
     next job on it if it may look on for 30 s; else the next call starts that. Each call decides
     once."""
-    rig = make(every_s=300.0, poll_s=5.0, settle_s=settle_s)
+    rig = make(poll_s=5.0, settle_s=settle_s)
     rig.behave(stop_s=lambda order: 20.0)
     rig.queue.set_gpus({"a": 1, "b": 0})
 
-    def call_once() -> list[str]:
+    def call_once(expected: str) -> None:
         assert rig.controller.run(once=True) == 1
+        assert rig.queue.rounds()[-1].outcome == expected
+        rig.clock.sleep(60.0)
         rig.renew()
-        return [r.outcome for r in rig.queue.rounds()]
 
     rig.submit("old", work=1e5, max_gpus=1)
-    assert call_once() == ["applied"]
-    rig.clock.sleep(60.0)
+    call_once("applied")
     rig.queue.hold("old")
     rig.submit("new", work=1e5, max_gpus=1)
-    assert call_once() == ["applied", outcome]
+    call_once(outcome)
     assert [j.job_id for j in rig.queue.jobs(states=["running"])] == [holder]
-    rig.clock.sleep(60.0)
-    call_once()
+    call_once("applied")
     assert rig.queue.job("new").state == "running"
 
 
@@ -296,18 +274,13 @@ def test_every_command_tells_what_the_last_round_expects(rig: Rig, capsys: Outpu
     rows = {row["job_id"]: row for row in json.loads(listed)["jobs"]}
     late = rows.pop("late")
     assert (late["expected_note"], late["position"]) == (NEW, None)
-    waiting = sorted((row["position"], name) for name, row in rows.items() if row["position"])
-    assert [place for place, _ in waiting] == [1, 2]
-    said = call(capsys, "queue", "show", rig.path, waiting[0][1])[1]
+    first, _ = names = [row["job_id"] for row in status(rig.queue)["waiting"]]
+    assert [rows[name]["position"] for name in names] == [1, 2] and rig.said("waits       job-")
+    said = call(capsys, "queue", "show", rig.path, first)[1]
     assert "place 1 of those that wait; start in " in said
-    names = [row["job_id"] for row in status(rig.queue)["waiting"]]
-    assert names == [name for _, name in waiting] and rig.said("waits       job-")
     rig.steps(2000)
-    with rig.queue.store.read() as connection:
-        outcome = measure_estimates(connection, 1000)[1]
-    assert (outcome["done"].number, outcome["start"].number) == (14, 2)
     said = call(capsys, "history", rig.path, "--estimates")[1]
-    assert "of 2 in range, error " in said
+    assert "of 14 in range, error " in said and "of 2 in range, error " in said
 
 
 def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
@@ -325,10 +298,7 @@ def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
     rig.controller.step()
     with rig.queue.store.read() as connection:
         content = round_journal.read(connection, 1).plan
-    assert content is not None
-    plan = journal.read_plan(content)
-    assert plan["jobs"] == [] and plan["objective_value"] == 0.0
-    assert '"jobs": []' in journal.read_plan_text(content)
+    assert content is not None and '"jobs": []' in journal.read_plan_text(content)
     rig.submit("next", work=50.0)
     for words in ("queue show {} next", "status {}", "history {}", "report {}"):
         code, _, err = call(capsys, words.format(rig.path))
