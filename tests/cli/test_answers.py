@@ -1,4 +1,4 @@
-"""The first sentence of a command that decides says what its plan does."""
+"""The first sentence of `solve` says what its plan does."""
 
 from __future__ import annotations
 
@@ -34,11 +34,3 @@ def test_the_answer_of_solve(words: str, capsys: Output) -> None:
     assert share
     if share[1]:
         assert 0 <= float(share[1]) / 100 - plan["gap"] <= 1e-4
-
-
-def test_the_answer_of_whatif(capsys: Output) -> None:
-    """With 24 $/h detect has four GPUs and sweep-a another one, for 2 $/h."""
-    demo = SHIPPED / "demo"
-    said = call(capsys, f"whatif {demo} --set budget_per_hour=24")[1].splitlines()[0]
-    assert said.startswith("Of the jobs 1 grows, 1 shrinks, and the round does 0.08333 hours")
-    assert said.endswith("of work more for 2.00 $/h more.")

@@ -43,7 +43,7 @@ def test_use_by_hand() -> None:
     p = gpu_hours.with_used(problem(tenants=tenants, config={"now_s": january}), use)
     assert p.tenants.gpu_hours_used.tolist() == [12.0, 1.0]
     assert gpu_hours.report(p)["t"]["runs_out_s"] is None
-    more = gpu_hours.with_used(p, MonthlyUse(january, {"t": 23.5, "u": 0.3}))
+    more = gpu_hours.with_used(p, MonthlyUse(january, {"t": 23.8}))
     assert gpu_hours.report(more)["t"]["runs_out_s"] == pytest.approx(january * 24 / 23.8)
 
 
