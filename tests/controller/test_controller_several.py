@@ -356,14 +356,6 @@ def test_a_primary_comes_and_changes_places_with_its_secondary(verbs: Groups) ->
 
 
 @pytest.mark.parametrize("verbs", BACKENDS, indirect=True)
-def test_the_database_itself_refuses_a_second_secondary(verbs: Groups) -> None:
-    """The last line of defence."""
-    verbs.play("want h=a/1 g=a/1/h x=a/1\nstarts -> h.1 x.1 g.1")
-    with pytest.raises(sa.exc.IntegrityError), verbs.queue.store.write() as connection:
-        connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
-
-
-@pytest.mark.parametrize("verbs", BACKENDS, indirect=True)
 def test_ends_in_any_order_and_every_turn_is_kept(verbs: Groups) -> None:
     """The ends of both primary jobs are told in one look, the later one first."""
     verbs.group()
