@@ -87,7 +87,7 @@ def test_submit_says_whether_the_deadline_can_be_promised(
     is submitted all the same."""
     now = int(time.time())
     assert submit(capsys, name, "--job-id", "none", "--tenant", "blue") == (0, "none\n", "")
-    code, out, err = submit(
+    _, out, err = submit(
         capsys, name, "--job-id", "i", "--tenant", "blue", "--deadline-s", now + 3600
     )
     assert out == "i\n" and err.startswith("the deadline can be promised: done in ")

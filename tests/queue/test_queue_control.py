@@ -324,16 +324,16 @@ def test_observations_are_kept_for_learning_and_dropped_after(queue: Queue) -> N
 
 
 def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
-    """The last line of defence: a partial unique index, and checks on states and phases."""
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
+    """The last line of defence: partial unique indexes, also of the job that runs on another one's
+    GPUs, and checks on states and phases."""
+    Story(queue).play("want j=a/2 k=a/2\nstarts")
     for statement in (
         (
             "INSERT INTO allocations SELECT job_id, 9, pool, gpus, gpu_type, phase, ordered_s,"
             " running_s, stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail,"
             " host, held_gpus, memory_gb, since_s, nodes, reported FROM allocations"
         ),
+        "UPDATE allocations SET host = 'l'",
         "UPDATE jobs SET state = 'both'",
         "UPDATE allocations SET phase = 'stopped'",
         "UPDATE jobs SET want_gpus = 3",
@@ -377,50 +377,35 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
 
 
 ROWS = "pool,headroom_gpus,sessions_per_hour,session_s,late_share\na,,,,0.3\nb,1,,,\n"
-ASKS = {"model": "m", "total_work": 1e6, "interactive": True}
 
 
-@pytest.fixture(params=series(BACKENDS, 1))
-def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    """A queue that keeps headroom for sessions."""
-    with fresh(request.param, tmp_path, cluster(**{"interactive.csv": ROWS}), Clock()) as made:
-        yield made
-
-
-def kept(hall: Queue) -> list[int]:
-    return wanted_headroom(validate(hall.snapshot())).tolist()
-
-
-def test_a_queue_keeps_what_its_sessions_needed(hall: Queue) -> None:
+@pytest.mark.parametrize("backend", series(BACKENDS, 1))
+def test_a_queue_keeps_what_its_sessions_needed(backend: str, tmp_path: Path) -> None:
     """Pool a, 8 GPUs, three of ten sessions may be late. A session of 1 GPU, another of 2 while it
     is there, one of 4 when the first has been gone for a round: needs of 1, 3 and 6, no share of
     three is late, so 6. Batch jobs and pool b do not count; a batch job leaves the 6 GPUs, two
-    sessions being there in three of them or not."""
-    story = Story(hall)
+    sessions being there in three of them or not. What was 29 days ago does not count."""
+    with fresh(backend, tmp_path, cluster(**{"interactive.csv": ROWS})) as queue:
+        story = Story(queue)
 
-    def start(name: str, gpus: int, wants: str) -> None:
-        hall.submit(**ASKS, job_id=name, min_gpus=gpus, max_gpus=gpus, requested_gpus=gpus)
-        story.play(f"wait 10\nwant {wants}\nstarts\nsay {name} running")
+        def kept() -> list[int]:
+            return wanted_headroom(validate(queue.snapshot())).tolist()
 
-    assert kept(hall) == [0, 1]
-    hall.submit(**ASKS | {"interactive": False}, job_id="batch", max_gpus=8)
-    start("first", 1, "first=a/1")
-    assert kept(hall) == [1, 1]
-    start("second", 2, "first=a/1 second=a/2")
-    assert kept(hall) == [3, 1]
-    story.play("say first finished 1e6\nwait 61")
-    start("third", 4, "second=a/2 third=a/4")
-    assert kept(hall) == [6, 1]
-    assert 'pool "a"' not in "".join(validate(hall.snapshot()).warnings)
-    result = decide(validate(hall.snapshot())).jobs
-    assert dict(zip(result["job_id"], result["gpus"], strict=True))["batch"] == 2
-
-
-def test_what_is_long_ago_does_not_count(hall: Queue) -> None:
-    """A session of 29 days ago."""
-    assert isinstance(hall.clock, Clock)
-    hall.submit(**ASKS, job_id="old", max_gpus=4, min_gpus=4)
-    Story(hall).play("want old=a/4\nstarts")
-    assert kept(hall) == [4, 1]
-    hall.clock.now = NOW + 29 * 86400
-    assert kept(hall) == [0, 1]
+        assert kept() == [0, 1]
+        queue.submit(**JOB, job_id="batch")
+        for name, gpus, before, wants, needed in (
+            ("first", 1, "", "first=a/1", 1),
+            ("second", 2, "", "first=a/1 second=a/2", 3),
+            ("third", 4, "say first finished\nwait 61", "second=a/2 third=a/4", 6),
+        ):
+            story.play(before)
+            size = {"min_gpus": gpus, "max_gpus": gpus}
+            queue.submit(**JOB | size, job_id=name, interactive=True)
+            story.play(f"wait 10\nwant {wants}\nstarts\nsay {name} running")
+            assert kept() == [needed, 1]
+        problem = validate(queue.snapshot())
+        assert 'pool "a"' not in "".join(problem.warnings)
+        result = decide(problem).jobs
+        assert dict(zip(result["job_id"], result["gpus"], strict=True))["batch"] == 2
+        story.play(f"wait {29 * 86400}")
+        assert kept() == [0, 1]

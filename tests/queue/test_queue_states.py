@@ -45,21 +45,17 @@ class Model:
     def verb(self, verb: str) -> bool:
         """Whether it is allowed; it is done then."""
         over, running = self.state in ("done", "cancelled", "failed"), self.state == "running"
+        if self.state == "done" or (verb != "cancel" and self.request == "cancel"):
+            return False
+        if (over and verb in ("hold", "release")) or (self.state == "held" and verb == "retry"):
+            return False
         if verb == "hold":
-            if over or self.request == "cancel":
-                return False
             self.request, self.state = ("hold", self.state) if running else ("", "held")
         elif verb == "release":
-            if over or self.request == "cancel":
-                return False
             self.request, self.state = "", self.idle if self.state == "held" else self.state
         elif verb == "cancel":
-            if self.state == "done":
-                return False
             self.request, self.state = ("cancel", self.state) if running else ("", "cancelled")
         else:
-            if self.state in ("done", "held") or self.request == "cancel":
-                return False
             self.failures, self.state = 0, self.idle if over else self.state
         return True
 
@@ -68,15 +64,10 @@ class Model:
         if phase in ("finished", "failed") or self.done > 0:
             self.began = True
         self.left = 0.0 if phase == "finished" else self.left - self.done
-        self.failures = (
-            self.failures + 1
-            if phase == "failed"
-            else (
-                0
-                if phase == "finished" or (phase == "stopped" and self.done > 0)
-                else self.failures
-            )
-        )
+        if phase == "failed":
+            self.failures += 1
+        elif phase == "finished" or (phase == "stopped" and self.done > 0):
+            self.failures = 0
         if phase == "finished":
             self.state = "done"
         elif self.request == "cancel":
