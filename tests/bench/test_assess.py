@@ -181,9 +181,7 @@ def test_fewer_gpus_on_nodes_and_over_time() -> None:
     assert half.node_events.node.tolist() == [0]
 
 
-def test_every_figure_of_the_page_has_its_assumptions(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_figure_of_the_page_has_its_assumptions(tmp_path: Path, capsys: Output) -> None:
     """In the page each row with figures ends with its assumptions, and the picture has them in its
     caption; in a terminal a line of each case has them; in JSON each case. What the history itself
     assumes is in all of them.

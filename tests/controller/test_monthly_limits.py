@@ -31,7 +31,6 @@ def test_the_limit_of_a_month(make: Callable[..., Rig], restarts: bool) -> None:
     assert rig.wanted()["a"] == ("", 0)
     [line] = rig.said("GPU-hours")
     assert line.startswith("GPU-hours   red: 0.267 of 0.3 this month; at this rate they are gone")
-    assert float(rig.column("tenants", "gpu_hours_per_month")[0]) == 0.3
     rig.queue.set_tenant("red", {"gpu_hours_per_month": 1}, {})
     rig.steps(120)
     assert rig.wanted()["a"] == ("a", 4)

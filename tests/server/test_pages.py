@@ -203,7 +203,7 @@ def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str
     assert visit.go("/nodes").locator("button[value=drain]").count() == 11 * (role == "operator")
 
 
-def test_what_if_answers_a_change(server: Server, vision: str) -> None:
+def test_what_if_answers_a_change(server: Server) -> None:
     """Each kind of a change has its place. Who gains and who loses is told, in jobs, hours and
     dollars; what cannot be is said."""
     for (kind, name, value), place in WHAT_IFS.items():
