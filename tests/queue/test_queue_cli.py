@@ -212,8 +212,8 @@ def test_faults_of_a_csv_file_name_file_line_and_job(
     """All at once, exit code 3, nothing kept."""
     file = tmp_path / "many.csv"
     file.write_text(
-        "job_id,model,total_work,max_gpus,after,command\ni,m,5,4,,\nj,M,5,4,,\nk,m,-5,4,,\ni,m,5,4,,\n"
-        "l,m,5,4,nobody,\n"
+        "job_id,model,total_work,max_gpus,after,command\n"
+        "i,m,5,4,,\nj,M,5,4,,\nk,m,-5,4,,\ni,m,5,4,,\nl,m,5,4,nobody,\n"
     )
     code, out, err = call(capsys, "queue", "import-csv", name, file)
     assert (code, out) == (3, "")
@@ -309,7 +309,9 @@ SUBMIT = "queue submit {q} --model m --total-work 100 --max-gpus 4"
         (f"{SUBMIT} --job-id \udcff", 3, "job_id"),
         (f"{SUBMIT} --job-id j --after \udcff", 3, "after"),
         (f"{SUBMIT} --job-id j --workdir \udcff", 2, "workdir"),
+        (f"{SUBMIT} --key \udcff", 3, "key"),
         ("queue hold {q} \udcff", 2, "no job"),
+        ("queue show {q} \udcff", 2, "no job"),
         ("queue pools {q} --set \udcff=1", 2, "pool"),
         ("queue import-csv {q} none.csv", 3, "none.csv"),
         (f"{SUBMIT} --job-id j --size 3", 2, "unrecognized arguments"),
