@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_995,
     "formulations/transient, tokens": 6_450,
     "scripts, tokens": 28_434,
-    "tests, tokens": 350_491,
+    "tests, tokens": 349_999,
 }
 
 

@@ -66,7 +66,7 @@ def test_three_simulated_months() -> None:
     assert spans.sum(axis=0) @ [-1, 1] == pytest.approx(1000)
 
 
-@pytest.mark.parametrize("objective", ["progress", "completion", "maxmin"])
+@pytest.mark.parametrize("objective", ["progress", "maxmin"])
 def test_reason_and_advice_hold(objective: str, tmp_path: Path) -> None:
     """Two jobs of 2 GPUs in a round of an hour, 3 GPU-hours left of 9: one of them waits for the
     quota. With the 10 that `explain` advises it starts; all advice comes true."""
