@@ -30,7 +30,7 @@ from allocator.loop.live_rental import LiveRental
 from allocator.market import books, gpu_hours
 from allocator.market.history import History
 from allocator.queue import cluster_tables
-from allocator.queue.costs import read_gpu_hours
+from allocator.queue.costs import read_costs
 from allocator.queue.database.bulk import execute_many
 from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs
 from allocator.queue.holdings import read_turns_since, split_by_holder
@@ -94,11 +94,11 @@ def _with_gpu_hours(
     """Return the snapshot and the problem with the GPU-hours of the month, and what is kept."""
     use = gpu_hours.from_json(found.get(GPU_HOURS))
     now_s = problem.now_s
-    held = read_gpu_hours(connection, use.since_s(now_s), now_s)
-    use = gpu_hours.add_held(use, now_s, held)
+    rows = read_costs(connection, now_s, use.since_s(now_s), ("tenant",))
+    use = gpu_hours.add_held(use, now_s, {row["tenant"]: row["gpu_hours"] for row in rows})
     problem = gpu_hours.with_used(problem, use)
-    rows = len(snapshot.tables["tenants.csv"])  # as in snapshot_with_terms
-    used = problem.tenants.gpu_hours_used[:rows]
+    listed = len(snapshot.tables["tenants.csv"])  # as in snapshot_with_terms
+    used = problem.tenants.gpu_hours_used[:listed]
     snapshot = snapshot.with_columns("tenants.csv", gpu_hours_used=used)
     months = {GPU_HOURS: gpu_hours.to_json(use), MONTHS: gpu_hours.report(problem)}
     return snapshot, replace(problem, digest=snapshot.digest), months

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from allocator.errors import Fault, folded
 
@@ -89,6 +89,11 @@ def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
         return folded[name.casefold()]
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join words as a list in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

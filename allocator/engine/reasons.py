@@ -32,6 +32,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
 from allocator.engine.placement.fragments import Fragments, name_shape
@@ -411,7 +412,7 @@ class _Writer:
 @lru_cache(maxsize=64)
 def _describe_lacks(limits: tuple[str, ...]) -> str:
     """Describe what an outranked job lacks, as the end of its sentence."""
-    return f"{LACKS}{join_limits(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
+    return f"{LACKS}{join_words(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
 
 
 def parse_lacks(detail: str) -> tuple[str, ...]:
@@ -427,8 +428,3 @@ def parse_lacks(detail: str) -> tuple[str, ...]:
     said = detail.partition(LACKS)[2].partition("; ")[0]
     named = said.removesuffix(TOGETHER).replace(" and ", ", ")
     return tuple(named.split(", ")) if named else ()
-
-
-def join_limits(limits: tuple[str, ...]) -> str:
-    """Join limits as a list in a sentence."""
-    return " and ".join(filter(None, (", ".join(limits[:-1]), limits[-1])))

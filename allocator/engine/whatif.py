@@ -26,6 +26,7 @@ import numpy as np
 
 from allocator.audit import audit
 from allocator.domain.allocation import Allocation
+from allocator.domain.findings import join_words
 from allocator.domain.problem import Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decided import Decision
@@ -154,7 +155,7 @@ class Comparison:
             One sentence each.
         """
         if self.jobs:
-            yield f"jobs: {self._jobs()}"
+            yield f"jobs: {', '.join(self._changes())}"
             difference = _describe_difference(*self.work_h, "h", "hours of work as requested")
             yield f"work of this round: {difference}"
         else:
@@ -172,16 +173,18 @@ class Comparison:
         work, dollars = (after - before for before, after in (self.work_h, self.dollars))
         told = "as much work as before"
         if abs(work) > 1e-9 * max(1.0, abs(self.work_h[0])):
-            told = f"{abs(work):.4g} hours of work {'more' if work > 0 else 'less'}"
+            told = f"{abs(work):.4g} {'more' if work > 0 else 'fewer'} hours of work"
         if dollars:
             told += f" for {abs(dollars):,.2f} $/h {'more' if dollars > 0 else 'less'}"
-        return f"Of the jobs {self._jobs()}, and the round does {told}."
+        number, verb = (changes := self._changes())[0].split()
+        changes[0] = f"{number} job{'' if number == '1' else 's'} {verb}"
+        return f"{join_words(changes)}: the round does {told}."
 
-    def _jobs(self) -> str:
+    def _changes(self) -> list[str]:
         count = {"starts": 0, "stops": 0, "grows": 0, "shrinks": 0, "moves": 0}
         for job in self.jobs:
             count[job.what] += 1
-        return ", ".join(f"{n} {what if n == 1 else what[:-1]}" for what, n in count.items() if n)
+        return [f"{n} {what if n == 1 else what[:-1]}" for what, n in count.items() if n]
 
     def _value(self) -> str:
         before, after = self.value

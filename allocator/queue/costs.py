@@ -165,12 +165,6 @@ def read_costs(
     ]
 
 
-def read_gpu_hours(connection: Connection, since_s: float, now_s: float) -> dict[str, float]:
-    """Return the GPU-hours that the jobs of each tenant held from since_s to now_s."""
-    rows = read_costs(connection, now_s, since_s, ("tenant",))
-    return {row["tenant"]: row["gpu_hours"] for row in rows}
-
-
 def list_days(now_s: float, days: int) -> list[str]:
     """Return the last days as read_daily_costs names them, the oldest first."""
     today = math.floor(now_s / DAY)

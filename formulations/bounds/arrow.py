@@ -128,7 +128,7 @@ class ArrowMatrix:
 
     @staticmethod
     def of(dense: Floats) -> ArrowMatrix:
-        """Return a dense matrix: all rows are common."""
+        """Return a dense matrix in this form: it has no blocks, and all rows are common."""
         rows, none = np.arange(len(dense)), np.zeros((0, 0), dtype=np.int64)
         form = Arrow(rows, none, np.zeros(0, dtype=np.int64), rows)
         return ArrowMatrix(form, np.zeros((0, len(dense), 0)), dense)

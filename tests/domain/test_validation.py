@@ -124,6 +124,7 @@ LISTED = "tenants: tenant=red max_gpus=2; tenant=blue"
 CURVE = "models: model=m gpu_type=A kind=power parameters="
 ON_B = "jobs: state=running pool=p1 gpus=8 / pools: ; gpu_type=B / rates: gpu_type=A gpus=1 \
 work_per_s=1; gpu_type=B gpus=1 work_per_s=1; gpu_type=B gpus=4 work_per_s=2"
+# two on-demand pools with prices, and a spot pool whose price a case adds
 DEAR = "pools: market=on_demand price_per_gpu_hour=2; market=on_demand price_per_gpu_hour=3; \
 market=spot price_per_gpu_hour"
 

@@ -1,4 +1,4 @@
-"""What `objective` may say, and what ranks promise, against trying every plan."""
+"""The setting `objective`: its syntax, and ranked objectives compared with every plan."""
 
 from __future__ import annotations
 

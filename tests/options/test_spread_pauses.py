@@ -1,6 +1,7 @@
-"""Pauses that pay off: the setting `spread_pauses` as laws and in simulations.
+"""The setting `spread_pauses`: properties of its formula, and its effect in simulations.
 
-A pause a takes a D / T off a round of D seconds, T = max(D, min(age / (restarts + 2), a + R / r)).
+A pause of a seconds costs a round of D seconds a D / T, where
+T = max(D, min(age / (restarts + 2), a + R / r)).
 """
 
 from __future__ import annotations

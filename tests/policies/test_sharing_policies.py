@@ -83,8 +83,9 @@ ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
 
 
 def test_a_pair_by_hand() -> None:
-    """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
-    by two, each at 1/1.2, four do 0.25. The primary job pays for both: 2 $/h for each GPU."""
+    """Four jobs of 1000 s share two GPUs in a round of 300 s. Without sharing two jobs run, each
+    of which does 0.3 of its work. In two pairs all four run at 1/1.2 of that speed, and each does
+    0.25. The primary job of a pair pays for both: 2 $/h for each GPU."""
     p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
     plan = decide(p, limits=EXACT)
     jobs, others = plan.jobs, plan.jobs["shared_with"]

@@ -112,13 +112,13 @@ ASYNCHRONOUS = {"synchronous": False, "min_gpus": 4, "sizes": "4|8"}
             0.0,
             [("a", "n0", 4, 0, 500), ("b", "n1", 4, 0, 1000), ("a", "n1", 4, 1200, 1800)],
         ),
-        # n0 is drained at 100: at the next round its job moves and keeps its work
+        # n0 is drained at 100: its job moves at the next round and keeps the work it has done
         (
             cluster([job("a", 4, 1000)], events=[(100, 0, DRAIN)]),
             0.0,
             [("a", "n0", 4, 0, 300), ("a", "n1", 4, 300, 1030)],
         ),
-        # the same of one that is not preemptible: it stays to its end
+        # n0 is drained at 100: a job that may not be stopped stays there until it ends
         (
             cluster([job("a", 4, 1000, preemptible=False)], events=[(100, 0, DRAIN)]),
             0.0,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.tables import Table, percent, show, text, wrap
+from allocator.domain.findings import join_words
 from allocator.domain.plan import EXPECTED_FIELDS, Plan
 from allocator.engine.expected_words import describe_next
 
@@ -90,11 +91,11 @@ def answer(result: Plan) -> str:
         else "How much better a plan could be is not known."
     )
     waits = len(jobs["job_id"]) - now
-    changed = " and ".join(filter(None, (", ".join(changes[:-1]), *changes[-1:])))
     return (
         f"Now {_count(now, 'job runs', 'jobs run')} and {_count(waits, 'waits', 'wait')}."
-        f" This plan {changed or 'changes nothing'}: {_count(then, 'job runs', 'jobs run')} on"
-        f" {sum(p.used for p in totals)} of {sum(p.gpus for p in totals)} GPUs"
+        f" This plan {join_words(changes) or 'changes nothing'}:"
+        f" {_count(then, 'job runs', 'jobs run')}"
+        f" on {sum(p.used for p in totals)} of {sum(p.gpus for p in totals)} GPUs"
         f"{f' for {spent:,.2f} $/h' if spent else ''}. {better}"
     )
 

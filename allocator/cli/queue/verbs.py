@@ -22,6 +22,7 @@ from allocator.cli.queue.job_options import NAMES
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import format_time
+from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.times import month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
@@ -384,8 +385,9 @@ def pools(args: argparse.Namespace, queue: Queue) -> None:
 
 def costs(args: argparse.Namespace, queue: Queue) -> None:
     by = [key for key in KEYS if key in args.by]
-    if unknown := set(args.by) - set(KEYS):
-        raise UsageError(f"--by {min(unknown)}: costs are summed by {', '.join(KEYS)}")
+    for key in set(args.by) - set(KEYS):
+        known = f"{did_you_mean(key, KEYS)} (known: {', '.join(KEYS)})"
+        raise UsageError(f"--by: costs are not summed by {quote(key)}{known}")
     now_s = queue.clock()
     since_s = month_start_s(now_s, 1 - args.months)
     with queue.store.read() as connection:

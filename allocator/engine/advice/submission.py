@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.changes import changed
+from allocator.domain.findings import join_words
 from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
@@ -188,6 +189,5 @@ def _name(jobs: list[str], does: tuple[str, str]) -> str:
     if not jobs:
         return ""
     if len(jobs) <= NAMED:
-        listed = " and ".join(filter(None, (", ".join(jobs[:-1]), jobs[-1])))
-        return f"{listed} {does[len(jobs) > 1]}"
+        return f"{join_words(jobs)} {does[len(jobs) > 1]}"
     return f"{len(jobs)} jobs {does[1]} ({', '.join(jobs[:NAMED])} ...)"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allocator.domain.findings import join_words
 from allocator.engine.advice.change import VerifiedChange
 from allocator.engine.advice.start import StartEstimate
 from allocator.engine.expected_words import format_duration
@@ -116,8 +117,7 @@ def _describe_reason(got: Mapping[str, Any], policy: str, budget: float) -> str:
         return f"{more}{got['detail']}"
     what = [LIMITS[name].format(**words) for name in limits] or ["what it needs"]
     goes = "go" if len(what) > 1 or limits in (("GPUs",), ("max_changes",)) else "goes"
-    listed = " and ".join(filter(None, (", ".join(what[:-1]), what[-1])))
-    return f"{more}{listed} {goes} to jobs of more value"
+    return f"{more}{join_words(what)} {goes} to jobs of more value"
 
 
 def _describe_change(code: str, changes: Sequence[VerifiedChange]) -> str:

@@ -179,9 +179,10 @@ class _FullDisk(SimulatedExecutor):
 def test_a_controller_outlives_an_executor_without_an_answer(
     make: Callable[..., ControllerRig],
 ) -> None:
-    """While the executor cannot be asked nothing is ordered and no round is written; then it goes
-    on. An hour of that is one line, its end is another, and the executor is asked at most every
-    ten seconds. With --once the call fails and says so."""
+    """While the executor does not answer, the controller orders nothing and writes no round.
+    Afterwards it goes on. An hour without an answer is one line of the log, its end is another one,
+    and the executor is asked every ten seconds at most. With --once the command fails and says
+    why."""
     rig = make(executor=_FullDisk, policy="greedy", poll_s=None)
     rig.submit("one", work=1e6)
 

@@ -77,7 +77,7 @@ def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
         tmp_path / "more",
     )
     assert code == 0 and "jobs that differ (1 of 12)" in out and "jobs: 1 grows\n" in out
-    assert out.startswith("Of the jobs 1 grows, and the round does ")
+    assert out.startswith("1 job grows: the round does ")
     assert "dollars: 2 $/h more (18 -> 20 per hour)" in out
     assert "value: 0.4 more, both plans valued with the other values" in out
     told = json.loads(

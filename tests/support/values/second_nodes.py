@@ -40,7 +40,7 @@ def _job_faults(r: Reading, job: Row, entry: Row, before: Any) -> Iterator[str]:
     now = {(p["node"], p.get("gpu")): p["gpus"] for p in entry["nodes"] or ()}
     held, got = r.held(job), (entry["pool"], entry["gpus"])
     kept = held == got and before in (None, now)
-    # a firm job of unknown place keeps its GPUs wherever they may be
+    # a job that may not be stopped stays on its GPUs, even if its nodes are not known
     stays = kept and (before is not None or not job["preemptible"])
     if not held or not got[1]:
         action = "pause" if held else "start" if got[1] else "wait"
