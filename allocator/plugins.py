@@ -36,6 +36,8 @@ class Registry(Generic[T]):
         Makes a part from an entry point. What it raises is reported with the name of the package.
     others : tuple of str
         Names that may be asked for although they are no parts.
+    elsewhere : mapping of str to str
+        Names that other systems give parts, and the part of that kind here.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Registry(Generic[T]):
     built_in: Mapping[str, T]
     load: Callable[[EntryPoint], T]
     others: tuple[str, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     _added: dict[str, T] = field(default_factory=dict)
 
     def add(self, name: str, part: T) -> None:
@@ -84,7 +87,8 @@ class Registry(Generic[T]):
         points = [point for point in self.declared() if point.name == name]
         if not points:
             known = self.names()
-            near = difflib.get_close_matches(name, known, 1)
+            here = self.elsewhere.get(name.casefold())
+            near = [here] if here else difflib.get_close_matches(name, known, 1)
             hint = f'; did you mean "{near[0]}"?' if near else ""
             raise UsageError(f'unknown {self.kind} "{name}"{hint} (known: {", ".join(known)})')
         owners = sorted({package_of(point) for point in points})

@@ -44,8 +44,9 @@ prepare_environment() {
         fi
     fi
     say "Installing the project and the versions of scripts/constraints.txt into .venv (once; a few minutes) ..."
-    if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
-        -c "$root/scripts/constraints.txt" -e "$root${extra:+[$extra]}" >&2 </dev/null; then
+    pip_install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -c "$root/scripts/constraints.txt" "$@" >&2 </dev/null; }
+    # the pip of older Pythons takes twice as long; what is imported is compiled then, the other half of the files never
+    if ! { pip_install pip && pip_install --no-compile -e "$root${extra:+[$extra]}"; }; then
         say "error: pip could not install the project; its own message is above. A network is needed the first time."
         return 1
     fi

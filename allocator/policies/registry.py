@@ -116,7 +116,18 @@ def _load(point: EntryPoint) -> PolicyEntry:
     return _entry(point.load())
 
 
-REGISTRY = Registry("policy", "allocator.policies", POLICIES, _load)
+# what other schedulers, and the papers, call a policy that orders or shares in this way
+ELSEWHERE = {
+    "fifo": "static",
+    "fcfs": "static",
+    "backfill": "easy",
+    "slurm": "easy",
+    "srpt": "srtf",
+    "tiresias": "las",
+    "gavel": "maxmin",
+    "pollux": "sia",
+}
+REGISTRY = Registry("policy", "allocator.policies", POLICIES, _load, elsewhere=ELSEWHERE)
 
 
 def policy(policy: AnyPolicy) -> PolicyEntry:

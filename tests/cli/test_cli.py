@@ -89,6 +89,7 @@ solve x --form json                           -> --form
 explain x                                     -> JOB
 schema plan                                   -> plan
 solve data/snapshots/demo --policy mpi        -> did you mean "mip
+solve data/snapshots/demo --policy Tiresias   -> did you mean "las
 solve data/snapshots/demo --solver higs       -> did you mean "highs
 explain data/snapshots/demo sweep-x           -> did you mean "sweep
 slove x                                       -> did you mean "solve"?
