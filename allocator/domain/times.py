@@ -155,3 +155,11 @@ def month_start_s(now_s: float, months: int = 0) -> float:
     """
     month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]") + months
     return float(month.astype("datetime64[s]").astype(np.int64))
+
+
+def format_time(at_s: float) -> str:
+    """Return a time as text for people."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_s:g}"

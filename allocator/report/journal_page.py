@@ -10,7 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allocator.controller.reporting.status import format_status, format_time
+from allocator.controller.reporting.status import format_status
+from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
 from allocator.queue.costs import Cost

@@ -94,7 +94,7 @@ def watch(args: argparse.Namespace) -> int:
 
 def _describe(look: Look) -> str:
     from allocator.bench.shadow.record import ROUND
-    from allocator.controller.reporting.status import format_time
+    from allocator.domain.times import format_time
 
     begin = f"{format_time(look.at_s)} {look.kind} {look.number}: "
     if look.kind != ROUND:

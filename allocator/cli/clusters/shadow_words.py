@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from allocator.controller.reporting.status import format_time
+from allocator.domain.times import format_time
 from allocator.report.measures import duration, number, percent
 
 COLUMNS = ("", "figure", "assuming")

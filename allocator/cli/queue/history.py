@@ -49,7 +49,7 @@ ROUND = (
 )
 def history(args: argparse.Namespace) -> int:
     from allocator.controller.reporting.expected import measure_estimates
-    from allocator.controller.reporting.status import format_time
+    from allocator.domain.times import format_time
     from allocator.queue.queue import Queue
 
     with Queue(args.queue) as queue:

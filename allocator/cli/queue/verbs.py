@@ -21,10 +21,9 @@ from allocator.cli.output import note, print_json, print_lines, show_result, war
 from allocator.cli.queue.job_options import NAMES
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
-from allocator.controller.reporting.status import format_time
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
-from allocator.domain.times import month_start_s
+from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import FIELDS

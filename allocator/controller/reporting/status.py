@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from allocator.controller import profiling, spending
 from allocator.controller.learning import STUCK
 from allocator.controller.reporting.expected import first_to_start, read_expected
+from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next
 from allocator.market.books import RENTED
 from allocator.queue import cluster_tables, lease, nodes, round_journal
@@ -217,11 +217,3 @@ def format_month(month: Mapping[str, Any]) -> str:
         for key in ("gpu_hours_used", "gpu_hours_per_month")
     )
     return f"{used} of {most} this month{forecast}"
-
-
-def format_time(at_s: float) -> str:
-    """Return a time as text for people."""
-    try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return f"{at_s:g}"

@@ -12,7 +12,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
-from allocator.controller.reporting.status import format_month, format_time
+from allocator.controller.reporting.status import format_month
+from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.measures import number
 from allocator.report.visible import show_hidden

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection
 
-from allocator.controller.reporting.status import format_time
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.domain.times import format_time
 from allocator.engine.advice.summary import describe_outcome
 from allocator.errors import UsageError
 from allocator.queue.allocations import Allocation, read_held
