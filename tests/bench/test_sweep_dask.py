@@ -73,6 +73,7 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
         assert sweep(asked, store, ProcessExecutor(2)).ran == 0
 
 
+@pytest.mark.nightly
 def test_a_task_that_crashes_harms_no_worker(cluster: Any, tmp_path: Path) -> None:
     """A crash, a SIGKILL and a hang past the limit: recorded as with processes; both workers
     live, the rest is kept.

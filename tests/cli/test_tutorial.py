@@ -87,6 +87,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             LocalRig(tmp_path).end(one.job_id, one.generation, 99, executor)
 
 
+@pytest.mark.nightly
 def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
     """Every block runs in its order; jobs start, a smaller budget pauses some, and all end."""
     blocks = [text for text in BLOCKS if not any(part in text for part in BY_HAND)]

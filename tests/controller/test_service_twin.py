@@ -37,7 +37,7 @@ def compare(
 @pytest.mark.parametrize(
     ("policy", "react_s", "seed", "jobs", "primaries"),
     [
-        ("ffs", 30.0, 2, 8, 3),
+        pytest.param("ffs", 30.0, 2, 8, 3, marks=pytest.mark.nightly),
         pytest.param("ffs", 30.0, 2, 16, 3, marks=pytest.mark.nightly),
         pytest.param("bsbf", math.inf, 1, 16, 3, marks=SOAK),
         pytest.param("mip", math.inf, 3, 16, 3, marks=SOAK),

@@ -47,6 +47,7 @@ def test_use_by_hand() -> None:
     assert gpu_hours.report(more)["t"]["runs_out_s"] == pytest.approx(january * 24 / 23.8)
 
 
+@pytest.mark.nightly
 def test_three_simulated_months() -> None:
     """One job of 4 GPUs for 1,000 h, in rounds of 6 h, with 1,000 GPU-hours a month: it runs from
     the first of each month until less than a round of it is left, and ends in April."""

@@ -47,6 +47,7 @@ def test_pages_of_the_service(path: Path) -> None:
         )
 
 
+@pytest.mark.nightly
 def test_page_of_a_report(path: Path, tmp_path: Path) -> None:
     """The same in the report of the queue, whose pictures hold names, too."""
     text = write_report(path, tmp_path / "page.html").read_text()
