@@ -172,14 +172,14 @@ class Openings:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         holes = self._holes
         nodes = self._candidates(need, opened, among, need.hole) or self._candidates(
-            need, opened, among, 1
+            need, opened, among, need.pod
         )
         best = None
         known = 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
-            hole = (n, min(need.hole, holes.size[n]), -1)
+            hole = (n, min(need.hole, need.whole(holes.size[n])), -1)
             found = self._empty(hole, need, here, best[1] if best else below, opened)
             self.tried += 1
             known += found is not None
@@ -203,7 +203,7 @@ class Openings:
             if holes.size[n] >= size and n not in closed and (among is None or n in among)
         )
         missing = [
-            (min(need.hole, holes.size[n]) - holes.usable(n, need), n)
+            (min(need.hole, need.whole(holes.size[n])) - holes.usable(n, need), n)
             for n in islice(large, CANDIDATES)
         ]
         return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * self._most]
