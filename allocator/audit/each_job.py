@@ -144,7 +144,8 @@ def _size_allowed(s: AuditContext) -> Bools:
             [code * span + sizes for code, sizes in enumerate(s.problem.size_lists)]
         )
         allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, listed_sizes), allowed)
-    return allowed & (s.gpus % jobs.gpus_per_pod == 0)
+    whole: Bools = s.gpus % jobs.gpus_per_pod == 0
+    return allowed & whole
 
 
 def _fits(s: AuditContext) -> Bools:

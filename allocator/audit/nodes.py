@@ -2,8 +2,8 @@
 
 Where a pool has nodes, every job of the plan there has places that add up to its GPUs. Every GPU is
 given once, shares of a GPU add up to at most 1, and CPUs and memory of a node are enough. Places
-are on nodes of the pool that are up, and lie as the job's `placement` and its pods say. A job that is not
-preemptible stays where it is on a node of any state.
+are on nodes of the pool that are up, and lie as the job's `placement` and its pods say. A job that
+is not preemptible stays where it is on a node of any state.
 """
 
 from __future__ import annotations

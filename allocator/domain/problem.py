@@ -647,18 +647,11 @@ class Problem:
         share = np.nan_to_num(self.jobs.gpu_fraction[job], nan=1.0)
         return np.where(self.has_nodes[pool], share, 1.0) if len(self.pools) else share
 
-    def pods(self, job: Ints, gpus: Ints) -> Ints:
-        """Return the GPUs that jobs of these sizes hold together on a node, (n,).
-
-        It is 1 for a size that is no multiple of gpus_per_pod, which a running job may keep.
-        """
-        pod = self.jobs.gpus_per_pod[job]
-        return np.where(gpus % pod == 0, pod, 1)
-
     def fewest_nodes(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
-        """Return on how many nodes a packed job is, (n,)."""
-        pod = self.pods(job, gpus)
-        return -(-gpus // (np.maximum(1, self.pools.gpus_per_node[pool] // pod) * pod))
+        """Return the fewest nodes that hold jobs of these sizes, in whole pods, (n,)."""
+        pod = self.jobs.gpus_per_pod[job]
+        on_node = np.maximum(1, self.pools.gpus_per_node[pool] // pod) * pod
+        return np.asarray(-(-gpus // on_node), dtype=np.int64)
 
     @cached_property
     def dearest_prices(self) -> Floats:

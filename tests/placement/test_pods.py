@@ -1,4 +1,4 @@
-"""Gangs of pods that lie whole on nodes: sizes, places, the best plan, what runs torn, bad input."""
+"""Gangs of pods that lie whole on nodes: sizes, places, the best plan, and what runs torn."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_gang_is_placed_exactly_if_it_can_be(
     for many in range(1, len(free) + 1):
         for some in itertools.combinations(range(len(free)), many):
             whole = [free[n] // pod for n in some]
-            fits = sum(whole) >= pods and (not exact or min(whole) > 0 and many <= pods)
+            fits = sum(whole) >= pods and (not exact or (min(whole) > 0 and many <= pods))
             near = wish is not Wish.SAME or len({domain[n] for n in some}) == 1
             fine = many == most if exact else many <= most or wish is not Wish.PACKED
             can |= fits and near and fine

@@ -190,9 +190,9 @@ def build_problem(
 def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, ParsedColumn]:
     """Return requested_gpus (J,), and the lists of `sizes` of the jobs.
 
-    A job of pods that lists no sizes may have any number of pods. A job whose model has no given rate may run at the requested size and at observed sizes only. If
-    its `sizes` lack the requested size, the next smaller one of them replaces it, or else the
-    smallest.
+    A job of pods that lists no sizes may have any number of pods. A job whose model has no given
+    rate may run at the requested size and at observed sizes only. If its `sizes` lack the requested
+    size, the next smaller one of them replaces it, or else the smallest.
     """
     pod = jobs["gpus_per_pod"]
     least = -(-jobs["min_gpus"] // pod) * pod
