@@ -239,25 +239,23 @@ class Holes:
         self._change(places, need, -1)
 
     def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
+        nodes = vars(self).get("_nodes")  # None before the first search
         for n, k, g in places:
             if need.leaves:
                 self.late[n] += sign * k
             if self.pool[n] < 0:
                 continue
-            self._remove_key(n)
+            if nodes is not None:
+                keys = nodes[self.pool[n]][self.free[n]]
+                del keys[bisect_left(keys, self._key(n))]
             self.cpus[n] -= sign * k * need.cpus
             self.memory_gb[n] -= sign * k * need.memory_gb
             if g < 0:
                 self.free[n] -= sign * k
             else:
                 self._change_share(n, g, sign * need.share)
-            if "_nodes" in vars(self):
-                insort(self._nodes[self.pool[n]][self.free[n]], self._key(n))
-
-    def _remove_key(self, n: int) -> None:
-        if "_nodes" in vars(self):
-            keys = self._nodes[self.pool[n]][self.free[n]]
-            del keys[bisect_left(keys, self._key(n))]
+            if nodes is not None:
+                insort(nodes[self.pool[n]][self.free[n]], self._key(n))
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
         of_node = self.shares.setdefault(n, {})
@@ -329,16 +327,16 @@ class Holes:
         return None
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
+        """Yield (usable GPUs, node), the most usable first, without 0 and the nodes `without`."""
         levels = self._nodes.get(need.pool, [])
         N = len(self.pool)
         limited = need.cpus > 0 or need.memory_gb > 0 or need.pod > 1
         usable: list[list[int]] = [[] for _ in levels]
-        for free in range(len(levels) - 1, -1, -1):
+        for free in range(len(levels) - 1, need.pod - 1, -1):
             nodes: Iterable[int] = (-key % N for key in reversed(levels[free]))
             if limited:  # nodes with so many free GPUs, and fuller ones that hold no more
                 for n in nodes:
-                    usable[need.whole(self.usable(n, need)) if free else 0].append(n)
+                    usable[need.whole(self.usable(n, need))].append(n)
                 # of equal ones those that leave least free
                 nodes = sorted(usable[free]) if need.pod == 1 else reversed(usable[free])
             for n in nodes:
