@@ -201,3 +201,16 @@ def test_the_audit_names_torn_pods_and_sizes() -> None:
     assert faults(3, 3).endswith("is on 2 nodes, 6 packed GPUs need 1")
     assert "has part of a pod of 3 GPUs on a node" in faults(4, 2)
     assert "gets 4 GPUs of" in faults(4)
+
+
+def test_holes_of_many_pods_cost_one_move_each() -> None:
+    """3 single-GPU jobs on each of 60 nodes of 8: 5 gangs of 8 pods of 6 start, and of no node of
+    theirs more than one job moves."""
+    work = np.random.default_rng(1).uniform(2e4, 8e4, 180).tolist()
+    jobs = [sized_job(f"s{i}", 1, "p", restart_s=20, remaining_work=w) for i, w in enumerate(work)]
+    placed = {job.job_id: {f"n{i // 3}": 1} for i, job in enumerate(jobs)}
+    gangs = [gang(f"g{i}", 8, 6, remaining_work=2e6) for i in range(5)]
+    plan = allocator.solve(problem([*jobs, *gangs], [8] * 60, placed))
+    assert plan.placement is not None
+    assert (plan.placement.moved, plan.placement.reduced) == (40, 0)
+    assert all([*nodes_of(plan)[job.job_id].values()] == [6] * 8 for job in gangs)
