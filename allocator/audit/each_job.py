@@ -129,13 +129,14 @@ def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str])
 def _size_allowed(s: AuditContext) -> Bools:
     """Find jobs whose size is listed in `sizes`, or follows the rule if they have no list.
 
-    The rule has powers of two in a node, and whole nodes.
+    The rule has powers of two in a node, and whole nodes; of pods it has all whole ones.
     """
     jobs = s.problem.jobs
     allowed: Bools = np.zeros(len(jobs), dtype=bool)
     listed = jobs.sizes >= 0
     if s.has_gpus.any():
         node = s.problem.pools.gpus_per_node[s.pool]
+        node = np.where(jobs.gpus_per_pod > 1, jobs.gpus_per_pod, node)
         allowed = ((s.gpus & (s.gpus - 1)) == 0) & (s.gpus <= node) | (s.gpus % node == 0)
     if listed.any():
         span = MOST_GPUS + 1
@@ -143,7 +144,8 @@ def _size_allowed(s: AuditContext) -> Bools:
             [code * span + sizes for code, sizes in enumerate(s.problem.size_lists)]
         )
         allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, listed_sizes), allowed)
-    return allowed
+    whole: Bools = s.gpus % jobs.gpus_per_pod == 0
+    return allowed & whole
 
 
 def _fits(s: AuditContext) -> Bools:

@@ -2,8 +2,8 @@
 
 Where a pool has nodes, every job of the plan there has places that add up to its GPUs. Every GPU is
 given once, shares of a GPU add up to at most 1, and CPUs and memory of a node are enough. Places
-are on nodes of the pool that are up, and lie as the job's `placement` says. A job that is not
-preemptible stays where it is on a node of any state.
+are on nodes of the pool that are up, and lie as the job's `placement` and its pods say. A job that
+is not preemptible stays where it is on a node of any state.
 """
 
 from __future__ import annotations
@@ -254,7 +254,11 @@ class NodeChecker:
         fraction = not math.isnan(jobs.gpu_fraction[j])
         if any((g >= 0) != fraction or g >= nodes.gpus[n] for n, g in spot):
             yield "names a GPU that it may not have" if not fraction else "names no GPU of its node"
-        most = math.ceil(gpus / problem.pools.gpus_per_node[pool])
+        pod = int(jobs.gpus_per_pod[j])
+        pod = 1 if gpus % pod else pod  # what a job holds may be torn, and stays so
+        if not stays and any(k % pod for k in spot.values()):
+            yield f"has part of a pod of {pod} GPUs on a node"
+        most = math.ceil(gpus / pod / max(1, problem.pools.gpus_per_node[pool] // pod))
         if jobs.placement[j] == "packed" and not stays and len(names) > most:
             yield f"is on {len(names)} nodes, {gpus} packed GPUs need {most}"
         shapes = self.shapes_of(j, pool, gpus)

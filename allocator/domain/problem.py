@@ -98,7 +98,7 @@ class Jobs(Rows):
     min_gpus: Ints
     max_gpus: Ints
     requested_gpus: Ints
-    sizes: Ints  # index into Problem.size_lists, -1 = the rule of gpus_per_node
+    sizes: Ints  # index into Problem.size_lists, -1 = the rule of gpus_per_node; never of pods
     gpu_types: Ints  # index into Problem.type_sets, -1 = any
     weight: Floats
     deadline_s: Floats  # nan = none
@@ -125,6 +125,7 @@ class Jobs(Rows):
     cpus_per_gpu: Floats
     host_memory_gb_per_gpu: Floats
     gpu_fraction: Floats  # nan = whole GPUs
+    gpus_per_pod: Ints
     placement: tuple[str, ...]
     time_limit_s: Floats  # nan = none
     target_loss: Floats  # nan = none
@@ -645,6 +646,12 @@ class Problem:
         """
         share = np.nan_to_num(self.jobs.gpu_fraction[job], nan=1.0)
         return np.where(self.has_nodes[pool], share, 1.0) if len(self.pools) else share
+
+    def fewest_nodes(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+        """Return the fewest nodes that hold jobs of these sizes, in whole pods, (n,)."""
+        pod = self.jobs.gpus_per_pod[job]
+        on_node = np.maximum(1, self.pools.gpus_per_node[pool] // pod) * pod
+        return np.asarray(-(-gpus // on_node), dtype=np.int64)
 
     @cached_property
     def dearest_prices(self) -> Floats:

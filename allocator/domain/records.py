@@ -105,6 +105,8 @@ class Job(Record):
         CPUs, and memory in GB, of the node that each of its GPUs needs.
     gpu_fraction : float, optional
         Share of one GPU that it needs, in (0, 1). Default: whole GPUs.
+    gpus_per_pod : int
+        GPUs of each of its pods, which lie whole on nodes.
     placement : str
         "packed", "spread", "same_LEVEL" or "prefer_LEVEL", where LEVEL is "rack" or another level
         of the topology.
@@ -161,6 +163,7 @@ class Job(Record):
     cpus_per_gpu: float = 0.0
     host_memory_gb_per_gpu: float = 0.0
     gpu_fraction: float | None = None
+    gpus_per_pod: int = 1
     placement: str = "packed"
     time_limit_s: float | None = None
     target_loss: float | None = None

@@ -30,6 +30,13 @@ def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
     return sizes[sizes <= largest]
 
 
+def sizes_of_pods(pod: int, low: int, high: int, asked: int) -> tuple[int, ...]:
+    """Return the sizes from `low` to `high` of a job of pods that lists none: those of the rule
+    with a pod in place of a node, and those that the job names itself."""
+    pods = np.union1d(sizes_by_rule(1, high // pod), (-(-low // pod), high // pod, asked // pod))
+    return tuple((pods[pods * pod >= low] * pod).tolist())
+
+
 def named_sizes(problem: Problem, able: Ints, pool: int) -> tuple[Ints, Ints]:
     """Return (i, gpus): whole nodes that job able[i] names, or at which its model was measured.
 

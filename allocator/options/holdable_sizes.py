@@ -23,7 +23,8 @@ class HoldableSizes:
         wishes = {name: code for code, name in enumerate(dict.fromkeys(jobs.placement))}
         self._wishes = list(wishes)
         wish = [wishes[name] for name in jobs.placement]
-        needs = np.stack([jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, wish], axis=1)
+        pod = jobs.gpus_per_pod
+        needs = np.stack([jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, wish, pod], axis=1)
         self._needs, index = np.unique(needs, axis=0, return_inverse=True)
         self._class = index.reshape(-1)
 
@@ -41,23 +42,24 @@ class HoldableSizes:
         if not len(nodes) or not self._problem.has_nodes[pool]:
             return np.ones(len(job), dtype=np.bool_)
         mine = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
-        per_node = int(self._problem.pools.gpus_per_node[pool])
         most: Ints = np.zeros(len(job), dtype=np.int64)
-        packed = np.where(shape > 0, shape, -(-gpus // per_node))
+        fewest = self._problem.fewest_nodes(job, np.full(len(job), pool), gpus)
+        packed = np.where(shape > 0, shape, fewest)
         kind = self._class[job]
         for code in np.unique(kind).tolist():
-            cpus, memory_gb, wish = self._needs[code]
+            cpus, memory_gb, wish, pod = self._needs[code]
             fitting = np.minimum(
                 nodes.gpus[mine],
                 np.minimum(
                     _count(nodes.cpus[mine], cpus), _count(nodes.host_memory_gb[mine], memory_gb)
                 ),
             ).astype(np.int64)
+            fitting -= fitting % int(pod)
             at = np.flatnonzero(kind == code)
             name = self._wishes[int(wish)]
             count = np.where(shaped[at] | (name == "packed"), packed[at], len(mine))
             most[at] = self._most(mine, fitting, name, count, shape[at])
-        return gpus <= most
+        return (gpus <= most) & (shape * self._problem.jobs.gpus_per_pod[job] <= gpus)
 
     def _most(self, mine: Ints, fitting: Ints, wish: str, most: Ints, least: Ints) -> Ints:
         """Return the most GPUs of at most `most` and at least `least` of the nodes `mine`, (n,)."""

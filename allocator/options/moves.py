@@ -38,7 +38,7 @@ def options_of_moves(
         & (movable & ~find_locked_jobs(problem))[exclusive.job]
     )
     packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
-    fewest = -(-exclusive.gpus[now] // pools.gpus_per_node[exclusive.pool[now]])
+    fewest = problem.fewest_nodes(exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     now = now[~(packed[exclusive.job[now]] & (exclusive.nodes[now] > fewest))]
     now = now[
         is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])

@@ -28,6 +28,7 @@ class NodeNeeds:
         self._cpus = jobs.cpus_per_gpu.tolist()
         self._memory_gb = jobs.host_memory_gb_per_gpu.tolist()
         self._share = jobs.gpu_fraction.tolist()
+        self._pod = jobs.gpus_per_pod.tolist()
         self._per_node = problem.pools.gpus_per_node.tolist()
         wishes = {"packed": (Wish.PACKED, -1), "spread": (Wish.SPREAD, -1)}
         for number, level in enumerate(problem.levels):
@@ -54,7 +55,8 @@ class NodeNeeds:
         numbers of nodes, the job gets as few nodes as possible, whatever placement it asks for.
         """
         share, (wish, level) = self._share[job], self._wish[job]
-        most = nodes or -(-gpus // self._per_node[pool])
+        pod = self._pod[job] if gpus % self._pod[job] == 0 else 1
+        most = nodes or -(-gpus // (max(1, self._per_node[pool] // pod) * pod))
         least = nodes
         if self._shaped and not nodes and self._has_shapes(job, pool, gpus):
             least = 1
@@ -69,6 +71,7 @@ class NodeNeeds:
             level,
             least,
             leaves,
+            pod,
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:

@@ -272,7 +272,7 @@ def _add_shapes(
     pools = problem.pools
     model = jobs.model[owner]
     gpu_type = np.full(len(owner), pools.gpu_type[pool])
-    fewest = -(-gpus // int(pools.gpus_per_node[pool]))
+    fewest = problem.fewest_nodes(owner, np.full(len(owner), pool), gpus)
     nodes = np.where(table.is_shape(model, gpu_type, gpus, fewest), fewest, 0)
     at, more = table.find_shapes(model, gpu_type, gpus)
     shaped[at] = True

@@ -116,7 +116,7 @@ def _assume_firm(problem: Problem) -> Placements:
     stays = _find_known(problem, problem.placements)
     held = by_job(problem.placements)
     firm = stays & ~jobs.preemptible
-    anywhere: dict[str, Any] = {"wish": Wish.PACKED, "most_nodes": len(problem.nodes)}
+    anywhere: dict[str, Any] = {"wish": Wish.PACKED, "most_nodes": len(problem.nodes), "pod": 1}
     for who, every_state, free in (
         (stays, False, {}),
         (firm, False, {}),

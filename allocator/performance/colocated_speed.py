@@ -73,9 +73,10 @@ class ColocatedSpeeds:
 def can_pair(problem: Problem, job: Ints, pool: Ints) -> Bools:
     """Return whether jobs can be in a pair in pools, (n,).
 
-    They list no modes and take whole GPUs there, and the pool has no stragglers.
+    They list no modes, take whole GPUs there and lie anywhere, and the pool has no stragglers.
     """
     plain = (problem.jobs.modes[job] < 0) & (problem.pools.straggler_cv[pool] == 0)
+    plain &= (problem.jobs.gpus_per_pod[job] == 1) | ~problem.has_nodes[pool]
     return np.asarray(plain & (problem.gpu_share(job, pool) == 1))
 
 

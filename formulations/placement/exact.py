@@ -12,6 +12,8 @@ of node n is given out in shares. With k_o GPUs of option o, each to the share f
     z_on <= y_on,      sum_n z_on  = m_o x_o         a spread shape is on exactly m_o nodes
     sum_{n of d} y_on <= k_o u_od,  sum_d u_od = x_o one domain d of the level
 
+A job of pods of g GPUs has y in pods: k_o and y count k_o / g of them, and each takes g GPUs.
+
 A job that stays is on its nodes: there y_on is k_on x_o.
 """
 
@@ -150,29 +152,30 @@ class _Builder:
     def place_whole(self, option: int, need: Need) -> None:
         """Let an option have whole GPUs of its pool."""
         nodes = self._nodes
-        fit = {n: min(need.gpus, nodes.usable(n, need)) for n in self._open_nodes(need)}
+        fit = {n: need.whole(min(need.gpus, nodes.usable(n, need))) for n in self._open_nodes(need)}
         if need.wish is Wish.PACKED and need.most_nodes == 1:
             chosen = self._add_row({option: -1.0}, 0.0, 0.0)
             for n, k in fit.items():
                 if k == need.gpus:
                     self._add_spot(option, n, k, -1, 1.0, need, chosen)
             return
-        chosen = self._add_row({option: -float(need.gpus)}, 0.0, 0.0)
+        pod = need.pod
+        chosen = self._add_row({option: -float(need.gpus // pod)}, 0.0, 0.0)
         here = {
-            n: self._add_spot(option, n, 1, -1, float(k), need, chosen)
+            n: self._add_spot(option, n, pod, -1, float(k // pod), need, chosen)
             for n, k in fit.items()
             if k > 0
         }
         if need.wish is Wish.PACKED or need.least_nodes:
             least = need.least_nodes if need.least_nodes > 1 else 0
-            groups = [([y], float(fit[n])) for n, y in here.items()]
+            groups = [([y], float(fit[n] // pod)) for n, y in here.items()]
             self._limit_groups(option, groups, need.most_nodes, least)
         if need.wish is Wish.SAME:
             domains: dict[int, list[int]] = defaultdict(list)
             for n in here:
                 domains[nodes.domains[need.level][n]].append(n)
             groups = [
-                ([here[n] for n in of], float(min(need.gpus, sum(fit[n] for n in of))))
+                ([here[n] for n in of], float(min(need.gpus, sum(fit[n] for n in of)) // pod))
                 for of in domains.values()
             ]
             self._limit_groups(option, groups, 1, 0)

@@ -1,7 +1,8 @@
 """Free GPUs, CPUs and memory of nodes while jobs are placed on them one by one, with best fit.
 
 A job gets k whole GPUs of one pool, on at most m nodes, or a share of one GPU. It may have to stay
-in one domain of a level of the topology, such as one rack. The free GPUs of a node are its hole.
+in one domain of a level of the topology, such as one rack, and it may consist of pods of several
+GPUs: a node then counts only as far as whole pods fit. The free GPUs of a node are its hole.
 
 One node     best fit: the smallest hole that holds the job, so that large holes stay large. Of
              equal holes it takes the node with the fewest free CPUs.
@@ -54,6 +55,8 @@ class Need(NamedTuple):
         Smallest number of nodes; `most_nodes` then holds for every wish. 0 = no rule.
     leaves : tuple of (int, int)
         Nodes on which all jobs with such a need together leave so many of the GPUs.
+    pod : int
+        On each node it has a multiple of so many GPUs.
     cpus, memory_gb : float
         CPUs and memory of the node for each GPU.
     share : float
@@ -74,6 +77,7 @@ class Need(NamedTuple):
     level: int = -1
     least_nodes: int = 0
     leaves: tuple[tuple[int, int], ...] = ()
+    pod: int = 1
 
     @property
     def shared_nodes(self) -> frozenset[int]:
@@ -84,9 +88,13 @@ class Need(NamedTuple):
     def hole(self) -> int:
         """Size of the hole that the job looks for.
 
-        It is all GPUs of the job, or an even part of them, rounded up, if it has `least_nodes`.
+        It is all GPUs of the job, or an even part of its pods, rounded up, if it has `least_nodes`.
         """
-        return -(-self.gpus // max(1, self.least_nodes))
+        return -(-self.gpus // (self.pod * max(1, self.least_nodes))) * self.pod
+
+    def whole(self, gpus: int) -> int:
+        """Return how many of these GPUs hold whole pods."""
+        return gpus - gpus % self.pod
 
 
 class Holes:
@@ -231,25 +239,23 @@ class Holes:
         self._change(places, need, -1)
 
     def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
+        nodes = vars(self).get("_nodes")  # None before the first search
         for n, k, g in places:
             if need.leaves:
                 self.late[n] += sign * k
             if self.pool[n] < 0:
                 continue
-            self._remove_key(n)
+            if nodes is not None:
+                keys = nodes[self.pool[n]][self.free[n]]
+                del keys[bisect_left(keys, self._key(n))]
             self.cpus[n] -= sign * k * need.cpus
             self.memory_gb[n] -= sign * k * need.memory_gb
             if g < 0:
                 self.free[n] -= sign * k
             else:
                 self._change_share(n, g, sign * need.share)
-            if "_nodes" in vars(self):
-                insort(self._nodes[self.pool[n]][self.free[n]], self._key(n))
-
-    def _remove_key(self, n: int) -> None:
-        if "_nodes" in vars(self):
-            keys = self._nodes[self.pool[n]][self.free[n]]
-            del keys[bisect_left(keys, self._key(n))]
+            if nodes is not None:
+                insort(nodes[self.pool[n]][self.free[n]], self._key(n))
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
         of_node = self.shares.setdefault(n, {})
@@ -321,17 +327,18 @@ class Holes:
         return None
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
+        """Yield (usable GPUs, node), the most usable first, without 0 and the nodes `without`."""
         levels = self._nodes.get(need.pool, [])
         N = len(self.pool)
-        limited = need.cpus > 0 or need.memory_gb > 0
+        limited = need.cpus > 0 or need.memory_gb > 0 or need.pod > 1
         usable: list[list[int]] = [[] for _ in levels]
-        for free in range(len(levels) - 1, -1, -1):
+        for free in range(len(levels) - 1, need.pod - 1, -1):
             nodes: Iterable[int] = (-key % N for key in reversed(levels[free]))
             if limited:  # nodes with so many free GPUs, and fuller ones that hold no more
                 for n in nodes:
-                    usable[self.usable(n, need) if free else 0].append(n)
-                nodes = sorted(usable[free])
+                    usable[need.whole(self.usable(n, need))].append(n)
+                # of equal ones those that leave least free
+                nodes = sorted(usable[free]) if need.pod == 1 else reversed(usable[free])
             for n in nodes:
                 if n not in without:
                     yield free, n
@@ -387,8 +394,8 @@ class Holes:
         while left > 0:
             for k, n in nodes:
                 if left > 0 and count.get(n, 0) < k:
-                    count[n] = count.get(n, 0) + 1
-                    left -= 1
+                    count[n] = count.get(n, 0) + need.pod
+                    left -= need.pod
         return tuple((n, k, -1) for n, k in count.items())
 
 
@@ -409,7 +416,7 @@ def _split(need: Need, nodes: Iterable[tuple[int, int]]) -> tuple[Place, ...] | 
     left = need.gpus
     out = list[Place]()
     for later, (k, n) in zip(range(m - 1, -1, -1), open_[first : first + m][::-1], strict=True):
-        gpus = min(k, left - later)
+        gpus = min(k, left - later * need.pod)
         out.append((n, gpus, -1))
         left -= gpus
     return tuple(out)

@@ -111,9 +111,9 @@ def test_job_sets_and_pytorch_jobs() -> None:
     elastic["spec"]["elasticPolicy"] = {"minReplicas": 2, "maxReplicas": 4}
     pods = [pod(f"gang-{i}", "n1", 4, owner=part) for i in range(2)]
     view = look([node("n1"), gang, part, torch, elastic, *pods])
-    assert show(view, "jobs", "job_id state gpus sizes") == (
-        "ml/jobset/gang running 8 8; ml/pytorchjob/own queued - 6,8,10; "
-        "ml/pytorchjob/torch queued - 4,6,8,10"
+    assert show(view, "jobs", "job_id state gpus sizes gpus_per_pod") == (
+        "ml/jobset/gang running 8 8 4; ml/pytorchjob/own queued - 6,8,10 2; "
+        "ml/pytorchjob/torch queued - 4,6,8,10 2"
     )
 
 

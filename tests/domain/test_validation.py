@@ -48,6 +48,12 @@ max_gpus=2 min_gpus=4 -> max_gpus 2 is below min_gpus 4
 max_gpus=0 -> max_gpus 0 is below 1
 max_gpus=2 gpu_fraction=0.5 -> gpu_fraction 0.5 is a share of one GPU, but max_gpus is 2
 max_gpus=1 gpu_fraction=1 -> gpu_fraction 1 is not below 1; leave it empty for whole GPUs
+max_gpus=1 gpu_fraction=0.5 gpus_per_pod=2 -> gpus_per_pod 2 has no multiple within min_gpus 1 to \
+max_gpus 1
+min_gpus=4 max_gpus=5 gpus_per_pod=3 -> gpus_per_pod 3 has no multiple within min_gpus 4 to \
+max_gpus 5
+requested_gpus=4 gpus_per_pod=3 -> requested_gpus 4 is no multiple of gpus_per_pod 3
+sizes=2|6 gpus_per_pod=3 -> sizes "2|6" has one that is no multiple of gpus_per_pod 3
 gpu_fraction=0 -> gpu_fraction 0 must be above 0
 cpus_per_gpu=-1 -> cpus_per_gpu -1 is below 0
 placement=same_rak -> placement "same_rak" is not known; did you mean "same_rack"?

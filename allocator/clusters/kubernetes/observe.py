@@ -245,6 +245,7 @@ def stated_columns(
     """Return the columns of jobs.csv that a job and its owner state, whatever cluster it is in."""
     sizes = sizes_of(job, said)
     needs = [(one.gpus, *_requests(one.pod)) for one in job.pod_sets if one.gpus]
+    pods = {one.gpus for one in job.pod_sets if one.gpus}
     total, left = _work(job, said, now_s, done)
     return {
         "job_id": job.job_id,
@@ -255,6 +256,7 @@ def stated_columns(
         "max_gpus": sizes[-1],
         "requested_gpus": job.gpus,
         "sizes": sizes,
+        "gpus_per_pod": pods.pop() if len(pods) == 1 else None,
         "weight": said.get("weight"),
         "deadline_s": said.get("deadline"),
         "preemptible": said.get("preemptible", job.queue is not None),

@@ -62,6 +62,14 @@ def _has_no_size(jobs: ParsedTable) -> Bools:
     return none
 
 
+def _has_torn_size(jobs: ParsedTable) -> Bools:
+    """Find the jobs with a size that is not of whole pods, (J,)."""
+    torn = jobs["gpus_per_pod"] > 1
+    for i in np.flatnonzero(torn).tolist():
+        torn[i] = any(k % jobs["gpus_per_pod"][i] for k in jobs["sizes"][i])
+    return np.asarray(torn)
+
+
 def _check_modes(x: Round) -> None:
     jobs = x["jobs.csv"]
     for i in np.flatnonzero(jobs.given("modes") & jobs.ok("modes")).tolist():
@@ -501,6 +509,25 @@ RULES: tuple[Check, ...] = (
         "gpu_fraction {gpu_fraction} is a share of one GPU, but max_gpus is {max_gpus}",
         "gpu_fraction max_gpus",
         lambda t: t.given("gpu_fraction") & (t["max_gpus"] > 1),
+    ),
+    _fault(
+        "gpus_per_pod {gpus_per_pod} has no multiple within min_gpus {min_gpus} to max_gpus"
+        " {max_gpus}",
+        "gpus_per_pod min_gpus max_gpus",
+        lambda t: (
+            (t["min_gpus"] <= t["max_gpus"])
+            & (t["max_gpus"] // t["gpus_per_pod"] * t["gpus_per_pod"] < t["min_gpus"])
+        ),
+    ),
+    _fault(
+        "requested_gpus {requested_gpus} is no multiple of gpus_per_pod {gpus_per_pod}",
+        "gpus_per_pod requested_gpus",
+        lambda t: t.given("requested_gpus") & (t["requested_gpus"] % t["gpus_per_pod"] > 0),
+    ),
+    _fault(
+        "sizes {sizes} has one that is no multiple of gpus_per_pod {gpus_per_pod}",
+        "gpus_per_pod sizes",
+        _has_torn_size,
     ),
     _check_placements,
     _fault(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
 from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.settings import Settings, now, settings
+from allocator.domain.size_rule import sizes_of_pods
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
 
@@ -188,16 +190,23 @@ def build_problem(
 def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, ParsedColumn]:
     """Return requested_gpus (J,), and the lists of `sizes` of the jobs.
 
-    A job whose model has no given rate may run at the requested size and at observed sizes only. If
-    its `sizes` lack the requested size, the next smaller one of them replaces it, or else the
-    smallest.
+    A job of pods that lists no sizes may have any number of pods. A job whose model has no given
+    rate may run at the requested size and at observed sizes only. If its `sizes` lack the requested
+    size, the next smaller one of them replaces it, or else the smallest.
     """
-    asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
+    pod = jobs["gpus_per_pod"]
+    least = -(-jobs["min_gpus"] // pod) * pod
+    asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], least)
     given = jobs.columns["sizes"]
     unrated = set(jobs.distinct("model")) - known.given_models.keys()
-    if not unrated:
+    gangs = np.flatnonzero((pod > 1) & ~jobs.given("sizes"))
+    if not (unrated or len(gangs)):
         return asked, given
     lists = list(given.value)
+    rule = cache(sizes_of_pods)
+    limits = (x[gangs].tolist() for x in (pod, jobs["min_gpus"], jobs["max_gpus"], asked))
+    for i, *ends in zip(gangs.tolist(), *limits, strict=True):
+        lists[i] = rule(*ends)
     observed: dict[str, set[int]] = {}
     for i in np.flatnonzero(rates["observed"]).tolist():
         observed.setdefault(rates["model"][i], set()).add(int(rates["gpus"][i]))

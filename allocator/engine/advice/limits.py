@@ -17,7 +17,7 @@ import numpy as np
 from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Problem, State
 from allocator.domain.schema.columns import LEAST_NUMBER
-from allocator.domain.size_rule import sizes_by_rule
+from allocator.domain.size_rule import sizes_by_rule, sizes_of_pods
 from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch, Values
 from allocator.engine.advice.trials import SolveCommand
@@ -243,6 +243,11 @@ def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
     for per in set(pools.gpus_per_node.tolist()):
         by_rule |= set(sizes_by_rule(per, most).tolist())
     own = s.problem.size_lists[jobs.sizes[s.j]].tolist() if jobs.sizes[s.j] >= 0 else None
+    pod = int(jobs.gpus_per_pod[s.j])
+    if pod > 1:
+        by_rule = {k for k in sizes_of_pods(pod, pod, most, pod) if k <= most}
+        ruled = sizes_of_pods(pod, low, high, int(jobs.requested_gpus[s.j]))
+        own = None if own == list(ruled) else own
     below = sorted((k for k in by_rule if k < low), reverse=True)[:SIZES]
     inside = sorted(k for k in by_rule if low <= k <= high and own is not None and k not in own)[
         :SIZES

@@ -20,6 +20,9 @@ from formulations.placement.holes import Holes, Need, Place, Wish
 DOMAINS = 3  # most domains of a level that are tried
 CANDIDATES = 5000  # most nodes that are looked at for one hole, those with most free GPUs first
 NODES = 24  # most nodes on which the cost of a hole is worked out
+ROUNDING = 1e-9  # relative, of sums of losses
+
+Spots = dict[int, tuple[Place, ...]]  # places by job
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,16 @@ class Openings:
         self._loss = loss
         self._end_loss = end_loss
         self._most = nodes
+        # of one search
+        self._bounds: dict[tuple[int, int], float] = {}  # by node and GPUs that are missing
+        self._leasts: dict[int, float] = {}
+        self._needs: dict[int, Need] = {}
         self.tried = 0
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
+        for known in (self._bounds, self._leasts, self._needs):
+            known.clear()
         if need.share < 1:
             return self._find_share(need, below)
         if need.wish is Wish.SPREAD:
@@ -172,22 +181,62 @@ class Openings:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         holes = self._holes
         nodes = self._candidates(need, opened, among, need.hole) or self._candidates(
-            need, opened, among, 1
+            need, opened, among, need.pod
         )
         best = None
         known = 0
+        changed = {n for j, to in moves.items() for n, _, _ in (*self._at[j], *to)}
         for n in nodes:
-            here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
-            here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
-            hole = (n, min(need.hole, holes.size[n]), -1)
-            found = self._empty(hole, need, here, best[1] if best else below, opened)
             self.tried += 1
+            top = best[1] if best else below
+            size = min(need.hole, need.whole(holes.size[n]))
+            key = n, size - holes.free[n]
+            moved, bounds = (moves, {}) if n in changed else ({}, self._bounds)
+            if key not in bounds:
+                bounds[key] = self._bound(*key, self._jobs_on(n, moved))
+            if bounds[key] >= top:
+                continue
+            found = self._empty((n, size, -1), need, self._jobs_on(n, moved), top, opened)
             known += found is not None
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
             if known >= self._most or (best is not None and best[1] <= 0):
                 break
         return best
+
+    def _jobs_on(self, n: int, moves: Mapping[int, tuple[Place, ...]]) -> Spots:
+        """Return the places of the jobs that are on a node after some moves."""
+        now = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
+        return {j: spot for j, spot in now.items() if any(m == n for m, _, _ in spot)}
+
+    def _bound(self, n: int, missing: int, jobs: Spots) -> float:
+        """Return what jobs lose at least if they free so many GPUs of a node.
+
+        Those that lose least for a GPU go first, and the last of them counts in part.
+        """
+        gives = {j: sum(k for m, k, _ in spot if m == n) for j, spot in jobs.items()}
+        least = {j: self._least(j) for j in gives}
+        lowest = min(least.values(), default=0.0)
+        if lowest < 0:
+            return -math.inf
+        left, total = missing, 0.0
+        for j in sorted(gives, key=lambda j: least[j] / gives[j]):
+            if left > 0:
+                total += least[j] * min(1.0, left / gives[j])
+                left -= gives[j]
+        return math.inf if left > 0 else max(lowest, total * (1 - ROUNDING))
+
+    def _least(self, j: int) -> float:
+        """Return what a job loses at least if it leaves its node."""
+        if j not in self._leasts:
+            self._leasts[j] = min(self._loss(j), self._end_loss(j))
+        return self._leasts[j]
+
+    def _need_of(self, j: int) -> Need:
+        """Return what a job of the plan needs."""
+        if j not in self._needs:
+            self._needs[j] = self._need(j)
+        return self._needs[j]
 
     def _candidates(
         self, need: Need, opened: set[int], among: set[int] | None, size: int
@@ -202,8 +251,14 @@ class Openings:
             for n in holes.nodes_of(need.pool)
             if holes.size[n] >= size and n not in closed and (among is None or n in among)
         )
+        sizes, free, hole, pod = holes.size, holes.free, need.hole, need.pod
+        is_limited = need.cpus > 0 or need.memory_gb > 0
         missing = [
-            (min(need.hole, holes.size[n]) - holes.usable(n, need), n)
+            (
+                min(hole, sizes[n] - sizes[n] % pod)
+                - (holes.usable(n, need) if is_limited else free[n]),
+                n,
+            )
             for n in islice(large, CANDIDATES)
         ]
         return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * self._most]
@@ -221,8 +276,8 @@ class Openings:
         `old` has the jobs that may leave for it, and their places.
         """
         holes = self._holes
-        needs = {j: self._need(j) for j in old}
-        least = {j: min(self._loss(j), self._end_loss(j)) for j in old}
+        needs = {j: self._need_of(j) for j in old}
+        least = {j: self._least(j) for j in old}
         gives = {j: sum(k for n, k, _ in spot if n == hole[0]) for j, spot in old.items()}
         can = [j for j in old if least[j] < math.inf]
         can.sort(key=lambda j: (least[j] / gives[j], needs[j].gpus, j))

@@ -35,12 +35,14 @@ def node_snapshot(
     nodes: int = 6,
     pools: int = 3,
     spread: bool = False,
+    pods: bool = False,
     plain: bool = False,
 ) -> Snapshot:
     """Return a round whose running jobs are placed at random, scattered over their pools.
 
     `jobs` and `nodes` (of a pool) and `pools` are the most there are. `spread` adds speeds on more
-    nodes than sizes need, and jobs that may be on them. `plain` leaves out what limits plans but
+    nodes than sizes need, and jobs that may be on them. `pods` makes half of the jobs gangs of
+    pods, some of which run torn. `plain` leaves out what limits plans but
     nodes and jobs: shares of GPUs, CPUs, memory, lost nodes, tenants, budgets.
     """
     rng = np.random.default_rng(seed)
@@ -94,6 +96,9 @@ def node_snapshot(
         other = np.random.default_rng([seed, 1])
         rates += _spread_rates(other, rates, pool_rows)
         every = [_spread_job(other, job) for job in every]
+    if pods:
+        other = np.random.default_rng([seed, 2])
+        every = [_pod_job(other, job) for job in every]
     tenants = [
         Tenant(
             name,
@@ -183,6 +188,17 @@ def _spread_job(rng: Generator, job: Job) -> Job:
     if job.gpu_fraction or not job.preemptible or rng.random() < 0.5:
         return job
     return dataclasses.replace(job, placement=_pick(rng, "spread", "spread", "prefer_rack"))
+
+
+def _pod_job(rng: Generator, job: Job) -> Job:
+    """Make half of the jobs of whole GPUs gangs of pods."""
+    if job.gpu_fraction or rng.random() < 0.5:
+        return job
+    pod = _pick(rng, 2, 3)
+    most = max(1, job.max_gpus // pod)
+    sizes = sorted({pod * int(k) for k in (*rng.integers(1, most + 1, 2), most)})
+    more = {"min_gpus": 1, "max_gpus": most * pod, "sizes": _pick(rng, sizes, None)}
+    return dataclasses.replace(job, gpus_per_pod=pod, **more)
 
 
 def node_round(seed: int, **asked: Any) -> Problem:

@@ -117,14 +117,17 @@ class _Search:
             return
         rows = (p.rates.model == p.jobs.model[j]) & (p.rates.gpus == k) & (p.rates.nodes > 0)
         has_shapes = bool((rows & (p.rates.gpu_type == p.pools.gpu_type[pool])).any())
-        packed = math.ceil(k / p.pools.gpus_per_node[pool])
+        pod = int(p.jobs.gpus_per_pod[j])
+        pod = pod if k % pod == 0 else 1
+        pods = k // pod
+        packed = math.ceil(pods / max(1, p.pools.gpus_per_node[pool] // pod))
         most = packed if wish == "packed" or has_shapes else len(mine)
-        counts = [nodes] if nodes else list(range(1, min(most, len(mine), k) + 1))
+        counts = [nodes] if nodes else list(range(1, min(most, len(mine), pods) + 1))
         for count in counts:
             for chosen in itertools.combinations(mine, count):
                 labels = [level.label for level in p.levels if wish == f"same_{level.name}"]
                 if labels and len({labels[0][n] for n in chosen}) > 1:
                     continue
-                for cuts in itertools.combinations(range(1, k), count - 1):
-                    sizes = np.diff([0, *cuts, k]).tolist()
+                for cuts in itertools.combinations(range(1, pods), count - 1):
+                    sizes = (pod * np.diff([0, *cuts, pods])).tolist()
                     yield tuple(zip(chosen, sizes, [-1] * count, strict=True))

@@ -80,7 +80,11 @@ def _right_rate(r: Reading, job: Row, entry: Row, nodes: int, stays: bool) -> fl
     shapes = {k: v for k, v in speed.items() if k > math.ceil(gpus / largest)}
     if not shapes:
         return r.rate_in(pool, job["model"], gpus) or 0.0
-    if nodes > math.ceil(gpus / pool["gpus_per_node"]) and nodes not in shapes and not stays:
+    pods = math.ceil(gpus / pool["gpus_per_node"])
+    if gpus % job["gpus_per_pod"] == 0:  # else it keeps a size of torn pods
+        each = max(1, pool["gpus_per_node"] // job["gpus_per_pod"])
+        pods = math.ceil(gpus // job["gpus_per_pod"] / each)
+    if nodes > pods and nodes not in shapes and not stays:
         return None
     return max(shapes.get(nodes) or [s for k, v in speed.items() if k not in shapes for s in v])
 

@@ -222,9 +222,10 @@ class Rules:
         return (j["pool"], j["gpus"]) if j["state"] == "running" else None
 
     def may_have(self, j: Row, p: Row, k: int) -> bool:
-        """Whether the job may change to that: its range, sizes, types and market."""
-        node = p["gpus_per_node"]
-        size = k in j["sizes"] if j["sizes"] else (k <= node and k & (k - 1) == 0) or k % node == 0
+        """Whether the job may change to that: its range, sizes, pods, types and market."""
+        node, pod = p["gpus_per_node"], j["gpus_per_pod"]
+        whole = (k <= node and k & (k - 1) == 0) or k % node == 0 or pod > 1
+        size = k % pod == 0 and (k in j["sizes"] if j["sizes"] else whole)
         free = size and j["min_gpus"] <= k <= j["max_gpus"]
         free = free and (
             p["market"] != "spot" or j["max_spot_gpus"] is None or k <= j["max_spot_gpus"]

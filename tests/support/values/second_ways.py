@@ -211,7 +211,7 @@ class Ways(Rules):
         if pool["straggler_cv"] or a["modes"] or b["modes"] or slow is None:
             return None
         on_nodes = any(n["pool"] == got[0] for n in self.table("nodes"))
-        if on_nodes and (a.get("gpu_fraction") or b.get("gpu_fraction")):
+        if on_nodes and any(j.get("gpu_fraction") or j["gpus_per_pod"] > 1 for j in (a, b)):
             return None
         usual = [self.rate_in(pool, j["model"], k) for j, k in ((a, got[1]), (b, gpus))]
         found = []
