@@ -29,6 +29,7 @@ from allocator.options.colocation.secondary_jobs import (
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
+from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
 from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NodeNeeds
@@ -89,17 +90,22 @@ class CompiledRound:
 
     @cached_property
     def leaves(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """What columns have to leave free for a job with a reservation: nodes, and GPUs of each.
+        """What columns have to leave free: nodes, and GPUs of each.
 
-        Columns that have nothing to leave are not listed.
+        They are those of a job with a reservation, and nodes that leave. Columns that have nothing
+        to leave are not listed.
         """
         late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
-        return {
+        out = {
             c: r.nodes
             for r in self.problem.reservations
             if r.nodes
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
         }
+        leaving = forbidden_nodes(self.problem, self.option_table)
+        for c in np.flatnonzero(np.isin(self.option, list(leaving))).tolist():
+            out[c] = (*leaving[int(self.option[c])], *out.get(c, ()))
+        return out
 
     def need_of(self, needs: NodeNeeds, column: int) -> Need:
         """Return what a column needs of nodes."""
@@ -548,6 +554,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         kept=(
             *headroom_rows(problem, mandatory, full),
             *reservation_rows(problem, mandatory, full),
+            *leaving_rows(problem, full),
         ),
         share=_shares(problem, full),
         accounts=quotas.accounts,

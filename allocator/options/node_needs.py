@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Placements, Problem
+from allocator.domain.problem import Bools, Ints, Placements, Problem
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 UP = 0  # nodes.csv `state`
@@ -76,8 +76,8 @@ class NodeNeeds:
         gpu_type = self.problem.pools.gpu_type[pool]
         return (int(model), int(gpu_type), gpus) in self._shaped
 
-    def holes(self, every_state: bool = False) -> Holes:
-        """Return the nodes that are up, or all nodes, as if no job held any of their GPUs."""
+    def holes(self, every_state: bool | Bools = False) -> Holes:
+        """Return the nodes that are up, or those of any state, as if no job held their GPUs."""
         nodes = self.problem.nodes
         return Holes(
             np.where(every_state | (nodes.state == UP), nodes.pool, -1).tolist(),
