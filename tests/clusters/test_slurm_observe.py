@@ -173,9 +173,11 @@ def test_reserved_nodes_are_not_offered(recorded: Recorded) -> None:
     )
     shown = recorded.show("node leaves_s", "nodes")
     assert shown == f"n1 -; n2 {now + 60}; n3 {now + 60}; n4 {now + 9001}; v1 -; v2 -"
-    assert recorded.show("returns_s", "nodes") == f"-; {now + 9000}; {now + 9000}; {now + 9900}; -; -"
+    assert (
+        recorded.show("returns_s", "nodes") == f"-; {now + 9000}; {now + 9000}; {now + 9900}; -; -"
+    )
     assert recorded.show("gpus", "pools") == "8; 16"
-    assert "reservation later has the nodes in 9001 s: n4" in recorded.notes()
+    assert "node n4: reservation later has the nodes in 9001 s" in recorded.notes()
 
 
 def test_an_array_is_a_job_for_each_task(recorded: Recorded) -> None:
