@@ -237,15 +237,16 @@ def _describe_details(
             if sentences[j]:
                 more[j].append(f"{place} for {whom} after {r.after_s:g} s")
     after_s = seconds_left(problem)
-    leaving: dict[int, tuple[tuple[int, int], ...]] = {}
+    leaving: dict[int, frozenset[int]] = {}
     for o, nodes in forbidden_nodes(problem, m).items():
         j = int(m.job[o])
         if pool[j] < 0 and sentences[j]:
-            leaving[j] = max(nodes, leaving.get(j, ()), key=len)
+            leaving[j] = nodes.union(leaving.get(j, ()))
     for j, nodes in leaving.items():
-        first = f'node "{problem.nodes.node[nodes[0][0]]}" leaves after {after_s[nodes[0][0]]:g} s'
+        n = min(nodes, key=after_s.item)
         others = f", {len(nodes) - 1} more later" if len(nodes) > 1 else ""
-        more[j].append(f"{first}{others}: too early for it")
+        name = problem.nodes.node[n]
+        more[j].append(f'node "{name}" leaves after {after_s[n]:g} s{others}: too early for it')
     return [
         "; ".join([*([text] if text else []), *others]) or None
         for text, others in zip(sentences, more, strict=True)

@@ -32,7 +32,7 @@ from allocator.options.kept.headroom import headroom_rows
 from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
 from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
-from allocator.options.node_needs import NodeNeeds
+from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import lending, quota_table
@@ -90,22 +90,24 @@ class CompiledRound:
 
     @cached_property
     def leaves(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """What columns have to leave free: nodes, and GPUs of each.
+        """What columns have to leave free for a job with a reservation: nodes, and GPUs of each.
 
-        They are those of a job with a reservation, and nodes that leave. Columns that have nothing
-        to leave are not listed.
+        Columns that have nothing to leave are not listed.
         """
         late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
-        out = {
+        return {
             c: r.nodes
             for r in self.problem.reservations
             if r.nodes
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
         }
-        leaving = forbidden_nodes(self.problem, self.option_table)
-        for c in np.flatnonzero(np.isin(self.option, list(leaving))).tolist():
-            out[c] = (*leaving[int(self.option[c])], *out.get(c, ()))
-        return out
+
+    @cached_property
+    def avoids(self) -> dict[int, frozenset[int]]:
+        """The nodes on which columns may not be, because they leave; others are not listed."""
+        of_option = forbidden_nodes(self.problem, self.option_table)
+        columns = np.flatnonzero(np.isin(self.option, list(of_option))) if of_option else ()
+        return {int(c): of_option[int(self.option[c])] for c in columns}
 
     def need_of(self, needs: NodeNeeds, column: int) -> Need:
         """Return what a column needs of nodes."""
@@ -116,6 +118,7 @@ class CompiledRound:
             int(i.gpus[column]),
             int(self.nodes[column]),
             self.leaves.get(column, ()),
+            self.avoids.get(column, NONE),
         )
 
     @cached_property

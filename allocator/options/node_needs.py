@@ -13,6 +13,7 @@ from allocator.domain.problem import Bools, Ints, Placements, Problem
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 UP = 0  # nodes.csv `state`
+NONE: frozenset[int] = frozenset()
 
 
 class NodeNeeds:
@@ -46,8 +47,9 @@ class NodeNeeds:
         gpus: int,
         nodes: int = 0,
         leaves: tuple[tuple[int, int], ...] = (),
+        avoids: frozenset[int] = NONE,
     ) -> Need:
-        """Return what the job needs for this number of GPUs of the pool, with `leaves`.
+        """Return what the job needs for this number of GPUs of the pool, with the last two.
 
         `nodes` is the number of nodes if rates.csv has a speed for the size on that many nodes, and
         this speed is used; otherwise it is 0. If it is 0 and there are such speeds for other
@@ -69,6 +71,7 @@ class NodeNeeds:
             level,
             least,
             leaves,
+            avoids,
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:

@@ -31,7 +31,7 @@ from allocator.domain.problem import SAME, Bools, Ints, Placements, Problem, Res
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import needed_s
 from allocator.options.kept.reservations import option_ends
-from allocator.options.node_needs import NodeNeeds, by_job
+from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
 from formulations.placement.holes import Place
@@ -171,7 +171,7 @@ class _Ends:
                         self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c)
                     )
             if free >= gpus:
-                need = round_.need_of(self._needs, o)._replace(leaves=())
+                need = round_.need_of(self._needs, o)._replace(avoids=NONE)
                 spot = () if holes is None else holes.find(need, self._away(o, time_s))
                 if spot is not None:
                     return time_s, tuple((n, k) for n, k, _ in spot)

@@ -189,7 +189,9 @@ def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
         back["pools"][0]["gpus"] = 12
         back["nodes"].append({"node": "n2", "pool": "p0", "gpus": 4})
         jobs = large | {"remaining_work": work}, runs(9000), *[waits(1000)] * 5
-        got, found = decided(a_round(*jobs, placements=places, **back))
+        p = a_round(*jobs, placements=places, **back)
+        got, found = decided(p)
+        assert len(decide(p, limits=EXACT).jobs["detail"]) == 7  # reasons without nodes, too
         kept = Reservation(0, 0, 4 + n0, after_s, ((0, 4), (1, 4)))
         assert [dataclasses.replace(r, nodes=tuple(sorted(r.nodes))) for r in found] == [kept]
         assert (got[0], sum(got[2:])) == (8 if after_s == 0 else 0, 3)

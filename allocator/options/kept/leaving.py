@@ -22,9 +22,6 @@ from formulations.model.kept_gpus import KeptGpus
 
 TIMES = 8  # most times of a pool that have rows; nodes tell all apart
 
-Nodes = tuple[tuple[int, int], ...]
-"""Nodes and their GPUs."""
-
 
 def needed_s(problem: Problem, m: OptionTable) -> Floats:
     """Return the seconds from now until which each option needs nodes to stay, (n,).
@@ -44,22 +41,21 @@ def seconds_left(problem: Problem) -> Floats:
     return np.where(nodes.state == 0, nodes.leaves_s - problem.now_s, np.inf)
 
 
-def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, Nodes]:
+def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int]]:
     """Return the nodes on which options may not be, because they leave too early."""
     after_s = seconds_left(problem)
     order = np.argsort(after_s, kind="stable")[: np.isfinite(after_s).sum()]
     if not len(order):
         return {}
     until_s = needed_s(problem, m)
-    out: dict[int, Nodes] = {}
+    out: dict[int, frozenset[int]] = {}
     for p in np.unique(problem.nodes.pool[order]).tolist():
         here = order[problem.nodes.pool[order] == p]
-        pairs = zip(here.tolist(), problem.nodes.gpus[here].tolist(), strict=True)
-        listed = tuple(pairs)
-        first = [listed[:k] for k in range(len(listed) + 1)]
-        of_pool = np.flatnonzero((m.pool == p) & (m.primary < 0))
-        count = np.searchsorted(after_s[here] * (1 + SAME), until_s[of_pool])
-        out |= {o: first[k] for o, k in zip(of_pool.tolist(), count.tolist(), strict=True) if k}
+        count = np.searchsorted(after_s[here] * (1 + SAME), until_s)
+        count[(m.pool != p) | (m.primary >= 0)] = 0
+        for k in np.unique(count[count > 0]).tolist():
+            nodes = frozenset(here[:k].tolist())
+            out |= dict.fromkeys(np.flatnonzero(count == k).tolist(), nodes)
     return out
 
 
