@@ -35,6 +35,13 @@ class NodeChecker:
     allocation: Allocation
 
     @cached_property
+    def is_up(self) -> Bools:
+        """True for nodes that are up, and there until the next round, (N,)."""
+        nodes, next_s = self.problem.nodes, self.problem.now_s + self.problem.interval_s
+        away = (nodes.leaves_s <= next_s) & (self.problem.now_s < nodes.returns_s)
+        return np.asarray((nodes.state == UP) & ~away)
+
+    @cached_property
     def held(self) -> dict[int, Spot]:
         """What running jobs hold, without those whose nodes are unknown."""
         return _by_job(self.problem.placements)
@@ -114,7 +121,7 @@ class NodeChecker:
         if not len(nodes):
             return out
         out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
-        out[held.job[jobs.preemptible[held.job] & (nodes.state[held.node] != UP)]] = True
+        out[held.job[jobs.preemptible[held.job] & ~self.is_up[held.node]]] = True
         for j in np.flatnonzero(self._must_be_near & jobs.preemptible).tolist():
             out[j] |= self._is_split(j, self.held.get(j, {}))
         stays = ~out & (jobs.primary < 0)
@@ -249,8 +256,9 @@ class NodeChecker:
         for n in sorted(names):
             if nodes.pool[n] != pool:
                 yield f'is on node "{nodes.node[n]}", which is not of its pool'
-            if nodes.state[n] != UP and (jobs.preemptible[j] or not stays):
-                yield f'is on node "{nodes.node[n]}", whose state is {STATES[nodes.state[n]]}'
+            if not self.is_up[n] and (jobs.preemptible[j] or not stays):
+                state = STATES[max(nodes.state[n], 1)]
+                yield f'is on node "{nodes.node[n]}", whose state is {state}'
         fraction = not math.isnan(jobs.gpu_fraction[j])
         if any((g >= 0) != fraction or g >= nodes.gpus[n] for n, g in spot):
             yield "names a GPU that it may not have" if not fraction else "names no GPU of its node"

@@ -3,7 +3,8 @@
 A reservation of k GPUs for a job that waits keeps them from the jobs that hold GPUs of its pool at
 its start, because they may not be stopped and are not done by then at the speed that they have on
 their GPUs alone. The same holds on each of its nodes. Jobs that may not be moved keep what they
-hold.
+hold. No job comes to a node that leaves before it is done, or, if it can be stopped, before it had
+a full interval and could be moved.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from allocator.audit import pauses
 from allocator.audit.context import AuditContext
 from allocator.domain.problem import Bools, Reservation
 
@@ -20,7 +22,8 @@ ROUNDING = 1e-9  # relative, of times
 
 
 def faults(s: AuditContext) -> Iterator[str]:
-    """Yield the reservations for which a plan does not leave the GPUs."""
+    """Yield reservations for which GPUs are not left, and jobs that come to leaving nodes."""
+    yield from _come_to_leaving_nodes(s)
     pools = s.problem.pools
     nodes = s.problem.nodes
     places = s.allocation.places
@@ -41,16 +44,40 @@ def faults(s: AuditContext) -> Iterator[str]:
                 )
 
 
+def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
+    nodes = s.problem.nodes
+    for j, spot in s.nodes.given.items() if np.isfinite(nodes.leaves_s).any() else ():
+        if s.is_kept[j] or s.is_secondary[j] or not s.has_gpus[j]:
+            continue
+        place = np.array([j]), s.pool[[j]], s.gpus[[j]]
+        startup_s = float(s.problem.pools.startup_s[s.pool[j]])
+        pause_s = startup_s + float(pauses.restart_s(s, *place)[0]) * bool(s.running[j])
+        until_s = _done_s(s, j, pause_s)
+        if s.problem.jobs.preemptible[j]:
+            move_s = startup_s + float(s.problem.jobs.restart_s[j])
+            until_s = min(until_s, pause_s + s.problem.interval_s + move_s)
+        for n in sorted({n for n, _ in spot}):
+            if until_s > (nodes.leaves_s[n] - s.problem.now_s) * (1 + ROUNDING):
+                yield (
+                    f'{s.name(j)} comes to node "{nodes.node[n]}", which leaves at'
+                    f" {nodes.leaves_s[n]:g}: it needs the node for {until_s:g} s"
+                )
+
+
+def _done_s(s: AuditContext, j: int, pause_s: float) -> float:
+    """Return the seconds until a job is done at the speed of its GPUs without a second job."""
+    every = s.every
+    same = (every.job == j) & (every.pool == s.pool[j]) & (every.gpus == s.gpus[j])
+    rate = float(every.rate[same].max(initial=0.0))
+    return pause_s + float(s.problem.jobs.remaining_work[j]) / rate if rate > 0 else math.inf
+
+
 def _still_there(s: AuditContext, r: Reservation) -> Bools:
     """Find the jobs that hold GPUs of the pool when the reservation begins, (J,)."""
     jobs = s.problem.jobs
-    every = s.every
     late: Bools = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible & (s.allocation.held > 0)
     late[r.job] = False
     for j in np.flatnonzero(late).tolist():
-        same = (every.job == j) & (every.pool == r.pool) & (every.gpus == s.gpus[j])
-        rate = float(every.rate[same].max(initial=0.0))
         pause_s = 0.0 if s.is_kept[j] else float(s.problem.pools.startup_s[r.pool])
-        end_s = pause_s + float(jobs.remaining_work[j]) / rate if rate > 0 else math.inf
-        late[j] = end_s > r.after_s * (1 + ROUNDING)
+        late[j] = _done_s(s, j, pause_s) > r.after_s * (1 + ROUNDING)
     return late

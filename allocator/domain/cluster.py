@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,6 +77,18 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         price_per_gpu_hour=price,
         availability=np.where(table.given("availability"), table["availability"], usual),
     )
+
+
+def nodes_at(table: ParsedTable, names: Names, now_s: float, interval_s: float) -> ParsedTable:
+    """Return nodes.csv with the states and absences of a round (R70)."""
+    if not table.given("leaves_s").any():
+        return table
+    now = rows(Nodes, table, names).at(now_s, interval_s)
+    columns = {
+        name: replace(table.columns[name], value=getattr(now, name))
+        for name in ("state", "leaves_s", "returns_s")
+    }
+    return replace(table, columns={**table.columns, **columns})
 
 
 def values_in_force(

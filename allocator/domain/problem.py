@@ -8,7 +8,7 @@ of a float column is nan. Field names equal column names; a test compares the tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import compress
@@ -27,6 +27,8 @@ from formulations.transient.synchronisation import Mode
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+SAME = 1e-9  # relative: times closer than this are one time
 
 
 class Code(IntEnum):
@@ -363,6 +365,23 @@ class Nodes(Rows):
     rack: tuple[str, ...]
     cpus: Floats  # inf = no limit
     host_memory_gb: Floats  # inf = no limit
+    leaves_s: Floats  # inf = stays
+    returns_s: Floats  # inf = does not come back
+
+    def at(self, now_s: float, interval_s: float) -> Nodes:
+        """Return the nodes as a round has them (R70).
+
+        Those that leave before the next round are drained until they are back. Absences that are
+        over, and those of nodes that are not up for other reasons, are dropped.
+        """
+        ahead = (self.state == 0) & (now_s < self.returns_s) & (self.leaves_s < np.inf)
+        soon = ahead & (self.leaves_s - now_s <= interval_s * (1 + SAME))
+        return replace(
+            self,
+            state=np.where(soon, 1, self.state),
+            leaves_s=np.where(ahead, self.leaves_s, np.inf),
+            returns_s=np.where(ahead, self.returns_s, np.inf),
+        )
 
 
 @dataclass(frozen=True)
@@ -427,7 +446,7 @@ def usable_gpus(
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-NO_NODES = Nodes((), _NONE, _NONE, _NONE, (), np.zeros(0), np.zeros(0))
+NO_NODES = Nodes((), _NONE, _NONE, _NONE, (), *(np.zeros(0) for _ in range(4)))
 NO_PLACEMENTS = Placements(_NONE, _NONE, _NONE, _NONE)
 
 

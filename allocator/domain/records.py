@@ -469,6 +469,8 @@ class Node(Record):
         Where it stands.
     cpus, host_memory_gb : float, optional
         CPUs, and memory in GB, of this machine. Default: no limit.
+    leaves_s, returns_s : float, optional
+        When it leaves, and when it is back, as announced. Default: never.
     labels : mapping of str to str, optional
         Where it stands by further levels of the topology, such as {"block": "b1"}.
 
@@ -486,6 +488,8 @@ class Node(Record):
     rack: str | None = None
     cpus: float | None = None
     host_memory_gb: float | None = None
+    leaves_s: float | None = None
+    returns_s: float | None = None
     labels: Mapping[str, str] | None = None
 
 

@@ -18,10 +18,11 @@ class NodeEvents(Rows):
     at_s: Floats
     node: Ints  # index into Nodes
     state: Ints  # as in Nodes
+    announced_s: Floats  # inf = never
 
 
 _NONE = np.zeros(0, dtype=np.int64)
-NO_NODE_EVENTS = NodeEvents(np.zeros(0), _NONE, _NONE)
+NO_NODE_EVENTS = NodeEvents(np.zeros(0), _NONE, _NONE, np.zeros(0))
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,7 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
             pools=replace(problem.pools, gpus=problem.pools.gpus + enough),
             nodes=NO_NODES,
             placements=NO_PLACEMENTS,
+            reservations=(),
         )
     return problem
 

@@ -27,6 +27,8 @@ from allocator.engine.decided import Decision
 from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
+from allocator.options.kept.leaving import forbidden_nodes, seconds_left
+from allocator.options.option_table import OptionTable
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
 from allocator.performance.speed import BelievedSpeeds, Configurations
@@ -78,7 +80,7 @@ def build_result(
         reasons = find_reasons(round_, proposal.choice, decision.prices, search, left_s, fragments)
         return {
             "reason": reasons.code,
-            "detail": _describe_details(problem, allocation, reasons.detail),
+            "detail": _describe_details(problem, allocation, reasons.detail, round_.option_table),
         }
 
     def forecast_jobs() -> dict[str, Sequence[object]]:
@@ -212,12 +214,12 @@ def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, obje
 
 
 def _describe_details(
-    problem: Problem, allocation: Allocation, sentences: Sequence[str | None]
+    problem: Problem, allocation: Allocation, sentences: Sequence[str | None], m: OptionTable
 ) -> list[str | None]:
-    """Add to each sentence (J,) that a speed is assumed, or that GPUs are kept for a large job.
+    """Add to each sentence (J,) that a speed is assumed, that GPUs are kept, or that nodes leave.
 
     The first concerns jobs that have or want GPUs at an assumed speed, the second the large job and
-    those that wait and may not be stopped.
+    those that wait and may not be stopped, the third those that wait and could not be on a node.
     """
     jobs = problem.jobs
     kinds = problem.pools.gpu_type
@@ -234,6 +236,17 @@ def _describe_details(
             whom = "it" if j == r.job else f'job "{jobs.job_id[r.job]}"'
             if sentences[j]:
                 more[j].append(f"{place} for {whom} after {r.after_s:g} s")
+    after_s = seconds_left(problem)
+    leaving: dict[int, frozenset[int]] = {}
+    for o, nodes in forbidden_nodes(problem, m).items():
+        j = int(m.job[o])
+        if pool[j] < 0 and sentences[j]:
+            leaving[j] = nodes.union(leaving.get(j, ()))
+    for j, nodes in leaving.items():
+        n = min(nodes, key=after_s.item)
+        others = f", {len(nodes) - 1} more later" if len(nodes) > 1 else ""
+        name = problem.nodes.node[n]
+        more[j].append(f'node "{name}" leaves after {after_s[n]:g} s{others}: too early for it')
     return [
         "; ".join([*([text] if text else []), *others]) or None
         for text, others in zip(sentences, more, strict=True)

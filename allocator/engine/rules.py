@@ -47,6 +47,7 @@ RULES = {
     linear.IDLE: Rule(GPUS, "interactive.{}.headroom_gpus", "GPU less"),
     linear.HEADROOM: Rule(GPUS, "interactive.{}.headroom_gpus", "GPU less"),
     linear.RESERVATION: Rule(GPUS),
+    linear.LEAVING: Rule(GPUS),
     linear.BUDGET: Rule(BUDGET, "budget_per_hour", "dollar/hour"),
     linear.QUOTA: Rule(QUOTA, "{}.max_gpus", "GPU"),
     linear.TENANT_BUDGET: Rule(QUOTA, "{}.budget_per_hour", "dollar/hour"),

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem
-from allocator.options.node_needs import NodeNeeds
+from allocator.options.kept.leaving import forbidden_nodes
+from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from allocator.options.staying import Staying
 from allocator.solvers import registry
@@ -48,6 +49,10 @@ class GuaranteesOnNodes:
         return NodeNeeds(self._problem)
 
     @cached_property
+    def _forbidden(self) -> dict[int, frozenset[int]]:
+        return forbidden_nodes(self._problem, self._options)
+
+    @cached_property
     def _is_locked(self) -> Bools:
         return find_locked_jobs(self._problem)
 
@@ -75,8 +80,9 @@ class GuaranteesOnNodes:
             ways = [] if held is None else [held]
             for way in ways if held and self._is_locked[j] else [*ways, None]:
                 if problem.has_nodes[pool]:
+                    avoids = self._forbidden.get(o, NONE)
                     need = needs[len(option)] = self._needs.of(
-                        j, pool, int(t.gpus[o]), int(t.nodes[o])
+                        j, pool, int(t.gpus[o]), int(t.nodes[o]), avoids=avoids
                     )
                     size += int((gpus if need.share < 1 else nodes)[pool])
                 if way is not None:

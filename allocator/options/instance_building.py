@@ -29,9 +29,10 @@ from allocator.options.colocation.secondary_jobs import (
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
+from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
 from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
-from allocator.options.node_needs import NodeNeeds
+from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import lending, quota_table
@@ -101,6 +102,13 @@ class CompiledRound:
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
         }
 
+    @cached_property
+    def avoids(self) -> dict[int, frozenset[int]]:
+        """The nodes on which columns may not be, because they leave; others are not listed."""
+        of_option = forbidden_nodes(self.problem, self.option_table)
+        columns = np.flatnonzero(np.isin(self.option, list(of_option))) if of_option else ()
+        return {int(c): of_option[int(self.option[c])] for c in columns}
+
     def need_of(self, needs: NodeNeeds, column: int) -> Need:
         """Return what a column needs of nodes."""
         i = self.instance
@@ -110,6 +118,7 @@ class CompiledRound:
             int(i.gpus[column]),
             int(self.nodes[column]),
             self.leaves.get(column, ()),
+            self.avoids.get(column, NONE),
         )
 
     @cached_property
@@ -548,6 +557,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         kept=(
             *headroom_rows(problem, mandatory, full),
             *reservation_rows(problem, mandatory, full),
+            *leaving_rows(problem, full),
         ),
         share=_shares(problem, full),
         accounts=quotas.accounts,

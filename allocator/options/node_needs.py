@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Placements, Problem
+from allocator.domain.problem import Bools, Ints, Placements, Problem
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 UP = 0  # nodes.csv `state`
+NONE: frozenset[int] = frozenset()
 
 
 class NodeNeeds:
@@ -47,8 +48,9 @@ class NodeNeeds:
         gpus: int,
         nodes: int = 0,
         leaves: tuple[tuple[int, int], ...] = (),
+        avoids: frozenset[int] = NONE,
     ) -> Need:
-        """Return what the job needs for this number of GPUs of the pool, with `leaves`.
+        """Return what the job needs for this number of GPUs of the pool, with the last two.
 
         `nodes` is the number of nodes if rates.csv has a speed for the size on that many nodes, and
         this speed is used; otherwise it is 0. If it is 0 and there are such speeds for other
@@ -72,6 +74,7 @@ class NodeNeeds:
             least,
             leaves,
             pod,
+            avoids,
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:
@@ -79,8 +82,8 @@ class NodeNeeds:
         gpu_type = self.problem.pools.gpu_type[pool]
         return (int(model), int(gpu_type), gpus) in self._shaped
 
-    def holes(self, every_state: bool = False) -> Holes:
-        """Return the nodes that are up, or all nodes, as if no job held any of their GPUs."""
+    def holes(self, every_state: bool | Bools = False) -> Holes:
+        """Return the nodes that are up, or those of any state, as if no job held their GPUs."""
         nodes = self.problem.nodes
         return Holes(
             np.where(every_state | (nodes.state == UP), nodes.pool, -1).tolist(),

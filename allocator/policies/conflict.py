@@ -31,6 +31,7 @@ RULES = {
     linear.CAPACITY: "GPUs of pool",
     linear.HEADROOM: "headroom for interactive jobs of pool",
     linear.IDLE: "idle headroom for interactive jobs of pool",
+    linear.LEAVING: "GPUs on nodes that do not leave of pool",
 }
 SECONDS = 10.0  # time limit of the analysis if the round has none
 # largest number of rules that are tried one by one to narrow the conflict down

@@ -16,7 +16,15 @@ import numpy as np
 
 from allocator.options.instance_building import CompiledRound
 from formulations.model.choices import choices
-from formulations.model.linear import CAPACITY, CHURN, COLOCATION, GUARANTEE, TAKEOVER, Ints
+from formulations.model.linear import (
+    CAPACITY,
+    CHURN,
+    COLOCATION,
+    GUARANTEE,
+    LEAVING,
+    TAKEOVER,
+    Ints,
+)
 
 ROUNDING = 1e-9  # GPUs that sums of shares may miss by
 
@@ -53,7 +61,7 @@ class FreeCapacity:
             zip(np.flatnonzero(rows[GUARANTEE]).tolist(), np.flatnonzero(i.guarantee), strict=True)
         )
         self._guarantee = i.guarantee
-        of_place = c.model.rows_of(CAPACITY, COLOCATION, TAKEOVER)[c.rows]
+        of_place = c.model.rows_of(CAPACITY, LEAVING, COLOCATION, TAKEOVER)[c.rows]
         self._of_place = set(np.flatnonzero(of_place).tolist())
 
     @property

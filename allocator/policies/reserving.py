@@ -27,10 +27,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Placements, Problem, Reservation, State
+from allocator.domain.problem import SAME, Bools, Ints, Placements, Problem, Reservation, State
 from allocator.options.instance_building import CompiledRound
-from allocator.options.kept.reservations import SAME, option_ends
-from allocator.options.node_needs import NodeNeeds, by_job
+from allocator.options.kept.leaving import needed_s
+from allocator.options.kept.reservations import option_ends
+from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
 from formulations.placement.holes import Place
@@ -71,7 +72,9 @@ def find_reservations(
         tried[p] += 1
         after_s, nodes = ends.find_start(o)
         if math.isfinite(after_s) and ends_of_plan.find_start(o)[0] > problem.interval_s:
-            found[p] = Reservation(j, p, int(i.held[o]), after_s, nodes)
+            up = problem.nodes.state == 0
+            kept = sum(k for n, k in nodes if up[n]) if nodes else int(i.held[o])
+            found[p] = Reservation(j, p, kept, after_s, nodes)
     first: dict[int, Reservation] = {}
     for r in sorted(found.values(), key=lambda r: r.after_s):
         first.setdefault(r.job, r)
@@ -127,6 +130,18 @@ class _Ends:
         self._end_s = np.ceil(end_s[order] / interval_s - SAME) * interval_s
         self._places = places
         self._needs = NodeNeeds(round_.problem)
+        self._needed_s = needed_s(round_.problem, round_.option_table)[round_.option]
+        nodes = round_.problem.nodes
+        self._leave_s, back_s = (
+            x - round_.problem.now_s for x in (nodes.leaves_s, nodes.returns_s)
+        )
+        self._back_s = np.ceil(back_s / interval_s - SAME) * interval_s
+
+    def _away(self, o: int, time_s: float) -> set[int]:
+        """Return the nodes that are away while a column needs them, if it starts then."""
+        until_s = (time_s + float(self._needed_s[o])) * (1 - SAME)
+        away = (self._leave_s < until_s) & (self._back_s > time_s)
+        return set(np.flatnonzero(away).tolist())
 
     def find_start(self, o: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         """Return the seconds until there is room for a column, in whole rounds, and its nodes.
@@ -140,11 +155,15 @@ class _Ends:
         columns, end_s = self._columns[here], self._end_s[here]
         holes = None
         if round_.problem.has_nodes[pool]:
-            holes = self._needs.holes()
+            holes = self._needs.holes(np.isfinite(self._back_s))
             for c in columns.tolist():
                 holes.take(self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c))
+        mine = round_.problem.nodes.pool == pool
+        back = mine & np.isfinite(self._back_s)
         free = int(i.capacity[pool]) - int(i.held[columns].sum())
-        for time_s in (0.0, *np.unique(end_s[np.isfinite(end_s)]).tolist()):
+        free += int(round_.problem.nodes.gpus[back].sum())
+        changes_s = np.append(end_s, self._back_s[mine])
+        for time_s in np.unique([0.0, *changes_s[np.isfinite(changes_s)]]).tolist():
             for c in columns[end_s == time_s].tolist():
                 free += int(i.held[c])
                 if holes is not None:
@@ -152,7 +171,8 @@ class _Ends:
                         self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c)
                     )
             if free >= gpus:
-                spot = () if holes is None else holes.find(round_.need_of(self._needs, o))
+                need = round_.need_of(self._needs, o)._replace(avoids=NONE)
+                spot = () if holes is None else holes.find(need, self._away(o, time_s))
                 if spot is not None:
                     return time_s, tuple((n, k) for n, k, _ in spot)
         return math.inf, ()

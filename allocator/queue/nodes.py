@@ -2,12 +2,14 @@
 
 A pool that has nodes has the GPUs of those that are up; its row of the table `pools` is set
 whenever a node changes. A node that is drained gets no new job, and the next round moves its jobs.
-A node that is down has lost its jobs (`find_on_down_nodes` in allocations.py).
+A node that is down has lost its jobs (`find_on_down_nodes` in allocations.py). A node may also be
+announced to leave; a new state ends that.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -132,6 +134,8 @@ def change_nodes(
         before = _read_node(connection, name)
         labels = {RACK: before.rack, **json.loads(before.labels), **values.get("labels", {})}
         row = _parse(connection, {**values, "labels": labels})
+        if not {"state", "leaves_s"}.isdisjoint(row):  # what was announced before does not hold
+            row = {"leaves_s": None, "returns_s": None, **row}
         if any(getattr(before, key) != value for key, value in row.items()):
             connection.execute(sa.update(nodes).where(nodes.c.node == name).values(**row))
             changed.append(name)
@@ -208,5 +212,7 @@ def _parse(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:
     if "pool" in row and row["pool"] not in pools:
         pool = row["pool"]
         raise UsageError(f"the queue has no pool {quote(pool)}{did_you_mean(pool, pools)}")
+    if "returns_s" in row and not row["returns_s"] > row.get("leaves_s", math.inf):
+        raise UsageError(f"returns_s {row['returns_s']:g} is not after leaves_s of the node")
     row[RACK] = labels.pop(RACK, "")
     return row | {"labels": json.dumps(labels, sort_keys=True)}

@@ -447,7 +447,8 @@ class Queue:
         *names : str
             Their names.
         **values
-            `state`, `gpus`, `cpus`, `host_memory_gb`, or `labels` by level.
+            `state`, `gpus`, `cpus`, `host_memory_gb`, `labels` by level, or `leaves_s` and
+            `returns_s`.
 
         Returns
         -------

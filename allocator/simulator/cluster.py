@@ -144,7 +144,7 @@ class TraceDrivenCluster:
         )
         gpus, nodes, placed = w.capacity.copy(), p.nodes, p.placements
         if w.has_nodes.any():
-            nodes = dataclasses.replace(nodes, state=w.nodes.state.copy())
+            nodes = w.nodes.known(w.now, p.interval_s)
             placed = as_placements(
                 {i: w.places[j] for i, j in enumerate(a.tolist()) if j in w.places}
             )

@@ -8,9 +8,11 @@ they are the same under every policy.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats, Ints, Nodes
 from allocator.domain.workload import Workload
 from allocator.simulator import random_numbers
 from allocator.simulator.options import SimulationOptions
@@ -60,6 +62,22 @@ class SimulatedNodes:
         up = self.state == UP
         gpus = np.bincount(self._nodes.pool[up], self._nodes.gpus[up], minlength=self._pools)
         return gpus.astype(np.int64)
+
+    def known(self, now: float, interval_s: float) -> Nodes:
+        """Return the nodes as a round has them: states, and absences that were announced."""
+        nodes, events, state = self._nodes, self._events, self.state.copy()
+        leaves_s, returns_s = nodes.leaves_s.copy(), nodes.returns_s.copy()
+        later = np.arange(len(events.at_s)) >= self._next_row
+        for row in np.flatnonzero(later & (events.announced_s <= now)).tolist():
+            n, at_s = int(events.node[row]), float(events.at_s[row])
+            if events.state[row] != UP:
+                if state[n] == UP:
+                    leaves_s[n] = min(leaves_s[n], at_s)
+            elif returns_s[n] == np.inf and (state[n] != UP or leaves_s[n] < np.inf):
+                leaves_s[n] = leaves_s[n] if state[n] == UP else now
+                returns_s[n], state[n] = at_s, UP
+        known = replace(nodes, state=state, leaves_s=leaves_s, returns_s=returns_s)
+        return known.at(now, interval_s)
 
     def _find_next_event(self) -> float:
         """Return the time of the next change of a node, inf if there is none."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools
+from formulations.model.linear import LEAVING, Bools
 from formulations.model.ragged import begins_run
 
 
@@ -71,7 +71,7 @@ def find_feasible_options(instance: Instance) -> Bools:
             fits &= i.cost <= np.append(i.tenant_budget * (1 + 1e-9) + 1e-9, np.inf)[row]
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
-    for kept in i.kept:
+    for kept in (k for k in i.kept if k.kind != LEAVING):  # such an option may wait for nodes
         fits &= (kept.amount == 0) | (kept.amount <= kept.most[i.pool])
     return fits
 

@@ -2,7 +2,7 @@
 
     sum_{o in p} amount_o x_o <= most_p
 
-Headroom for interactive jobs and reservations are rows of this kind.
+Headroom for interactive jobs, reservations and nodes that leave are rows of this kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class KeptGpus:
     Attributes
     ----------
     kind : str
-        `IDLE`, `HEADROOM` or `RESERVATION` of formulations/model/linear.py.
+        `IDLE`, `HEADROOM`, `RESERVATION` or `LEAVING` of formulations/model/linear.py.
     amount : (n,)
         GPUs that an option takes of those that are not kept, 0 = it does not count.
     most : (P,)

@@ -34,6 +34,7 @@ EXPOSURE = "exposure"
 HEADROOM = "headroom"
 IDLE = "idle_headroom"
 RESERVATION = "reservation"
+LEAVING = "leaving"
 COLOCATION = "colocation"
 TAKEOVER = "takeover"
 

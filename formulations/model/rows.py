@@ -257,13 +257,28 @@ def reservation(i: Instance) -> Block:
     return _kept_block(linear.RESERVATION, i)
 
 
+def leaving(i: Instance) -> Block:
+    """Build sum_{o in p} there_o x_o <= most_p for pools p and times at which nodes of p leave.
+
+    there_o are the GPUs of an option that has to be on other nodes then.
+    """
+    return _kept_block(linear.LEAVING, i)
+
+
 def _kept_block(kind: str, i: Instance) -> Block:
-    for k in i.kept:
-        if k.kind == kind:
-            lower = np.full(len(k.most), -np.inf)
-            block = Block(kind, i.pools, i.pool, k.amount.astype(float), lower, k.most)
-            return _drop_unused_rows(block, np.isfinite(k.most))
-    return _no_rows(kind)
+    """Return the rows of a kind; an option has one amount in all of them that concern it."""
+    kept = [k for k in i.kept if k.kind == kind]
+    if not kept:
+        return _no_rows(kind)
+    row, amount, most = i.pool, kept[0].amount, np.concatenate([k.most for k in kept])
+    if len(kept) > 1:
+        amounts = np.stack([k.amount for k in kept])
+        first = np.arange(len(kept))[:, None] * len(i.pools)
+        row, amount = np.where(amounts > 0, first + i.pool, -1), amounts.max(axis=0)
+    lower = np.full(len(most), -np.inf)
+    labels = [f"{p} ({n})" if n else p for n in range(len(kept)) for p in i.pools]
+    block = Block(kind, labels, row, amount.astype(float), lower, most)
+    return _drop_unused_rows(block, np.isfinite(most))
 
 
 FAMILIES = (
@@ -272,6 +287,7 @@ FAMILIES = (
     idle,
     headroom,
     reservation,
+    leaving,
     budget,
     quota,
     tenant_budget,

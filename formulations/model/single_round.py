@@ -4,7 +4,7 @@ This is a multiple-choice multi-dimensional knapsack.
 
     max  sum_o v_o x_o
     s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
-         capacity, idle_headroom, headroom, reservation, budget, quota, tenant_budget,
+         capacity, idle_headroom, headroom, reservation, leaving, budget, quota, tenant_budget,
          guarantee, churn, exposure, lending, colocation, takeover (formulations/model/rows.py)
          x_o in {0, 1}
 

@@ -57,6 +57,8 @@ class Need(NamedTuple):
         Nodes on which all jobs with such a need together leave so many of the GPUs.
     pod : int
         On each node it has a multiple of so many GPUs.
+    avoids : frozenset of int
+        Nodes on which it may not be.
     cpus, memory_gb : float
         CPUs and memory of the node for each GPU.
     share : float
@@ -78,11 +80,12 @@ class Need(NamedTuple):
     least_nodes: int = 0
     leaves: tuple[tuple[int, int], ...] = ()
     pod: int = 1
+    avoids: frozenset[int] = frozenset()
 
     @property
     def shared_nodes(self) -> frozenset[int]:
-        """The nodes of `leaves`."""
-        return frozenset(n for n, _ in self.leaves)
+        """The nodes of `leaves`, and those that it avoids."""
+        return self.avoids.union(n for n, _ in self.leaves)
 
     @property
     def hole(self) -> int:
@@ -199,6 +202,8 @@ class Holes:
         if need.leaves:
             full = (n for n, k in need.leaves if self.size[n] - k - self.late[n] < need.gpus)
             without = {*without, *full}
+        if need.avoids:
+            without = need.avoids.union(without)
         if need.share < 1:
             return self._find_share(need, without)
         if need.wish is Wish.SPREAD:

@@ -162,9 +162,8 @@ def test_a_job_on_a_drained_node_ends_there(recorded: Recorded) -> None:
 
 
 def test_reserved_nodes_are_not_offered(recorded: Recorded) -> None:
-    """A reservation that is active or begins within the round takes its nodes; a later one is
-    noted.
-    """
+    """Nodes of a reservation that is active, or begins later, leave and are back. Those that leave
+    within the round do not count."""
     now = int(recorded.look().config["now_s"])
     (recorded.folder / "reservations.txt").write_text(
         f"ReservationName=soon StartTime={now + 60} EndTime={now + 9000} Nodes=n[2-3]"
@@ -172,9 +171,13 @@ def test_reserved_nodes_are_not_offered(recorded: Recorded) -> None:
         "ReservationName=past StartTime=10 EndTime=20 Nodes=v1 State=INACTIVE\n"
         f"ReservationName=later StartTime={now + 9001} EndTime={now + 9900} Nodes=n4\n"
     )
-    shown = recorded.show("node state", "nodes")
-    assert shown == "n1 up; n2 drain; n3 drain; n4 up; v1 up; v2 up"
-    assert "reservation later begins in 9001 s on n4" in recorded.notes()
+    shown = recorded.show("node leaves_s", "nodes")
+    assert shown == f"n1 -; n2 {now + 60}; n3 {now + 60}; n4 {now + 9001}; v1 -; v2 -"
+    assert (
+        recorded.show("returns_s", "nodes") == f"-; {now + 9000}; {now + 9000}; {now + 9900}; -; -"
+    )
+    assert recorded.show("gpus", "pools") == "8; 16"
+    assert "node n4: reservation later has the nodes in 9001 s" in recorded.notes()
 
 
 def test_an_array_is_a_job_for_each_task(recorded: Recorded) -> None:

@@ -96,9 +96,10 @@ def test_values_are_their_places_among_the_choices(
 
 # optional columns without which others make no sense: running jobs need three of them, a date its
 # amount; times needs every_s; headroom is of GPUs or sessions; a share of a GPU needs the GPU;
-# compute_s is the step of which others are a part; losses need all three
+# a node that returns has left; compute_s is the step of which others are a part; losses need all
+# three
 NEEDED = """pool gpus state amount until_s headroom_gpus sessions_per_hour session_s every_s
-gpu_fraction gpu compute_s target_loss loss_work loss_error"""
+gpu_fraction gpu compute_s target_loss loss_work loss_error leaves_s"""
 
 
 @each_column

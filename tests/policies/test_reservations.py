@@ -141,6 +141,75 @@ def test_nodes_are_kept_too() -> None:
     assert node_of[8] == 0
 
 
+def leaving_nodes(**leaves: float) -> dict[str, Any]:
+    """Two nodes of 4 GPUs, of which the first leaves, and a large job that needs both."""
+    nodes = [{"node": n, "pool": "p0", "gpus": 4} for n in ("n0", "n1")]
+    nodes[0] |= leaves
+    return {"pools": [{"gpus": 8, "gpus_per_node": 4}], "nodes": nodes}
+
+
+def test_nobody_starts_on_a_node_that_leaves_before_he_is_done() -> None:
+    """n0 leaves after 1,000 s, at 1200. Of jobs of one GPU that may not be stopped, those of 900 s
+    are done by then, and the five of 1,001 s get the four GPUs of n1. A job that can be stopped
+    needs a round of 300 s and two pauses: 30 s to be moved, and none to start."""
+    p = a_round(*[waits(1001)] * 5, *[waits(900)] * 2, **leaving_nodes(leaves_s=1200))
+    plan = decide_round(p, limits=EXACT).allocation
+    of = dict(zip(plan.places.job.tolist(), plan.places.node.tolist(), strict=True))
+    assert [of.get(j, -1) for j in range(7)].count(-1) == 1
+    assert {of[j] for j in range(5) if j in of} == {1} and {of[5], of[6]} == {0}
+    one = decide(p, limits=EXACT).job(f"j{next(j for j in range(5) if j not in of)}")
+    assert one.reason == "capacity" and one.detail is not None
+    assert one.detail.endswith('; node "n0" leaves after 1000 s: too early for it')
+    for leaves_s, starts in ((529, 4), (530, 8)):
+        soft = [waits(9000, preemptible=True)] * 8
+        p = a_round(*soft, **leaving_nodes(leaves_s=leaves_s))
+        assert sum(decided(p)[0]) == starts
+
+
+def test_jobs_stay_while_a_later_round_may_move_them() -> None:
+    """A running job stays on a node that leaves at 501, and moves where it leaves at the end of the
+    round, at 500. One that may not be stopped stays in any case."""
+    for leaves_s, firm, node in ((501, False, 0), (500, False, 1), (500, True, 0)):
+        job = runs(9000) | {"preemptible": not firm}
+        places = [{"job_id": "j0", "node": "n0", "gpus": 1}]
+        p = a_round(job, placements=places, **leaving_nodes(leaves_s=leaves_s))
+        assert decide_round(p, limits=EXACT).allocation.places.node.tolist() == [node]
+
+
+def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
+    """A job of 8 GPUs needs two of three nodes for 500 s, and n2 has a job for ever. n0 is away
+    until 1,001, so it is promised a start after 900 s, the end of the third round. Until then n1 is
+    for jobs that end by then, and others get the three free GPUs of n2. If n0 is there and leaves
+    after 600 s for 201 s, the job of 500 s starts now, and that of 700 s after 900 s: it would not
+    be done in time."""
+    large = {**LARGE, "min_gpus": 8, "max_gpus": 8}
+    places = [{"job_id": "j1", "node": "n2", "gpus": 1}]
+    for leaves_s, work, after_s, n0 in ((0, 4000, 900, 0), (800, 4000, 0, 4), (800, 5600, 900, 4)):
+        back = leaving_nodes(leaves_s=leaves_s, returns_s=1001)
+        back["pools"][0]["gpus"] = 12
+        back["nodes"].append({"node": "n2", "pool": "p0", "gpus": 4})
+        jobs = large | {"remaining_work": work}, runs(9000), *[waits(1000)] * 5
+        p = a_round(*jobs, placements=places, **back)
+        got, found = decided(p)
+        assert len(decide(p, limits=EXACT).jobs["detail"]) == 7  # reasons without nodes, too
+        kept = Reservation(0, 0, 4 + n0, after_s, ((0, 4), (1, 4)))
+        assert [dataclasses.replace(r, nodes=tuple(sorted(r.nodes))) for r in found] == [kept]
+        assert (got[0], sum(got[2:])) == (8 if after_s == 0 else 0, 3)
+
+
+def test_the_audit_finds_jobs_that_come_to_leaving_nodes() -> None:
+    """The plan as if n0 stayed."""
+    p = a_round(*[waits(1001)] * 8, **leaving_nodes(leaves_s=1200))
+    stays = dataclasses.replace(p.nodes, leaves_s=np.full(2, np.inf))
+    plan = decide_round(dataclasses.replace(p, nodes=stays), limits=EXACT).allocation
+    round_ = compile_round(p)
+    faults = audit(p, plan, round_.repairs, round_.offer).faults
+    assert len(faults) == 4
+    assert faults[0] == (
+        'job "j0" comes to node "n0", which leaves at 1200: it needs the node for 1001 s'
+    )
+
+
 def test_the_audit_says_what_is_wrong() -> None:
     """The plan without the reservation, where one is kept."""
     p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))

@@ -40,6 +40,11 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
         (["x"], {"pool": "a", "gpus": 4, "labels": {"row": "1"}}, 'no level "row"'),
         (["x\0"], {"pool": "a", "gpus": 4}, "control"),
         (["n1"], {"pool": "a", "gpus": 5}, "there already"),
+        (
+            ["x"],
+            {"pool": "a", "gpus": 5, "leaves_s": 2, "returns_s": 2},
+            "returns_s 2 is not after",
+        ),
     ],
 )
 def test_what_is_no_node(
@@ -139,6 +144,14 @@ def test_commands(backend: str, tmp_path: Path, capsys: Output) -> None:
     assert (code, out) == (0, "n1: added\nn2: added\n")
     assert told("drain", "n1")[1] == "n1: drain\n"
     assert told("drain", "n1")[1:] == ("", "nothing was changed\n")
+    assert "n2: leaves 20" in told("drain", "n2", "--at", "1h", "--until", "2h")[1]
+    assert ", back 20" in told("list")[1] and ", back 20" in call(capsys, "status", name)[1]
+    with Queue(name) as queue:
+        now, leaves = queue.clock(), validate(queue.snapshot()).nodes
+    assert leaves.leaves_s[1] == pytest.approx(now + 3600, abs=99)
+    assert leaves.returns_s[1] == pytest.approx(now + 7200, abs=99)
+    assert told("drain", "n2", "--until", "2h")[0] == 2
+    assert told("up", "n2")[1] == "n2: up\n" and "back" not in told("list")[1]
     assert told("set", "n2", "--gpus", "8", "--label", "rack=")[1] == "n2: changed\n"
     code, out, _ = told("list", "--format", "json")
     assert [(n["node"], n["gpus"], n["state"], n["labels"]) for n in json.loads(out)["nodes"]] == [

@@ -37,6 +37,7 @@ def cluster(
     jobs: Sequence[Row],
     sizes: Sequence[int] = (4, 4),
     events: Sequence[tuple[float, int, int]] = (),
+    announced_s: float = math.inf,
     rates: Mapping[int, float] | Sequence[Row] = RATES,
 ) -> Workload:
     """Jobs on one pool with nodes n0, n1 ... of these sizes, one half of them in each of two racks;
@@ -49,6 +50,7 @@ def cluster(
     made = workload(jobs, rates=rates, pools=pools, nodes=nodes)
     at, node, state = (list(column) for column in zip(*events, strict=True)) if events else [[]] * 3
     columns = np.array(at, dtype=float), np.array(node, np.int64), np.array(state, np.int64)
+    columns = *columns, np.full(len(at), announced_s)
     return dataclasses.replace(made, node_events=NodeEvents(*columns))
 
 
@@ -124,8 +126,38 @@ ASYNCHRONOUS = {"synchronous": False, "min_gpus": 4, "sizes": "4|8"}
             0.0,
             [("a", "n0", 4, 0, 1000)],
         ),
+        # n0 fails at 1000, as was announced at 400: its job moves at 900, the last round before
+        (
+            cluster([job("a", 4, 1500)], events=[(1000, 0, DOWN)], announced_s=400),
+            0.0,
+            [("a", "n0", 4, 0, 900), ("a", "n1", 4, 900, 1530)],
+        ),
+        # as was announced before: a job that may not be stopped takes the other node
+        (
+            cluster(
+                [job("a", 4, 1500, preemptible=False)], events=[(1000, 0, DOWN)], announced_s=0
+            ),
+            0.0,
+            [("a", "n1", 4, 0, 1500)],
+        ),
+        # b would be stopped on n0, which is away from 500 to 1000, and waits until it is back
+        (
+            cluster(
+                [
+                    job("a", 4, 1000, preemptible=False),
+                    job("b", 4, 5000, at=1, preemptible=False),
+                ],
+                events=[(500, 0, DOWN), (1000, 0, UP)],
+                announced_s=0,
+            ),
+            0.0,
+            [("a", "n1", 4, 0, 1000), ("b", "n0", 4, 1200, 6200)],
+        ),
     ],
-    ids=["asynchronous", "late plan", "failure", "drain", "drain of a job that stays"],
+    ids=[
+        *("asynchronous", "late plan", "failure", "drain", "drain of a job that stays"),
+        *("announced", "announced to a job that stays", "announced to a job that waits"),
+    ],
 )
 def test_where_a_job_runs(
     made: Workload, latency_s: float, expected: list[tuple[object, ...]]

@@ -20,6 +20,7 @@ from allocator.cli.parsing import (
     number,
     option,
     pair,
+    parse_future,
     parse_integer,
     repeated,
 )
@@ -171,18 +172,26 @@ NODE = CommandGroup(
                 words,
                 f"allocator queue node {state} cluster.db n1 n2",
                 NODES,
+                *times,
                 function="set_node_state",
                 given=(state,),
             )
-            for state, words in (
-                ("up", "give jobs GPUs of these nodes again"),
+            for state, words, times in (
+                ("up", "give jobs GPUs of these nodes again", ()),
                 (
                     "drain",
                     "move jobs away from these nodes, and give none of their GPUs to new ones",
+                    (
+                        option("--at", "TIME", "when they leave (default: now)", parse_future),
+                        option(
+                            "--until", "TIME", "when they are back (default: by `up`)", parse_future
+                        ),
+                    ),
                 ),
                 (
                     "down",
                     "these machines are gone: their jobs are lost and start again elsewhere",
+                    (),
                 ),
             )
         ),

@@ -21,6 +21,7 @@ from allocator.cli.output import note, print_json, print_lines, show_result, war
 from allocator.cli.queue.job_options import NAMES
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
+from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.times import format_time, month_start_s
@@ -451,14 +452,18 @@ def set_tenant(args: argparse.Namespace, queue: Queue) -> None:
     show_result(args.format, {"tenant": args.tenant, "warnings": list(warnings)})
 
 
-NODE_COLUMNS = ("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus", "host_memory_gb")
+NODE_COLUMNS = (
+    *("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus", "host_memory_gb"),
+    *("leaves_s", "returns_s"),
+)
 
 
 def list_nodes(args: argparse.Namespace, queue: Queue) -> None:
     rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
     cells = [
         (
-            *(row[name] for name in ("node", "pool", "gpus", "used", "state")),
+            *(row[name] for name in ("node", "pool", "gpus", "used")),
+            describe_state(row, queue.clock()),
             " ".join(f"{k}={v}" for k, v in row["labels"].items()),
             " ".join(row["jobs"]),
         )
@@ -486,6 +491,12 @@ def set_nodes(args: argparse.Namespace, queue: Queue) -> None:
 
 
 def set_node_state(args: argparse.Namespace, queue: Queue, state: str) -> None:
+    if state == "drain" and args.until is not None and args.at is None:
+        raise UsageError("--until needs --at, the time when the nodes leave")
+    if state == "drain" and args.at is not None:
+        changed = queue.change_nodes(*args.nodes, leaves_s=args.at, returns_s=args.until)
+        _show_changed_nodes(args, changed, f"leaves {format_time(args.at)}")
+        return
     changed = queue.change_nodes(*args.nodes, state=state)
     busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
     _show_changed_nodes(args, changed, state)

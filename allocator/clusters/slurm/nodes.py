@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from allocator.clusters.slurm.gres import count_gpus, shares_in_use
 from allocator.clusters.slurm.name_lists import expand_names
@@ -120,46 +122,34 @@ def _texts(record: Record, field: str) -> list[str]:
     return [str(part).strip() for part in parts if str(part).strip()]
 
 
+class Reservation(NamedTuple):
+    """A reservation of nodes: its name, and its times in unix seconds."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
 def reserved_nodes(
-    reservations: Iterable[Mapping[str, str]], now_s: float, soon_s: float
-) -> tuple[dict[str, str], list[str]]:
-    """Return the nodes of reservations that are active or begin soon, and notes on later ones.
+    reservations: Iterable[Mapping[str, str]], now_s: float
+) -> dict[str, Reservation]:
+    """Return the first reservation of each node that is not over at now_s.
 
-    Parameters
-    ----------
-    reservations : iterable of mapping
-        Records of `scontrol show reservation`, with times in unix seconds.
-    now_s : float
-        Time of the look.
-    soon_s : float
-        Seconds ahead that count as soon.
-
-    Returns
-    -------
-    tuple of dict and list of str
-        The reservation of each node, and notes.
+    `reservations` are records of `scontrol show reservation`, with times in unix seconds.
     """
-    taken: dict[str, str] = {}
-    notes = []
+    taken: dict[str, Reservation] = {}
     for one in reservations:
-        name = one.get("ReservationName", "")
-        start = _time(one, "StartTime")
-        end = _time(one, "EndTime")
-        if end is not None and end <= now_s:
-            continue
-        if start is None or start <= now_s + soon_s:
-            taken |= dict.fromkeys(expand_names(one.get("Nodes", "").replace("(null)", "")), name)
-        else:
-            notes.append(
-                f"reservation {name} begins in {start - now_s:.0f} s on {one.get('Nodes', '')}:"
-                " Slurm starts no job there that would not end before"
-            )
-    return taken, notes
+        start_s, end_s = _time(one, "StartTime", now_s), _time(one, "EndTime", math.inf)
+        found = Reservation(one.get("ReservationName", ""), start_s, end_s)
+        for node in expand_names(one.get("Nodes", "").replace("(null)", "")):
+            if end_s > now_s and (node not in taken or start_s < taken[node].start_s):
+                taken[node] = found
+    return taken
 
 
-def _time(record: Mapping[str, str], field: str) -> float | None:
+def _time(record: Mapping[str, str], field: str, default: float) -> float:
     text = record.get(field, "")
-    return float(text) if text.isdecimal() else None
+    return float(text) if text.isdecimal() else default
 
 
 def form_pools(nodes: Sequence[SlurmNode], asked_features: frozenset[str]) -> list[SlurmPool]:

@@ -7,6 +7,7 @@ the snapshot cannot represent is held in it, and left to Slurm.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -79,8 +80,9 @@ class _Look:
         self.free_tasks = _count_free_tasks(jobs)
         self.interval_s = float(settings.config.get("interval_s", INTERVAL_S))
         nodes = read_nodes(answers.nodes, answers.partitions)
-        self.reserved, notes = reserved_nodes(answers.reservations, answers.now_s, self.interval_s)
-        self.notes += notes
+        self.reserved = reserved_nodes(answers.reservations, answers.now_s)
+        self.next_s = answers.now_s + self.interval_s
+        self.away = {n for n, one in self.reserved.items() if one.start_s <= self.next_s}
         self.pools = form_pools(nodes, asked_features(jobs))
         self.pool_of = {node.row: pool for pool in self.pools for node in pool.nodes}
         self.rows_of: dict[str, dict[str, SlurmNode]] = {}
@@ -182,7 +184,7 @@ class _Look:
             return (
                 "its node is drained or down, where Slurm lets it end; its GPUs count as occupied"
             )
-        if names & self.reserved.keys():
+        if names & self.away:
             return "its node is reserved; its GPUs count as occupied"
         if len({self.pool_of[row].name for row in places}) > 1:
             return "it runs in several pools; its GPUs count as occupied"
@@ -349,26 +351,31 @@ class _Look:
         for pool in self.pools:
             for node in pool.nodes:
                 others = node.gpus if node.is_shared else max(0, node.used - ours[node.row])
-                state = node.state
-                if node.node in self.reserved and state == "up":
-                    state = "drain"
-                    self.left.setdefault(
-                        f"reservation {self.reserved[node.node]} has the nodes", []
-                    ).append(node.row)
+                reserved = self.reserved.get(node.node)
+                if reserved is not None:
+                    words = f"reservation {reserved.name} has the nodes"
+                    if node.node not in self.away:
+                        words += f" in {reserved.start_s - self.answers.now_s:.0f} s"
+                    self.left.setdefault(words, []).append(node.row)
                 if node.is_shared:
                     self.left.setdefault(
                         "shares of its GPUs are in use; they count as occupied", []
                     ).append(node.row)
                 gpus = max(ours[node.row], node.gpus - others)
-                rows.append({"node": node.row, "pool": pool.name, "gpus": gpus, "state": state})
+                row = {"node": node.row, "pool": pool.name, "gpus": gpus, "state": node.state}
+                if reserved is not None:
+                    row["leaves_s"] = reserved.start_s
+                    row["returns_s"] = reserved.end_s if reserved.end_s < math.inf else None
+                rows.append(row)
         return rows
 
     def _pool_rows(self, nodes: Sequence[Row]) -> list[Row]:
+        there = [row for row in nodes if row.get("leaves_s", math.inf) > self.next_s]
         return [
             {
                 "pool": pool.name,
                 "gpu_type": self.gpu_types[pool.name],
-                "gpus": sum_usable(nodes, pool.name),
+                "gpus": sum_usable(there, pool.name),
                 "gpus_per_node": pool.gpus_per_node,
                 **self.settings.pools.get(pool.name, {}),
             }

@@ -18,6 +18,7 @@ from allocator.queue.jobs.verbs import counts, list_jobs
 from allocator.queue.queue import Queue
 
 SHOWN = 20
+NODE_FIELDS = ("node", "state", "used", "jobs", "leaves_s", "returns_s")
 
 
 def status(queue: Queue) -> dict[str, Any]:
@@ -35,9 +36,9 @@ def status(queue: Queue) -> dict[str, Any]:
         slowdowns = cluster_tables.read_corrected_slowdowns(connection)
         states = counts(connection)
         busy = [
-            {"node": n["node"], "state": n["state"], "used": n["used"], "jobs": n["jobs"]}
+            {name: n[name] for name in NODE_FIELDS}
             for n in nodes.read_nodes(connection)
-            if n["state"] != "up"
+            if describe_state(n, now) != "up"
         ]
         expected = read_expected(connection)
         waiting_jobs = list_jobs(connection, states=["queued", "paused"])
@@ -124,7 +125,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
         f"pool        {pool}: {p['used']} of {p['gpus']} GPUs used"
         for pool, p in found["pools"].items()
     ]
-    out += [_format_node(node) for node in found["nodes_not_up"][:SHOWN]]
+    out += [_format_node(node, found["now_s"]) for node in found["nodes_not_up"][:SHOWN]]
     out.append(
         "round       "
         + (
@@ -183,10 +184,19 @@ def format_status(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def _format_node(node: dict[str, Any]) -> str:
-    """Return a node that is not up as text, with the jobs that are still on it."""
+def describe_state(node: Mapping[str, Any], now_s: float) -> str:
+    """Return the state of a node, and its announced absence if that is not over."""
+    leaves_s, returns_s = node["leaves_s"], node["returns_s"]
+    if leaves_s is None or (returns_s is not None and returns_s <= now_s):
+        return str(node["state"])
+    back = "" if returns_s is None else f", back {format_time(returns_s)}"
+    return f"{node['state']}, leaves {format_time(leaves_s)}{back}"
+
+
+def _format_node(node: dict[str, Any], now_s: float) -> str:
+    """Return a node that is not up or leaves as text, with the jobs that are still on it."""
     jobs = f", {node['used']} GPUs held by {', '.join(node['jobs'])}" if node["jobs"] else ", empty"
-    return f"node        {node['node']}: {node['state']}{jobs}"
+    return f"node        {node['node']}: {describe_state(node, now_s)}{jobs}"
 
 
 def _format_budget(tenant: str, b: dict[str, Any]) -> str:

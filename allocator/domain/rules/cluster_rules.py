@@ -246,6 +246,12 @@ RULES: tuple[Check, ...] = (
     _check_pools,
     _check_rated_pools,
     *(reference(file, "pool") for file in ("prices.csv", "nodes.csv", "interactive.csv")),
+    Rule(
+        "nodes.csv",
+        "returns_s {returns_s} is not after leaves_s {leaves_s}; empty leaves_s: it stays",
+        "leaves_s returns_s",
+        lambda t: t.given("returns_s") & ~(t["returns_s"] > t["leaves_s"]),
+    ),
     price_rules.check,
     quota_rules.check,
     _check_longrun_budgets,

@@ -100,6 +100,9 @@ def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Prob
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
     check_settings(config, tables, found)
+    tables["nodes.csv"] = cluster.nodes_at(
+        tables["nodes.csv"], known, now_s, float(config["interval_s"])
+    )
     return build_problem(snapshot, config, tables, known, now_s, found)
 
 

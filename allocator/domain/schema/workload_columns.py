@@ -104,6 +104,11 @@ NODE_EVENTS = TableSchema(
         PRICES.column("at_s"),
         PLACEMENTS.column("node"),
         replace(NODES.column("state"), doc="its state from this time on", required=True),
+        replace(
+            NODES.column("leaves_s"),
+            name="announced_s",
+            doc="from when on rounds know of it; default never",
+        ),
     ),
     key=("at_s", "node"),
 )

@@ -45,17 +45,19 @@ class Fragments:
     def _need(self, j: int) -> Need:
         return self._needs.of(j, self._pool[j], self._gpus[j], int(self._nodes[j]))
 
-    def find_placeable(self, job: Ints, pool: Ints, gpus: Ints, nodes: Ints) -> Bools:
+    def find_placeable(
+        self, job: Ints, pool: Ints, gpus: Ints, nodes: Ints, avoids: Sequence[frozenset[int]]
+    ) -> Bools:
         """Find the options (job, pool, gpus, nodes of a spread shape) that nodes hold, (n,).
 
-        The GPUs of the job itself count as free.
+        The GPUs of the job itself count as free. `avoids` (n,) are nodes that leave too early.
         """
         out = np.ones(len(job), dtype=bool)
         known: dict[Need, bool] = {}
         tried = 0
         for at in np.flatnonzero(self._problem.has_nodes[pool]).tolist():
             j = int(job[at])
-            need = self._needs.of(j, int(pool[at]), int(gpus[at]), int(nodes[at]))
+            need = self._needs.of(j, int(pool[at]), int(gpus[at]), int(nodes[at]), (), avoids[at])
             if need not in known:
                 known[need] = self._holes.find(need) is not None
             out[at] = known[need]

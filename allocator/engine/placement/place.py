@@ -25,7 +25,7 @@ from allocator.domain.problem import State
 from allocator.engine.placement.openings import NODES, Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
 from allocator.options.instance_building import CompiledRound, same_columns
-from allocator.options.node_needs import NodeNeeds, as_placements
+from allocator.options.node_needs import NONE, NodeNeeds, as_placements
 from allocator.options.staying import Staying
 from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.free_capacity import FreeCapacity
@@ -185,6 +185,7 @@ class _Placing:
         held = self.held
         fresh = list[int]()
         leaves = [self.round.leaves.get(c, ()) for c in column.tolist()]
+        avoids = [self.round.avoids.get(c, NONE) for c in column.tolist()]
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
                 need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at])
@@ -201,7 +202,7 @@ class _Placing:
         for x in order:
             at = fresh[int(x)]
             j = int(on[at])
-            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at], leaves[at])
+            need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at], avoids[at])
             if not self._put(j, need):
                 failed.append(j)
         self._join_secondaries()
@@ -313,7 +314,12 @@ class _Placing:
         return {*i.job[i.primary[secondary]].tolist(), *i.job[secondary].tolist()}
 
     def _need(self, j: int) -> Need:
-        return self._need_of(int(self.choice[j]))
+        column = int(self.choice[j])
+        need = self._need_of(column)
+        if not self.round.avoids or not self.round.instance.keep[column]:
+            return need
+        # a job that keeps its GPUs may be where it is, but it may not go to all nodes
+        return need._replace(avoids=self.round.avoids.get(self.move_of.get(j, -1), NONE))
 
     def _need_of(self, column: int) -> Need:
         """Return what a column needs of nodes."""

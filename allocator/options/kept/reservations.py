@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Problem
+from allocator.domain.problem import SAME, Bools, Floats, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.kept_gpus import KeptGpus
-
-SAME = 1e-9  # relative: ends closer than this are at one time
 
 
 def ends_after(end_s: Floats, after_s: float) -> Bools:

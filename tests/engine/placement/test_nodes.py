@@ -68,7 +68,8 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
     """All options of all jobs on all nodes: with gap 0 the plan is the best, and proven to be."""
     rounds, tried = 0, count(3, 12)
     for seed in range(tried):
-        problem_ = override_settings(node_round(seed, jobs=5, nodes=3, pools=2), objective, None)
+        problem_ = node_round(seed, jobs=5, nodes=3, pools=2, leaving=seed % 2 == 1)
+        problem_ = override_settings(problem_, objective, None)
         try:
             decision = decide_round(problem_, limits=allocator.SolveLimits(gap=0.0))
         except allocator.Infeasible:

@@ -116,11 +116,11 @@ blue,,north,1,,
     ),
     "nodes.csv": (
         """\
-node,pool,gpus,state,rack,cpus,host_memory_gb,block
-e1,east,4,up,r1,32,256,b1
-e2,east,4,up,r2,32,256.5,b1
-w1,west,2,up,r1,,,b2
-w2,west,2,drain,r2,,,b2
+node,pool,gpus,state,rack,cpus,host_memory_gb,block,leaves_s,returns_s
+e1,east,4,up,r1,32,256,b1,9000,9600
+e2,east,4,up,r2,32,256.5,b1,,
+w1,west,2,up,r1,,,b2,,
+w2,west,2,drain,r2,,,b2,,
 """
     ),
     "placements.csv": (

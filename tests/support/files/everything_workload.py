@@ -67,7 +67,9 @@ at_s,pool,gpus
 1500,west,0
 """
     ),
-    "node_events.csv": "at_s,node,state\n1800,w2,up\n900,e2,up\n1200,e1,down\n",
+    "node_events.csv": (
+        "at_s,node,state,announced_s\n1800,w2,up,\n900,e2,up,\n1200,e1,down,1000\n"
+    ),
 }
 EVERY_WORKLOAD: Mapping[str, bytes] = {file: text.encode() for file, text in WORKLOAD_TEXTS.items()}
 

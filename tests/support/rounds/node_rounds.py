@@ -37,13 +37,15 @@ def node_snapshot(
     spread: bool = False,
     pods: bool = False,
     plain: bool = False,
+    leaving: bool = False,
 ) -> Snapshot:
     """Return a round whose running jobs are placed at random, scattered over their pools.
 
     `jobs` and `nodes` (of a pool) and `pools` are the most there are. `spread` adds speeds on more
     nodes than sizes need, and jobs that may be on them. `pods` makes half of the jobs gangs of
-    pods, some of which run torn. `plain` leaves out what limits plans but
-    nodes and jobs: shares of GPUs, CPUs, memory, lost nodes, tenants, budgets.
+    pods, some of which run torn. `plain` leaves out what limits plans but nodes and jobs: shares of
+    GPUs, CPUs, memory, lost nodes, tenants, budgets. `leaving` lets nodes leave, and jobs that wait
+    be such that may not be stopped.
     """
     rng = np.random.default_rng(seed)
     count, most_nodes = int(rng.integers(1, pools + 1)), nodes
@@ -99,6 +101,14 @@ def node_snapshot(
     if pods:
         other = np.random.default_rng([seed, 2])
         every = [_pod_job(other, job) for job in every]
+    if leaving:
+        other = np.random.default_rng([seed, 2])
+        node_rows = [_leaving_node(other, node) for node in node_rows]
+        pool_rows = [dataclasses.replace(p, startup_s=_pick(other, 0.0, 40.0)) for p in pool_rows]
+        every = [
+            job if job.pool else dataclasses.replace(job, preemptible=other.random() < 0.5)
+            for job in every
+        ]
     tenants = [
         Tenant(
             name,
@@ -181,6 +191,16 @@ def _spread_rates(rng: Generator, rates: list[Rate], pools: list[Pool]) -> list[
                     dataclasses.replace(row, work_per_s=round(row.work_per_s * factor, 4), spread=k)
                 )
     return found
+
+
+def _leaving_node(rng: Generator, node: Node) -> Node:
+    """Let most nodes leave: before the round, in it, at its end, or later; some come back."""
+    leaves_s = _pick(rng, None, 800.0, 1200.0, 1300.0, 1400.0, 1700.0, 1700.0, 2500.0)
+    back_s = _pick(rng, None, 100.0, 250.0, 4000.0)
+    both = leaves_s is not None and back_s is not None
+    return dataclasses.replace(
+        node, leaves_s=leaves_s, returns_s=leaves_s + back_s if both else None
+    )
 
 
 def _spread_job(rng: Generator, job: Job) -> Job:

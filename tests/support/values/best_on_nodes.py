@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +33,10 @@ def most_gpus(problem: Problem, tenant: str) -> int:
 
 class _Search:
     def __init__(self, round_: CompiledRound) -> None:
-        self.round, self.problem = round_, round_.problem
+        i = round_.instance
+        kept = tuple(k for k in i.kept if k.kind != "leaving")  # `_stops` has the rule itself
+        self.round = round_ = replace(round_, instance=replace(i, kept=kept))
+        self.problem = round_.problem
         self.best, self.choice = -math.inf, np.full(len(self.problem.jobs), -1)
         nodes, jobs = self.problem.nodes, self.problem.jobs
         # nothing new may be placed on a node that is not up: its pool is -1
@@ -42,7 +46,6 @@ class _Search:
         shares = np.nan_to_num(jobs.gpu_fraction, nan=1.0).tolist()
         needs = zip(jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, shares, strict=True)
         self.needs = [Need(-1, 0, 0, *map(float, need)) for need in needs]
-        i = round_.instance
         top = [
             float(max([0.0, *i.value[i.start[j] : i.start[j + 1]]]))
             for j in range(len(i.mandatory))
@@ -103,9 +106,20 @@ class _Search:
                 yield held
         else:
             mine = [n for n, at in enumerate(self.holes.pool) if at == pool]
+            mine = [n for n in mine if not self._stops(n, j, o)]
             for spot in self._fresh(j, k, pool, mine, int(self.round.nodes[o])):
                 if self.holes.can_take(spot, self.needs[j]):
                     yield spot
+
+    def _stops(self, n: int, j: int, o: int) -> bool:
+        """Whether a job that comes to a node would be there when the node leaves: one that can be
+        stopped needs its pause, a round, and the pause of a move."""
+        p, m, at = self.problem, self.round.option_table, self.round.option[o]
+        need_s = m.pause_s[at] + p.jobs.remaining_work[j] / m.rate[at]
+        if p.jobs.preemptible[j]:
+            move_s = p.jobs.restart_s[j] + p.pools.startup_s[m.pool[at]]
+            need_s = min(need_s, m.pause_s[at] + p.interval_s + move_s)
+        return bool(p.now_s < p.nodes.returns_s[n] and need_s > p.nodes.leaves_s[n] - p.now_s)
 
     def _fresh(self, j: int, k: int, pool: int, mine: list[int], nodes: int) -> Iterator[Spot]:
         p, wish = self.problem, self.problem.jobs.placement[j]

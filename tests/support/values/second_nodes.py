@@ -53,6 +53,9 @@ def _job_faults(r: Reading, job: Row, entry: Row, before: Any) -> Iterator[str]:
         if not entry["reason"]:
             yield "no reason"
         return
+    for node in () if stays else {node for node, _ in now}:
+        if _is_stopped(r, job, entry, kept, node):
+            yield f"{node} leaves too early"
     if sum(now.values()) != got[1]:
         yield "nodes do not give its GPUs"
     rate = _right_rate(r, job, entry, len({node for node, _ in now}), stays)
@@ -67,6 +70,21 @@ def _job_faults(r: Reading, job: Row, entry: Row, before: Any) -> Iterator[str]:
     ):
         if abs(entry[name] - right) > EPS * max(1.0, right):
             yield f"{name} {entry[name]}, not {right}"
+
+
+def _is_stopped(r: Reading, job: Row, entry: Row, kept: bool, node: str) -> bool:
+    """Whether a node leaves before a job is done there, or had a round and time to move on."""
+    row = next(row for row in r.table("nodes") if row["node"] == node)
+    left_s, got = row.get("leaves_s", math.inf) - r.now, (entry["pool"], entry["gpus"])
+    if r.now >= row.get("returns_s", math.inf):
+        return False
+    if left_s <= r.config["interval_s"]:
+        return True
+    pause_s, startup_s = r.lost(job, got), r.at[got[0]]["startup_s"]
+    need_s = pause_s + job["remaining_work"] / entry["work_per_s"]
+    if job["preemptible"]:
+        need_s = min(need_s, pause_s + r.config["interval_s"] + job["restart_s"] + startup_s)
+    return not kept and bool(need_s > left_s * (1 + EPS))
 
 
 def _right_rate(r: Reading, job: Row, entry: Row, nodes: int, stays: bool) -> float | None:

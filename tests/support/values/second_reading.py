@@ -162,7 +162,14 @@ class Rules:
                     p[name] = p[name] if row.get(name) is None else row[name]
         nodes = [n for n in self.table("nodes") if n["pool"] == p["pool"]]
         if nodes:
-            p["gpus"] = sum(n["gpus"] for n in nodes if n.get("state", "up") == "up")
+            p["gpus"] = sum(n["gpus"] for n in nodes if self._is_there(n))
+
+    def _is_there(self, n: Row) -> bool:
+        """Whether a node is up, and does not leave in this round."""
+        away = n.get("leaves_s", math.inf) <= self.now + self.config["interval_s"]
+        return n.get("state", "up") == "up" and not (
+            away and self.now < n.get("returns_s", math.inf)
+        )
 
     def _make_rigid(self, j: Row) -> None:
         """A job of a model without rates has its requested size, and those that were observed."""

@@ -1,0 +1,84 @@
+"""Nodes that leave at announced times: which options may not be on them, and their rows (R70).
+
+An option needs its nodes until its job is done, or may have been moved after a full interval if it
+can be stopped. It may not be on nodes that leave before. Of the nodes of pool p that leave after T
+seconds or earlier,
+
+    sum_{o in p} there_o x_o <= GPUs_p - GPUs of these nodes
+
+where there_o are the GPUs of an option that needs its nodes beyond T, or that keeps GPUs on other
+nodes only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import SAME, Floats, Problem
+from allocator.options.kept.reservations import ends_after, option_ends
+from allocator.options.option_table import OptionTable
+from formulations.model import linear
+from formulations.model.kept_gpus import KeptGpus
+
+TIMES = 8  # most times of a pool that have rows; nodes tell all apart
+
+
+def needed_s(problem: Problem, m: OptionTable) -> Floats:
+    """Return the seconds from now until which each option needs nodes to stay, (n,).
+
+    It is 0 for jobs that keep their GPUs: they are there already.
+    """
+    end_s = option_ends(problem, m)
+    move_s = problem.jobs.restart_s[m.job] + problem.pools.startup_s[m.pool]
+    can_move = problem.jobs.preemptible[m.job]
+    out = np.where(can_move, np.minimum(end_s, m.pause_s + problem.interval_s + move_s), end_s)
+    return np.where(m.keep, 0.0, out)
+
+
+def seconds_left(problem: Problem) -> Floats:
+    """Return the seconds from now after which each node leaves, (N,), inf = not, or it is away."""
+    nodes = problem.nodes
+    return np.where(nodes.state == 0, nodes.leaves_s - problem.now_s, np.inf)
+
+
+def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int]]:
+    """Return the nodes on which options may not be, because they leave too early."""
+    after_s = seconds_left(problem)
+    order = np.argsort(after_s, kind="stable")[: np.isfinite(after_s).sum()]
+    if not len(order):
+        return {}
+    until_s = needed_s(problem, m)
+    out: dict[int, frozenset[int]] = {}
+    for p in np.unique(problem.nodes.pool[order]).tolist():
+        here = order[problem.nodes.pool[order] == p]
+        count = np.searchsorted(after_s[here] * (1 + SAME), until_s)
+        count[(m.pool != p) | (m.primary >= 0)] = 0
+        for k in np.unique(count[count > 0]).tolist():
+            nodes = frozenset(here[:k].tolist())
+            out |= dict.fromkeys(np.flatnonzero(count == k).tolist(), nodes)
+    return out
+
+
+def leaving_rows(problem: Problem, m: OptionTable) -> list[KeptGpus]:
+    """Build the rows of nodes that leave over the options of a table; empty without any."""
+    after_s = seconds_left(problem)
+    leaves = np.isfinite(after_s)
+    if not leaves.any():
+        return []
+    nodes, placed = problem.nodes, problem.placements
+    until_s = needed_s(problem, m)
+    whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
+    known = np.zeros(len(problem.jobs), dtype=bool)
+    known[placed.job] = True
+    out = []
+    for p in np.unique(nodes.pool[leaves]).tolist():
+        here = np.unique(after_s[leaves & (nodes.pool == p)])
+        for at in here[np.unique(np.linspace(0, len(here) - 1, TIMES).astype(int))].tolist():
+            gone = (nodes.pool == p) & (after_s <= at)
+            stays = known.copy()
+            stays[placed.job[gone[placed.node]]] = False
+            there = np.where(m.keep, stays[m.job], ends_after(until_s, at)) & (m.pool == p)
+            most = np.full(len(problem.pools), np.inf)
+            most[p] = problem.pools.gpus[p] - nodes.gpus[gone].sum()
+            out.append(KeptGpus(linear.LEAVING, np.where(there, whole, 0), most))
+    return out
