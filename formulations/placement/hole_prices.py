@@ -29,43 +29,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from formulations.bounds.lagrangian import best_columns
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
-from formulations.model.ragged import begins_run
-from formulations.model.sparse_rows import SparseRows
 
 TURNS = 60  # prices that are tried
 MOST_PRICES = 60  # of rows that change, those that matter most
 MOST_CELLS = 5_000_000  # of the knapsacks of all nodes
 REACH = 2.0  # first half width of the box, in mean values of a GPU
 ENOUGH = 1e-7  # relative: differences of bounds that are none
+ROUNDING = 1e-12  # relative error of the sums of a bound, as in bounds/lagrangian.py
 
 
 @dataclass(frozen=True)
-class Stays:
-    """The columns that stay on nodes: column, node and GPUs of each part, (L,) each."""
-
-    column: Ints
-    node: Ints
-    gpus: Ints
-
-
-@dataclass(frozen=True)
-class HoleNeeds:
-    """The holes that columns need.
+class NodeParts:
+    """What columns hold or need of nodes; others may be anywhere.
 
     Attributes
     ----------
-    column, kind : (z,)
-        A column, and the kind of one of its holes.
-    pool, size : (S,)
-        Pool and GPUs of each kind.
+    gpus, pool : (N,)
+        GPUs and pool of each node.
+    column, node, size : (L,)
+        The columns that stay, a node of each, and the GPUs that they hold there. A group has at
+        most one such column, and may have another one or none.
+    needs, kind : (z,)
+        The columns that need a hole, and the kind of the hole.
+    hole_pool, hole_size : (S,)
+        Pool and GPUs of each kind of holes.
     """
 
-    column: Ints
-    kind: Ints
+    gpus: Ints
     pool: Ints
+    column: Ints
+    node: Ints
     size: Ints
+    needs: Ints
+    kind: Ints
+    hole_pool: Ints
+    hole_size: Ints
 
 
 def find_least_parts(gpus: int, most_nodes: int, largest: int) -> Iterator[int]:
@@ -86,14 +87,7 @@ def find_least_parts(gpus: int, most_nodes: int, largest: int) -> Iterator[int]:
 
 
 def bound_on_nodes(
-    choices: Choices,
-    prices: Floats,
-    gpus: Ints,
-    pool: Ints,
-    stays: Stays,
-    needs: HoleNeeds,
-    value: float,
-    until: float = math.inf,
+    choices: Choices, prices: Floats, parts: NodeParts, value: float, until: float = math.inf
 ) -> float:
     """Return a bound on the value of every plan on nodes, inf if the nodes are too large.
 
@@ -103,45 +97,39 @@ def bound_on_nodes(
         The round.
     prices : (R,)
         Prices of its coupling rows to begin from.
-    gpus, pool : (N,)
-        GPUs and pool of each node.
-    stays, needs : Stays and HoleNeeds
-        What columns hold or need of nodes; other columns may be anywhere. A group has at most one
-        column that stays.
+    parts : NodeParts
+        What its columns hold or need of nodes.
     value : float
         Value of a plan, at which the search ends.
     until : float
         Latest end (time.monotonic).
     """
-    if len(stays.column) * (int(gpus.max(initial=0)) + 1) > MOST_CELLS:
+    nodes = _Knapsacks(choices, parts)
+    if nodes.cells > MOST_CELLS:
         return math.inf
-    nodes = _Knapsacks(choices, gpus, pool, stays, needs)
-    p = np.append(prices, np.zeros(len(needs.size)))
-    unit = abs(value) / max(1, gpus.sum()) or 1.0
-    scale = unit / np.append(choices.unit, 1.0 / needs.size)
+    S = len(parts.hole_size)
     weight = np.abs(prices) * choices.total
-    free = np.append(
-        np.argsort(-weight, kind="stable")[:MOST_PRICES], choices.R + np.arange(len(needs.size))
-    )
-    scale = scale[free]
-    low = np.where(np.isfinite(nodes.low), -np.inf, 0.0)[free] / scale
-    high = np.where(np.isfinite(nodes.high), np.inf, 0.0)[free] / scale
+    free = np.argsort(-weight, kind="stable")[:MOST_PRICES]
+    free = np.append(free, choices.R + np.arange(S))
+    unit = abs(value) / max(1, parts.gpus.sum()) or 1.0
+    scale = (unit / np.append(choices.unit, 1.0 / parts.hole_size))[free]
+    low = np.append(np.where(np.isfinite(choices.low), -np.inf, 0.0), np.zeros(S))[free]
+    high = np.append(np.where(np.isfinite(choices.high), np.inf, 0.0), np.full(S, np.inf))[free]
+    p = np.append(prices, np.zeros(S))
     now, slope = nodes.evaluate(p)
     best, at, reach = now, p[free] / scale, REACH
-    slopes, heights = list[Floats](), list[float]()
+    planes = list[Floats]()
     for _ in range(TURNS):
-        slopes.append(slope[free] * scale)
-        heights.append(now - float(slope[free] @ p[free]))
+        planes.append(np.append(slope[free] * scale, now - slope[free] @ p[free]) / unit)
         found = _find_lowest(
-            np.array(slopes) / unit,
-            (np.array(heights) - best) / unit,
+            np.array(planes) - np.append(np.zeros(len(free)), best / unit),
             np.maximum(low, at - reach),
             np.minimum(high, at + reach),
         )
         if found is None or time.monotonic() >= until:
             break
         hoped = -found[1] * unit
-        if hoped <= ENOUGH * abs(best):
+        if min(hoped, best - value) <= ENOUGH * abs(best):
             break
         p = p.copy()
         p[free] = found[0] * scale
@@ -150,21 +138,20 @@ def bound_on_nodes(
         reach *= 2.0 if gain > 0.1 * hoped else 0.5 if gain <= 0 else 1.0
         if gain > 0:
             best, at = now, found[0]
-        if best <= value + ENOUGH * abs(value):
-            break
     return best
 
 
-def _find_lowest(
-    slopes: Floats, heights: Floats, low: Floats, high: Floats
-) -> tuple[Floats, float] | None:
-    """Return the point in a box where the highest of planes (k, n) is lowest, and its height."""
+def _find_lowest(planes: Floats, low: Floats, high: Floats) -> tuple[Floats, float] | None:
+    """Return the point in a box where the highest of planes (k, n + 1) is lowest, and its height.
+
+    The last entry of a plane is its height at 0.
+    """
     from scipy import optimize
 
     found = optimize.linprog(
         np.append(np.zeros(len(low)), 1.0),
-        A_ub=np.column_stack([slopes, -np.ones(len(slopes))]),
-        b_ub=-heights,
+        A_ub=np.column_stack([planes[:, :-1], -np.ones(len(planes))]),
+        b_ub=-planes[:, -1],
         bounds=np.column_stack([np.append(low, -np.inf), np.append(high, np.inf)]),
         method="highs-ds",
     )
@@ -174,114 +161,59 @@ def _find_lowest(
 
 
 class _Knapsacks:
-    """B and its slope at any prices. The rows of holes come after the coupling rows."""
+    """B and its slope at any prices. A node may have as many holes of a kind as its GPUs hold."""
 
-    def __init__(
-        self, choices: Choices, gpus: Ints, pool: Ints, stays: Stays, needs: HoleNeeds
-    ) -> None:
-        self._choices = c = choices
-        self._needs = needs
-        S = len(needs.size)
-        row = np.append(c.matrix.row, needs.column)
-        order = np.argsort(row, kind="stable")
-        self._matrix = SparseRows(
-            np.append(c.matrix.data, np.ones(len(needs.column)))[order],
-            np.append(c.matrix.indices, c.R + needs.kind).astype(np.int64)[order],
-            np.searchsorted(row[order], np.arange(c.n + 1)),
-            (c.n, c.R + S),
-        )
-        self.low = np.append(c.low, np.full(S, -np.inf))
-        self.high = np.append(c.high, np.zeros(S))
-        others = np.ones(c.n, dtype=bool)
-        others[stays.column] = False
-        others = np.bincount(c.group[others], minlength=c.J) > 0
-        # what must stay takes its GPUs first
-        firm = (c.mandatory & ~others)[c.group[stays.column]]
-        taken = np.bincount(stays.node[firm], stays.gpus[firm], len(gpus)).astype(np.int64)
-        self._room = np.maximum(0, gpus - taken)
-        self._pool = pool
-        open_ = np.flatnonzero(~firm)
-        open_ = open_[np.argsort(stays.node[open_], kind="stable")]
-        self._column, self._node = stays.column[open_], stays.node[open_]
-        self._gpus = stays.gpus[open_]
-        whole = np.bincount(self._column, self._gpus, c.n)
-        self._part = self._gpus / whole[self._column]
-        first = np.flatnonzero(begins_run(self._node)) if len(open_) else open_
-        layer = np.arange(len(open_)) - np.repeat(first, np.diff(first, append=len(open_)))
-        self._layers = [np.flatnonzero(layer == i) for i in range(int(layer.max(initial=-1)) + 1)]
-        self._anew = np.ones(c.n, dtype=bool)
-        self._anew[self._column] = False
-        self._largest = int(self._room.max(initial=0))
+    def __init__(self, choices: Choices, parts: NodeParts) -> None:
+        self._choices, self._parts = choices, parts
+        N = len(parts.gpus)
+        whole = np.bincount(parts.column, parts.size, choices.n)
+        self._share = parts.size / whole[parts.column]
+        self._anew = ~np.isin(np.arange(choices.n), parts.column)
+        node, kind = np.nonzero(parts.pool[:, None] == parts.hole_pool)
+        copies = parts.gpus[node] // parts.hole_size[kind]
+        self._kind = np.repeat(kind, copies)
+        node = np.append(parts.node, np.repeat(node, copies))
+        self._size = np.concatenate([parts.size, parts.hole_size[self._kind], [0]])
+        order = np.argsort(node, kind="stable")
+        layer = np.arange(len(node)) - np.searchsorted(node[order], node[order])
+        self._items = np.full((int(layer.max(initial=-1)) + 1, N), len(node))
+        self._items[layer, node[order]] = order
+        self.cells = self._items.size * (int(parts.gpus.max(initial=0)) + 1)
 
     def evaluate(self, p: Floats) -> tuple[float, Floats]:
-        """Return B(p), safe against rounding, and its slope, (R + S,)."""
-        c = self._choices
-        r = c.value - self._matrix @ p
-        b = np.where(c.mandatory, -np.inf, 0.0)
-        np.maximum.at(b, c.group[self._anew], r[self._anew])
-        gain = (r[self._column] - b[c.group[self._column]]) * self._part
-        value, kept, holes = self._fill(gain, p[c.R :])
-        limit = np.where(p > 0, self.high, np.where(p < 0, self.low, 0.0))
-        rent = p * limit
-        x = np.zeros(c.n)
-        top = np.flatnonzero(self._anew & (r >= b[c.group]))[::-1]
-        choice = np.full(c.J, -1)
-        choice[c.group[top]] = top
-        stays = np.bincount(c.group[self._column], self._part * kept, c.J)
-        on = np.flatnonzero(choice >= 0)
-        x[choice[on]] = 1.0 - stays[on]
-        x += np.bincount(self._column, self._part * kept, c.n)
-        slope = np.where(p == 0, np.where(np.isfinite(self.high), self.high, self.low), limit)
-        slope = slope - x @ self._matrix
-        slope[c.R :] += holes
-        # as in bounds/lagrangian.py; a knapsack adds at most its GPUs more
-        total = np.append(c.total, np.bincount(self._needs.kind, minlength=len(holes)) + holes)
-        magnitude = float(np.abs(rent).sum() + np.abs(p) @ total) + c.total_value
-        terms = c.most_entries + 3 * self._largest + 8
-        terms += 8 * math.log2(c.n + c.J + len(p) + len(self._room) + 2)
-        margin = 8.0 * np.finfo(float).eps * terms * magnitude
-        return float(rent.sum() + b.sum() + value.sum()) + margin, slope
+        """Return B, safe against rounding, and its slope, at the prices (R + S,)."""
+        c, n = self._choices, self._parts
+        prices, q = p[: c.R], p[c.R :]
+        r = c.value - c.matrix @ prices - np.bincount(n.needs, q[n.kind], c.n)
+        b, choice = best_columns(c, np.where(self._anew, r, -np.inf))
+        gain = (r[n.column] - b[c.group[n.column]]) * self._share
+        value, taken = self._fill(np.concatenate([gain, q[self._kind], [0.0]]))
+        stays = self._share * taken[: len(gain)]
+        x: Floats = np.bincount(n.column, stays, c.n).astype(np.float64)
+        x[choice[choice >= 0]] = (1.0 - np.bincount(c.group[n.column], stays, c.J))[choice >= 0]
+        holes = np.bincount(self._kind, taken[len(gain) : -1], len(q))
+        limit = np.where((prices < 0) | np.isinf(c.high), c.low, c.high)
+        slope = np.append(limit - x @ c.matrix, holes - np.bincount(n.kind, x[n.needs], len(q)))
+        size = float(np.abs(prices * limit).sum() + np.abs(prices) @ c.total) + c.total_value
+        size += float(q @ (np.bincount(n.kind, minlength=len(q)) + holes))
+        return float(prices @ limit + b.sum() + value.sum() + ROUNDING * size), slope
 
-    def _fill(self, gain: Floats, q: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return F (N,), which parts stay (L,), and the holes of each kind (S,)."""
-        N, size = len(self._room), self._largest + 1
-        used = np.arange(size)
-        best = np.zeros((N, size))  # of what stays on at most so many GPUs
-        steps = []
-        for layer in self._layers:
-            part = layer[(gain[layer] > 0) & (self._gpus[layer] < size)]
-            n = self._node[part]
-            before = used - self._gpus[part, None]
-            with_it = np.take_along_axis(best[n], np.maximum(before, 0), axis=1)
-            with_it = np.where(before >= 0, with_it + gain[part, None], -np.inf)
-            takes = with_it > best[n]
-            best[n] = np.where(takes, with_it, best[n])
-            steps.append((part, takes))
-        worth, count = self._price_rooms(q)
-        left = self._room[:, None] - used
-        every = best + worth[self._pool[:, None], np.maximum(left, 0)]
-        every = np.where(left >= 0, every, -np.inf)
-        room = every.argmax(axis=1)
-        value = every[np.arange(N), room]
-        holes = count[self._pool, self._room - room].sum(axis=0)
-        kept = np.zeros(len(gain))
-        for part, takes in reversed(steps):
-            n = self._node[part]
-            kept[part] = takes[np.arange(len(part)), room[n]]
-            room[n] -= np.where(kept[part] > 0, self._gpus[part], 0)
-        return value, kept, holes
-
-    def _price_rooms(self, q: Floats) -> tuple[Floats, Floats]:
-        """Return the most that holes in so many GPUs are worth, by pool, and which they are."""
-        pools, size = int(self._pool.max(initial=0)) + 1, self._largest + 1
-        worth = np.zeros((pools, size))
-        count = np.zeros((pools, size, len(q)))
-        for k in range(1, size):
-            worth[:, k], count[:, k] = worth[:, k - 1], count[:, k - 1]
-            for s in np.flatnonzero(self._needs.size <= k).tolist():
-                p, rest = self._needs.pool[s], k - self._needs.size[s]
-                if worth[p, rest] + q[s] > worth[p, k]:
-                    worth[p, k] = worth[p, rest] + q[s]
-                    count[p, k] = count[p, rest]
-                    count[p, k, s] += 1
-        return worth, count
+    def _fill(self, gain: Floats) -> tuple[Floats, Floats]:
+        """Return F (N,), and which parts of stays and holes are taken, (L + M + 1,)."""
+        room = self._parts.gpus.copy()
+        nodes = np.arange(len(room))
+        used = np.arange(room.max(initial=0) + 1)
+        best = np.zeros((len(room), len(used)))  # in so many GPUs
+        takes = []
+        for items in self._items:
+            before = used - self._size[items, None]
+            more = np.take_along_axis(best, np.maximum(before, 0), axis=1) + gain[items, None]
+            takes.append((before >= 0) & (more > best))
+            best = np.where(takes[-1], more, best)
+        value = best[nodes, room]
+        taken = np.zeros(len(gain))
+        for items, takes_it in zip(self._items[::-1], takes[::-1], strict=True):
+            on = takes_it[nodes, room]
+            taken[items[on]] = 1.0
+            room -= np.where(on, self._size[items], 0)
+        return value, taken

@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Ints
+from allocator.domain.problem import Bools, Ints
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NodeNeeds
 from allocator.options.staying import Staying
 from allocator.policies.base import Task
 from formulations.bounds.lagrangian import project_prices
 from formulations.model.choices import choices
-from formulations.model.ragged import begins_run
-from formulations.placement.hole_prices import HoleNeeds, Stays, bound_on_nodes, find_least_parts
-from formulations.placement.holes import Need, Wish
+from formulations.placement.hole_prices import NodeParts, bound_on_nodes, find_least_parts
+from formulations.placement.holes import Wish
 
 TIME = 0.5  # share of the time that is left
 
@@ -23,8 +22,8 @@ TIME = 0.5  # share of the time that is left
 def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     """Return a bound on the value of every plan of a round with moves on nodes.
 
-    What jobs need besides GPUs on so many nodes, such as CPUs, racks or a share of a GPU, is left
-    out: more plans have no lower bound.
+    It leaves out CPUs, memory, domains and shares of a GPU, and what is kept for a reservation:
+    without them there are only more plans.
 
     Parameters
     ----------
@@ -39,76 +38,56 @@ def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     prices = task.dual.prices
     if len(prices) != c.model.m or not wide.has_all_pairs:
         return math.inf
-    needs = NodeNeeds(wide.problem)
-    holes = needs.holes()
-    pool = np.array(holes.pool)
-    gpus = np.where(pool >= 0, wide.problem.nodes.gpus, 0)
-    stays = _find_stays(wide, pool)
-    return bound_on_nodes(
-        c,
-        project_prices(c, prices),
-        gpus,
+    until = task.share_of_time(TIME)
+    return bound_on_nodes(c, project_prices(c, prices), _find_parts(wide), value, until)
+
+
+def _find_parts(wide: CompiledRound) -> NodeParts:
+    """Find what columns hold or need of nodes; single GPUs that are new are counted by pool."""
+    i, problem = wide.instance, wide.problem
+    needs = NodeNeeds(problem)
+    pool = np.array(needs.holes().pool)
+    gpus = np.where(pool >= 0, problem.nodes.gpus, 0)
+    own = (i.primary < 0) & problem.has_nodes[i.pool]
+    held = Staying.of(problem).held
+    stays: Ints = np.array(
+        [
+            (c, n, k)
+            for c in np.flatnonzero(own & _is_fixed(wide)).tolist()
+            for n, k, g in held.get(int(i.job[c]), ())
+            if pool[n] >= 0 and g < 0
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 3)
+    # what can do nothing else has its GPUs for sure
+    columns = np.bincount(i.job, minlength=len(i.mandatory))
+    firm = (i.mandatory & (columns == 1))[i.job[stays[:, 0]]]
+    gpus = gpus - np.bincount(stays[firm, 1], stays[firm, 2], len(gpus)).astype(np.int64)
+    largest = [int(problem.nodes.gpus[pool == p].max(initial=0)) for p in range(len(problem.pools))]
+    kinds = dict[tuple[int, int], int]()
+    holes = list[tuple[int, int]]()
+    whole = np.isnan(problem.jobs.gpu_fraction[i.job])
+    for c in np.flatnonzero(own & whole & ~i.keep & (i.gpus > 1)).tolist():
+        need = wide.need_of(needs, c)
+        if need.wish is Wish.PACKED or need.least_nodes:
+            for size in find_least_parts(need.gpus, need.most_nodes, largest[need.pool]):
+                if size > 1:
+                    kind = kinds.setdefault((need.pool, size), len(kinds))
+                    holes.append((c, kind))
+    return NodeParts(
+        np.maximum(gpus, 0),
         pool,
-        stays,
-        _find_hole_needs(wide, needs, gpus, pool),
-        value,
-        task.share_of_time(TIME),
+        *stays[~firm].T,
+        *np.array(holes, dtype=np.int64).reshape(-1, 2).T,
+        *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T,
     )
 
 
-def _find_stays(wide: CompiledRound, pool: Ints) -> Stays:
-    """Find the columns that stay on known nodes, of jobs that could move or could do nothing else.
-
-    A job that stays and has no move might have one that the round does not offer.
-    """
+def _is_fixed(wide: CompiledRound) -> Bools:
+    """Find the columns that stay on known nodes, and have no move but the one that is offered."""
     i = wide.instance
-    staying = Staying.of(wide.problem)
-    own = np.flatnonzero((i.primary < 0) & wide.problem.has_nodes[i.pool])
-    keep = own[i.keep[own]]
-    keep = keep[~staying.assumed[i.job[keep]]]
-    columns = np.bincount(i.job, minlength=len(i.mandatory))
-    place = np.full(len(i.mandatory), -1)
-    place[i.job[keep]] = keep
-    others = own[~i.keep[own]]
-    same = place[i.job[others]]
-    moves = (i.pool[others] == i.pool[same]) & (i.gpus[others] == i.gpus[same]) & (same >= 0)
-    firm = i.mandatory & (columns == 1)
-    firm[i.job[others[moves]]] = True
-    rows = [
-        (c, n, k)
-        for c in place[firm & (place >= 0)].tolist()
-        for n, k, g in staying.held.get(int(i.job[c]), ())
-        if pool[n] >= 0 and g < 0
-    ]
-    return Stays(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
-
-
-def _find_hole_needs(wide: CompiledRound, needs: NodeNeeds, gpus: Ints, pool: Ints) -> HoleNeeds:
-    """Find the holes of several GPUs that columns need whose jobs are placed anew."""
-    i = wide.instance
-    jobs = wide.problem.jobs
-    anew = np.flatnonzero((i.primary < 0) & wide.problem.has_nodes[i.pool] & ~i.keep)
-    anew = anew[np.isnan(jobs.gpu_fraction[i.job[anew]])]
-    wish = np.unique(jobs.placement, return_inverse=True)[1]
-    alike = (jobs.model[i.job[anew]], wish[i.job[anew]], i.pool[anew], i.gpus[anew])
-    alike = (*alike, wide.nodes[anew])
-    order = np.lexsort(alike)
-    first = begins_run(*(column[order] for column in alike)) if len(order) else order
-    largest = np.zeros(len(wide.problem.pools), dtype=np.int64)
-    np.maximum.at(largest, pool[pool >= 0], gpus[pool >= 0])
-    kinds = dict[tuple[int, int], int]()
-    rows = list[tuple[Ints, Ints]]()
-    for columns in np.split(anew[order], np.flatnonzero(first)[1:]):
-        need = wide.need_of(needs, int(columns[0])) if len(columns) else None
-        for size in [] if need is None else _list_holes(need, int(largest[need.pool])):
-            kind = kinds.setdefault((need.pool, size), len(kinds))
-            rows.append((columns, np.full(len(columns), kind)))
-    column, kind_of = np.hstack([np.zeros((2, 0), dtype=np.int64), *rows])
-    return HoleNeeds(column, kind_of, *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T)
-
-
-def _list_holes(need: Need, largest: int) -> list[int]:
-    """List the holes of several GPUs that a need asks for; single GPUs are counted by pool."""
-    if need.wish is not Wish.PACKED and not need.least_nodes:
-        return []
-    return [s for s in find_least_parts(need.gpus, need.most_nodes, largest) if s > 1]
+    move = (i.job * len(i.capacity) + i.pool) * (int(i.gpus.max(initial=0)) + 1) + i.gpus
+    alone = i.mandatory & (np.bincount(i.job, minlength=len(i.mandatory)) == 1)
+    known = ~Staying.of(wide.problem).assumed[i.job]
+    fixed: Bools = alone[i.job] | np.isin(move, move[~i.keep & (i.primary < 0)])
+    return fixed & i.keep & known
