@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,21 +68,18 @@ class NodeParts:
     hole_size: Ints
 
 
-def find_least_parts(gpus: int, most_nodes: int, largest: int) -> Iterator[int]:
-    """Yield the least GPUs of the largest part of a job, of its second largest, and so on.
+def list_least_parts(gpus: int, most_nodes: int, largest: int) -> list[int]:
+    """List the least GPUs of the largest part of a job, of its second largest, and so on.
 
     The job is on at most `most_nodes` nodes, which have at most `largest` GPUs.
 
     Examples
     --------
-    >>> list(find_least_parts(20, 3, 8)), list(find_least_parts(9, 2, 8))
+    >>> list_least_parts(20, 3, 8), list_least_parts(9, 2, 8)
     ([7, 6, 4], [5, 1])
     """
-    for i in range(most_nodes):
-        left = gpus - i * largest
-        if left <= 0:
-            break
-        yield -(-left // (most_nodes - i))
+    count = min(most_nodes, -(-gpus // max(1, largest)))
+    return [-(-(gpus - i * largest) // (most_nodes - i)) for i in range(count)]
 
 
 def bound_on_nodes(

@@ -13,7 +13,7 @@ from allocator.options.staying import Staying
 from allocator.policies.base import Task
 from formulations.bounds.lagrangian import project_prices
 from formulations.model.choices import choices
-from formulations.placement.hole_prices import NodeParts, bound_on_nodes, find_least_parts
+from formulations.placement.hole_prices import NodeParts, bound_on_nodes, list_least_parts
 from formulations.placement.holes import Wish
 
 TIME = 0.5  # share of the time that is left
@@ -70,7 +70,7 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
     for c in np.flatnonzero(own & whole & ~i.keep & (i.gpus > 1)).tolist():
         need = wide.need_of(needs, c)
         if need.wish is Wish.PACKED or need.least_nodes:
-            for size in find_least_parts(need.gpus, need.most_nodes, largest[need.pool]):
+            for size in list_least_parts(need.gpus, need.most_nodes, largest[need.pool]):
                 if size > 1:
                     kind = kinds.setdefault((need.pool, size), len(kinds))
                     holes.append((c, kind))
