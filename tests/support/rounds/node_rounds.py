@@ -138,7 +138,7 @@ def fragmented(seed: int, nodes: int = 500) -> Problem:
         return jobs[-1].job_id
 
     while 8 * nodes - free.sum() < most:
-        size = _pick(rng, 1, 1, 2, 4)
+        size = _pick(rng, *(k for k in (1, 1, 2, 4) if k <= free.max()))
         node = int(rng.choice(np.flatnonzero(free >= size)))
         free[node] -= size
         placed.append(Placement(add(size, "p"), f"n{node}", size))
