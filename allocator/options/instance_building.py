@@ -200,8 +200,8 @@ class CompiledRound:
     def with_moves(self) -> CompiledRound:
         """Return the round in which running jobs may also move to other nodes of their pool.
 
-        It has every shape of a size that has several. No better plan needs such a move, or a shape
-        that was left out, unless jobs have to be placed on nodes.
+        It has every shape of a size that has several, and options that only plans by counts do not
+        need. No better plan has any of these unless jobs have to be placed on nodes.
         """
         problem = self.problem
         m = self.option_table
@@ -214,7 +214,10 @@ class CompiledRound:
         whole = _instance(problem, full, self.repairs)
         asked = _identify_options(problem, full, m, moves)
         stays = np.isin(asked[0], np.append(asked[1][self.option], asked[2]))
-        option = np.flatnonzero(stays | _has_spread_shape(full))
+        shaped = _has_spread_shape(full)
+        if self.has_all_pairs:
+            stays |= _find_needed_on_nodes(problem, whole, shaped)
+        option = np.flatnonzero(stays | shaped)
         return replace(
             self,
             option_table=full,
@@ -469,6 +472,15 @@ def _has_spread_shape(m: OptionTable) -> Bools:
         return np.zeros(len(m), dtype=bool)
     size = _number_sizes(m, int(m.pool.max()) + 1, int(m.gpus.max()) + 1)
     return (m.primary < 0) & np.isin(size, size[m.nodes > 0])
+
+
+def _find_needed_on_nodes(problem: Problem, whole: Instance, shaped: Bools) -> Bools:
+    """Find the options with GPUs of their own that a best plan on nodes may need, (n,)."""
+    packed = np.array([name == "packed" for name in problem.jobs.placement], dtype=bool)
+    fewest = -(-whole.gpus // problem.pools.gpus_per_node[whole.pool])
+    most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
+    needed = find_needed_options(whole, most_nodes=most_nodes)
+    return needed & problem.has_nodes[whole.pool] & (whole.primary < 0)
 
 
 def _compile(

@@ -13,6 +13,10 @@ tenant with a guarantee (more GPUs may be needed), `keep` options (they count fo
 changes), and options of a job that must run. An option that may get a secondary job is exempt as
 well, because it may have more value with it.
 
+On nodes, an option dominates only those that may be on as many nodes: a job of 9 GPUs on two nodes
+fits holes of 5 and 4, one of 8 on one node does not. One that is kept dominates none there, because
+others may need its nodes.
+
 Three kinds of options dominate no other. The option of a secondary job disappears with its primary
 job. An option with a conflicting option, or that is one, is not possible if the other is chosen.
 """
@@ -22,11 +26,13 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.instance import Instance
-from formulations.model.linear import LEAVING, Bools
+from formulations.model.linear import LEAVING, Bools, Ints
 from formulations.model.ragged import begins_run
 
 
-def find_needed_options(instance: Instance, can_be_primary: Bools | None = None) -> Bools:
+def find_needed_options(
+    instance: Instance, can_be_primary: Bools | None = None, most_nodes: Ints | None = None
+) -> Bools:
     """Find the options that may be part of a best plan.
 
     Parameters
@@ -36,6 +42,8 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
         job.
     can_be_primary : (n,), optional
         True for options that may get a secondary job later.
+    most_nodes : (n,), optional
+        On how many nodes each option may be, where plans are on nodes; 0 = any number.
 
     Returns
     -------
@@ -54,7 +62,9 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
     needs, needed = i.colocations
     primaries[needed[~vain[needs]]] = True
     stays = np.where(
-        i.mandatory[i.job], True, fits & ~((vain | (open_ & _find_dominated(i, fits))) & ~primaries)
+        i.mandatory[i.job],
+        True,
+        fits & ~((vain | (open_ & _find_dominated(i, fits, most_nodes))) & ~primaries),
     )
     stays[needs[~stays[needed]]] = False
     return stays
@@ -76,7 +86,7 @@ def find_feasible_options(instance: Instance) -> Bools:
     return fits
 
 
-def _find_dominated(i: Instance, fits: Bools) -> Bools:
+def _find_dominated(i: Instance, fits: Bools, most_nodes: Ints | None) -> Bools:
     """Find the options that a smaller option of the same job and pool dominates, (n,).
 
     The smaller one is feasible and has at least the same value.
@@ -89,13 +99,16 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     new[1:] |= i.cost[1:] < i.cost[:-1]  # more GPUs may need less memory, and cost less
     for kept in i.kept:  # more GPUs may end before a reservation begins
         new[1:] |= kept.amount[1:] < kept.amount[:-1]
+    counts = fits
+    if most_nodes is not None:
+        new[1:] |= most_nodes[1:] != most_nodes[:-1]
+        counts = fits & ~i.keep
     first = np.flatnonzero(new)
     position = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     # an option with a conflicting option, or that is one, may not be available
-    counts = fits
     option, other = i.takeovers
     if len(option):
-        counts = fits.copy()
+        counts = counts.copy()
         counts[option] = counts[other] = False
     # the running maximum inside each (job, pool), of twice as many options in each step
     best = np.where(counts, i.value, -np.inf)

@@ -22,6 +22,7 @@ import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
 from allocator.domain.problem import State
+from allocator.engine.placement.bound import bound_round
 from allocator.engine.placement.openings import NODES, Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
 from allocator.options.instance_building import CompiledRound, same_columns
@@ -66,7 +67,8 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     choice = work.choice
     unmet = work.capacity.owed
     moved = int(np.isin(choice, list(work.move_of.values())).sum())
-    if moved or wide.nodes.any():
+    known = same_columns(round_, np.arange(len(round_.option)), wide)
+    if wide.nodes.any() or not np.isin(choice[choice >= 0], known).all():
         wider = dataclasses.replace(task, round=wide)
         if task.has_dual:
             vars(wider)["dual"] = task.dual
@@ -109,30 +111,41 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
     """Search a small round for a better plan on nodes, and return what is proven then.
 
     This is for plans that their policy proved to be the best by counts, and for guarantees that
-    were not met.
+    were not met. What a search leaves open, prices of holes may prove.
     """
-    value = _value(work.round, work.choice)
     is_owed = bool(work.capacity.owed.any())
-    bound = min(task.bound, proposal.bound)
     is_proven = proposal.termination == "gap" and math.isfinite(proposal.bound)
-    if not is_owed and (
-        not is_proven or relative_gap(bound, value) <= max(task.limits.gap, GAP_OF_ROUNDING)
-    ):
+    if not is_owed and (not is_proven or not _is_open(task, proposal, work)):
         return proposal
     found = search_plan(task, work.round)
-    if found is None or found.choice is None:
+    if found is not None and found.choice is not None:
+        value = _value(work.round, work.choice)
+        if is_owed or _value(work.round, found.choice) > value + EPS:
+            work.take(found.choice, found.at)
+        if not is_proven:
+            return dataclasses.replace(proposal, detail=DEVIATES)
+        if found.is_cut:
+            proposal = dataclasses.replace(proposal, termination="time_limit")
+        proposal = _with_bound(task, proposal, work, found.bound)
+    if is_owed or not _is_open(task, proposal, work):
         return proposal
-    better = _value(work.round, found.choice)
-    if is_owed or better > value + EPS:
-        work.take(found.choice, found.at)
-        value = better
-    if not is_proven:
-        return dataclasses.replace(proposal, detail=DEVIATES)
-    if found.is_cut:
-        proposal = dataclasses.replace(proposal, termination="time_limit")
-    if found.bound >= bound:
+    bound = bound_round(task, work.round, _value(work.round, work.choice))
+    return _with_bound(task, proposal, work, bound)
+
+
+def _is_open(task: Task, proposal: Proposal, work: _Placing) -> bool:
+    """Return whether the plan is not proven to be within the gap."""
+    bound = min(task.bound, proposal.bound)
+    gap = relative_gap(bound, _value(work.round, work.choice))
+    return gap > max(task.limits.gap, GAP_OF_ROUNDING)
+
+
+def _with_bound(task: Task, proposal: Proposal, work: _Placing, bound: float) -> Proposal:
+    """Return the proposal with a bound on plans on nodes whose pairs the round offers."""
+    bound = max(bound, task.bound_with_other_pairs, _value(work.round, work.choice))
+    if bound >= min(task.bound, proposal.bound):
         return proposal
-    return dataclasses.replace(proposal, bound=max(found.bound, value), bound_by="placement")
+    return dataclasses.replace(proposal, bound=bound, bound_by="placement")
 
 
 def _shapes(round_: CompiledRound, choice: Ints) -> tuple[Ints, Ints, Ints]:

@@ -136,6 +136,47 @@ def node_snapshot(
     )
 
 
+def fragmented(seed: int, nodes: int = 500) -> Problem:
+    """Return a pool of nodes of 8 GPUs, 60 to 95 % of them held by jobs of 1, 2 or 4 GPUs at random
+    places. Jobs of 8 to 80 GPUs wait for the others; every job has a weight, work and pause."""
+    rng = np.random.default_rng(seed)
+    jobs, placed, free = list[Job](), list[Placement](), np.full(nodes, 8)
+    most = rng.uniform(0.6, 0.95) * 8 * nodes
+
+    def add(size: int, on: str = "") -> str:
+        values = {
+            "weight": _pick(rng, 0.5, 1.0, 1.0, 2.0),
+            "restart_s": _pick(rng, 10.0, 30.0, 60.0),
+        }
+        work = float(rng.uniform(2000, 40_000)) * (1 if on else size)
+        jobs.append(sized_job(f"j{len(jobs)}", size, on, remaining_work=work, **values))
+        return jobs[-1].job_id
+
+    while 8 * nodes - free.sum() < most:
+        size = _pick(rng, *(k for k in (1, 1, 2, 4) if k <= free.max()))
+        node = int(rng.choice(np.flatnonzero(free >= size)))
+        free[node] -= size
+        placed.append(Placement(add(size, "p"), f"n{node}", size))
+    left = int(free.sum())
+    while (size := _pick(rng, 8, 16, 32, 64, 80)) <= left:
+        left -= size
+        add(size)
+    return in_one_pool(jobs, nodes, placed)
+
+
+def in_one_pool(jobs: list[Job], nodes: int, placed: list[Placement]) -> Problem:
+    """Return jobs of one model on a pool of nodes of 8 GPUs."""
+    sizes = {size for job in jobs for size in job.sizes or ()}
+    tables = {
+        "jobs": jobs,
+        "pools": [Pool("p", "A", 8 * nodes, gpus_per_node=8)],
+        "rates": [Rate("m", "A", size, size**0.9) for size in sorted(sizes)],
+        "nodes": [Node(f"n{i}", "p", 8) for i in range(nodes)],
+        "placements": placed,
+    }
+    return validate(snapshot_of_records("one-pool", {"now_s": 0.0}, tables))
+
+
 def sized_job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
     """A job of one size; `on` is the pool in which it runs."""
     state = {"state": "running", "pool": on, "gpus": gpus} if on else {}

@@ -99,7 +99,7 @@ class _Search:
         rows = np.flatnonzero(placed.job == j)
         columns = (placed.node, placed.gpus, placed.gpu)
         held = tuple(zip(*(column[rows].tolist() for column in columns), strict=True))
-        if not p.has_nodes[pool]:
+        if not p.has_nodes[pool] or i.primary[o] >= 0:  # a secondary job is where its primary is
             yield ()
         elif i.keep[o] and held:
             if self.holes.can_take(held, self.needs[j]):

@@ -1,0 +1,93 @@
+"""Bound the value of every plan of a round on nodes, from prices of rows and of holes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Ints
+from allocator.options.instance_building import CompiledRound
+from allocator.options.node_needs import NodeNeeds
+from allocator.options.staying import Staying
+from allocator.policies.base import Task
+from formulations.bounds.lagrangian import project_prices
+from formulations.model.choices import choices
+from formulations.placement.hole_prices import NodeParts, bound_on_nodes, list_least_parts
+from formulations.placement.holes import Wish
+
+TIME = 0.5  # share of the time that is left
+
+
+def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
+    """Return a bound on the value of every plan of a round with moves on nodes.
+
+    It leaves out CPUs, memory, domains and shares of a GPU, and what is kept for a reservation:
+    without them there are only more plans.
+
+    Parameters
+    ----------
+    task : Task
+        The task of the round, with its prices.
+    wide : CompiledRound
+        The round with moves.
+    value : float
+        Value of the plan that is known.
+    """
+    c = choices(wide.model)
+    prices = task.dual.prices
+    if len(prices) != c.model.m or not wide.has_all_pairs:
+        return math.inf
+    until = task.share_of_time(TIME)
+    return bound_on_nodes(c, project_prices(c, prices), _find_parts(wide), value, until)
+
+
+def _find_parts(wide: CompiledRound) -> NodeParts:
+    """Find what columns hold or need of nodes; single GPUs that are new are counted by pool."""
+    i, problem = wide.instance, wide.problem
+    needs = NodeNeeds(problem)
+    pool = np.array(needs.holes().pool)
+    gpus = np.where(pool >= 0, problem.nodes.gpus, 0)
+    own = (i.primary < 0) & problem.has_nodes[i.pool]
+    held = Staying.of(problem).held
+    stays: Ints = np.array(
+        [
+            (c, n, k)
+            for c in np.flatnonzero(own & _is_fixed(wide)).tolist()
+            for n, k, g in held.get(int(i.job[c]), ())
+            if pool[n] >= 0 and g < 0
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 3)
+    # what can do nothing else has its GPUs for sure
+    columns = np.bincount(i.job, minlength=len(i.mandatory))
+    firm = (i.mandatory & (columns == 1))[i.job[stays[:, 0]]]
+    gpus = gpus - np.bincount(stays[firm, 1], stays[firm, 2], len(gpus)).astype(np.int64)
+    largest = [int(problem.nodes.gpus[pool == p].max(initial=0)) for p in range(len(problem.pools))]
+    kinds = dict[tuple[int, int], int]()
+    holes = list[tuple[int, int]]()
+    whole = np.isnan(problem.jobs.gpu_fraction[i.job])
+    for c in np.flatnonzero(own & whole & ~i.keep & (i.gpus > 1)).tolist():
+        need = wide.need_of(needs, c)
+        if need.wish is Wish.PACKED or need.least_nodes:
+            for size in list_least_parts(need.gpus, need.most_nodes, largest[need.pool]):
+                if size > 1:
+                    kind = kinds.setdefault((need.pool, size), len(kinds))
+                    holes.append((c, kind))
+    return NodeParts(
+        np.maximum(gpus, 0),
+        pool,
+        *stays[~firm].T,
+        *np.array(holes, dtype=np.int64).reshape(-1, 2).T,
+        *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T,
+    )
+
+
+def _is_fixed(wide: CompiledRound) -> Bools:
+    """Find the columns that stay on known nodes, and have no move but the one that is offered."""
+    i = wide.instance
+    move = (i.job * len(i.capacity) + i.pool) * (int(i.gpus.max(initial=0)) + 1) + i.gpus
+    alone = i.mandatory & (np.bincount(i.job, minlength=len(i.mandatory)) == 1)
+    known = ~Staying.of(wide.problem).assumed[i.job]
+    fixed: Bools = alone[i.job] | np.isin(move, move[~i.keep & (i.primary < 0)])
+    return fixed & i.keep & known
