@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from builders import problem
 from examples import count
+from slurm_cluster import FakeNodes, SlurmCluster
+from waiting import wait_for
 from worlds import workload
 
 import allocator
@@ -199,3 +201,36 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
     assert (frame["restarts"] == 0).all()
     assert np.allclose(frame["finished_s"] - frame["started_s"], [a.run_s for a in asks])
     return [round(s) for s in frame["started_s"]]
+
+
+@pytest.mark.soak
+def test_easy_is_in_the_order_of_a_real_slurm() -> None:
+    """A real Slurm, whose backfill plugin reserves for one job, starts 60 rigid jobs of 1 to 16
+    GPUs at the same times. Each runs for a minute at most, and no two have the same limit.
+    """
+    rng, gpus = np.random.default_rng(8), 16
+    width = np.minimum(2 ** rng.integers(0, 5, 60), gpus).tolist()
+    limit = (60 * rng.permutation(np.arange(3, 63))).tolist()
+    run = rng.integers(15, 75, 60).tolist()
+    asks = [Ask(0, gpus, 30, 120), *map(Ask, [0] * 60, width, run, limit)]
+    config = (
+        "SchedulerParameters=bf_job_part_count_reserve=1,sched_interval=1,bf_interval=1,"
+        "bf_resolution=1,bf_continue,bf_window=2880,sched_min_interval=0,batch_sched_delay=0,"
+        "default_queue_depth=1000\nMinJobAge=7200\n"
+    )
+    with SlurmCluster((FakeNodes("a100", "n", gpus, "a100", 1),), config=config) as slurm:
+        ids = [
+            slurm.submit(
+                f"--nodes={a.gpus}",
+                "--gres=gpu:1",
+                f"--time={a.said_s // 60}",
+                wrap=f"sleep {a.run_s}",
+            )
+            for a in asks
+        ]
+        wait_for(lambda: not slurm.run("squeue", "-h"), 3600.0, 5.0)
+        slurm.environment["SLURM_TIME_FORMAT"] = "%s"
+        shown = (slurm.run("scontrol", "show", "job", "-o", name) for name in ids)
+        began = [int(text.split(" StartTime=")[1].split()[0]) for text in shown]
+    away = np.array(began) - min(began) - starts(asks, gpus, "easy")
+    assert np.abs(away).max() <= 15, away.tolist()
