@@ -172,7 +172,7 @@ def test_fewer_gpus_on_nodes_and_over_time() -> None:
     made = dataclasses.replace(
         made,
         node_events=type(made.node_events)(
-            np.array([5.0, 6.0]), np.array([0, 2]), np.array([2, 0])
+            np.array([5.0, 6.0]), np.array([0, 2]), np.array([2, 0]), np.full(2, np.inf)
         ),
     )
     half = scale_gpus(made, 0.5)
