@@ -235,6 +235,14 @@ class Holes:
                 return False
         return True
 
+    def suits(self, places: Sequence[Place], need: Need) -> bool:
+        """Return whether places that another job has are on few enough nodes, in one domain."""
+        nodes = {n for n, _, _ in places}
+        if need.wish is Wish.SAME:
+            return len({self.domains[need.level][n] for n in nodes}) == 1
+        packed = need.wish is Wish.PACKED or need.least_nodes > 0
+        return len(nodes) <= need.most_nodes or not packed
+
     def take(self, places: Iterable[Place], need: Need) -> None:
         """Give the places to the job."""
         self._change(places, need, 1)

@@ -218,8 +218,7 @@ class _Placing:
             need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at], avoids[at])
             if not self._put(j, need):
                 failed.append(j)
-        self._join_secondaries()
-        return failed
+        return failed + self._join_secondaries()
 
     def _is_hard(self, j: int) -> bool:
         """Return whether a job has to stay in one domain of a level."""
@@ -233,15 +232,22 @@ class _Placing:
         self.at.put(j, places)
         return True
 
-    def _join_secondaries(self) -> None:
-        """Put secondary jobs where their primary jobs are."""
+    def _join_secondaries(self) -> list[int]:
+        """Put secondary jobs where their primary jobs are; return those that may not be there."""
         i = self.round.instance
+        failed = []
         for j in np.flatnonzero(self.choice >= 0).tolist():
             primary = int(i.primary[self.choice[j]])
             if primary >= 0:
                 self.at.end(j)
-                if int(i.job[primary]) in self.at:
-                    self.at.put(j, self.at[int(i.job[primary])])
+                places = self.at.get(int(i.job[primary]), ())
+                if not places:
+                    continue
+                if i.keep[self.choice[j]] or self.holes.suits(places, self._need(j)):
+                    self.at.put(j, places)
+                else:
+                    failed.append(j)
+        return failed
 
     def repair(self, wide: CompiledRound, choice: Ints, failed: list[int]) -> None:
         """Serve jobs without nodes in another way, and offer what is free to all jobs.
@@ -291,7 +297,8 @@ class _Placing:
         for j, column in self.move_of.items():
             if self.choice[j] == column and set(self.at.get(j, ())) == set(self.held.get(j, ())):
                 self.choice[j] = keep[j]
-        self._join_secondaries()
+        for j in self._join_secondaries():
+            self.capacity.withdraw(j)
 
     @cached_property
     def move_of(self) -> dict[int, int]:
@@ -351,7 +358,8 @@ class _Placing:
         others = self._find_others(j, wanted)
         other = next(others, None)
         least = float(i.value[other[0]]) if other else 0.0
-        if not self._open(j, wanted, float(i.value[wanted]) - least):
+        is_secondary = i.primary[wanted] >= 0
+        if is_secondary or not self._open(j, wanted, float(i.value[wanted]) - least):
             while other is not None and not self.capacity.assign(j, other[0]):
                 other = next(others, None)
             if other is not None:

@@ -7,12 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 from best_on_nodes import best_value
+from builders import problem
 from examples import count, series
 from node_rounds import node_round, nodes_of, one_pool, sized_job
 
 import allocator
 from allocator import Rate
-from allocator.engine.decision import decide_round, override_settings
+from allocator.engine.decision import decide, decide_round, override_settings
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
@@ -96,3 +97,25 @@ def test_large_rounds_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
         assert by != "placement" and best_value(problem_) <= bound + 1e-9
         short += gap > 1e-6
     assert short > 0
+
+
+def test_a_packed_job_joins_no_job_that_is_torn() -> None:
+    """A job of 2 GPUs runs on two nodes. One that would share its GPUs has to be on one node, so it
+    waits, and the rest of the plan stands."""
+    sizes = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), 2)
+    on = sizes | {"state": "running", "pool": "p0", "gpus": 2, "remaining_work": 1e6}
+    fast = {"gpu_type": "A", "gpus": 2, "work_per_s": 2.0}
+    both = {"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 2}
+    plan = decide(
+        problem(
+            [on | {"model": "m"}, on | {"preemptible": False}, sizes | {"model": "n"}],
+            pools=[{"gpus": 4, "sharing": "any"}],
+            rates=[fast | {"model": model} for model in "mn"],
+            sharing=[both | {"slowdown_a": 1.1, "slowdown_b": 1.1}],
+            nodes=[{"node": n, "pool": "p0", "gpus": 2} for n in ("n0", "n1")],
+            placements=[
+                {"job_id": job, "node": n, "gpus": 1} for job in ("j0", "j1") for n in ("n0", "n1")
+            ],
+        )
+    )
+    assert plan.jobs["gpus"] == [2, 2, 0]
