@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from best_on_nodes import best_value
-from builders import problem
+from builders import problem as problem_of
 from examples import count, series
 from node_rounds import node_round, nodes_of, one_pool, sized_job
 
@@ -107,7 +107,7 @@ def test_a_packed_job_joins_no_job_that_is_torn() -> None:
     fast = {"gpu_type": "A", "gpus": 2, "work_per_s": 2.0}
     both = {"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 2}
     plan = decide(
-        problem(
+        problem_of(
             [on | {"model": "m"}, on | {"preemptible": False}, sizes | {"model": "n"}],
             pools=[{"gpus": 4, "sharing": "any"}],
             rates=[fast | {"model": model} for model in "mn"],
