@@ -103,14 +103,24 @@ def test_a_packed_job_joins_no_job_that_is_torn() -> None:
     """A job of 2 GPUs runs on two nodes. One that would share its GPUs has to be on one node, so it
     waits, and the rest of the plan stands."""
     sizes = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), 2)
-    on = sizes | {"state": "running", "pool": "p0", "gpus": 2, "remaining_work": 1e6}
+    on = sizes | {
+        "state": "running",
+        "pool": "p0",
+        "gpus": 2,
+        "remaining_work": 1e6,
+        "memory_gb": 4.0,
+    }
     fast = {"gpu_type": "A", "gpus": 2, "work_per_s": 2.0}
     both = {"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 2}
     plan = decide(
         problem_of(
-            [on | {"model": "m"}, on | {"preemptible": False}, sizes | {"model": "n"}],
-            pools=[{"gpus": 4, "sharing": "any"}],
-            rates=[fast | {"model": model} for model in "mn"],
+            [
+                on | {"model": "m"},
+                on | {"model": "z", "preemptible": False},
+                sizes | {"model": "n", "remaining_work": 1000, "memory_gb": 4.0},
+            ],
+            pools=[{"gpus": 4, "memory_gb": 10.0, "sharing": "any"}],
+            rates=[fast | {"model": model} for model in "mnz"],
             sharing=[both | {"slowdown_a": 1.1, "slowdown_b": 1.1}],
             nodes=[{"node": n, "pool": "p0", "gpus": 2} for n in ("n0", "n1")],
             placements=[
