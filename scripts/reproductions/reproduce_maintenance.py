@@ -83,7 +83,7 @@ def main() -> None:
             lost = done.metrics["gpu_hours"] - needed
             rows.append((lost, len(hit), soon, done.metrics["jct_s_mean"] / 3600))
         lost, hits, soon, jct = np.mean(rows, axis=0)
-        print(f"| {name} | {lost:.1f} | {hits:.1f} | {soon:.1f} | {jct:.2f} |", flush=True)
+        print(f"| {name} | {lost:.2f} | {hits:.1f} | {soon:.1f} | {jct:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
