@@ -87,7 +87,9 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     if not tables.keys() & {"rates.csv", "models.csv"}:
         none = {column.name: () for column in TABLES["rates.csv"].columns if column.required}
         tables["rates.csv"] = build_table(TABLES["rates.csv"], none)
-    nodes = name_columns(problem, TABLES["nodes.csv"], vars(problem.nodes))
+    # a node that is about to leave is up in its row, and is drained again when it is read
+    state = np.where(problem.nodes.leaves_s < np.inf, 0, problem.nodes.state)
+    nodes = name_columns(problem, TABLES["nodes.csv"], vars(problem.nodes) | {"state": state})
     nodes |= {level.name: list(level.label) for level in problem.levels}
     keep = np.flatnonzero(_sound_nodes(problem))
     _add_rows(tables, "nodes.csv", {name: picked(cells, keep) for name, cells in nodes.items()})

@@ -240,7 +240,9 @@ def test_every_column_is_used_and_optional_ones_have_an_effect(file: str) -> Non
     """
     whole = workload_content(parse_workload("all", EVERY_WORKLOAD))
     raw = parse_folder("all", EVERY_WORKLOAD, FOLDER)
-    needed = "amount until_s every_s times sessions_per_hour session_s compute_s state_gb_s"
+    needed = (
+        "amount until_s every_s times sessions_per_hour session_s compute_s state_gb_s leaves_s"
+    )
     for column in WORKLOAD_TABLES[file].columns:
         cells = raw.tables[file].columns
         assert any(cells[column.name]), column.name
