@@ -4,19 +4,15 @@ behind.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from machine import find_program
 from places import ROOT
-
-from allocator.solvers.isolation.scratch_folders import NEW_S, remove_stale
 
 IGNORING = """
 import os, signal, sys
@@ -73,32 +69,6 @@ def test_what_numpy_warns_about_is_an_error() -> None:
         check=False,
     )
     assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
-
-
-def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    """A folder that nobody holds a lock on goes; a new one, a locked one, a link and one of
-    another kind stay.
-    """
-    names = (
-        "allocator-worker-dead",
-        "allocator-task-held",
-        "allocator-bench-new",
-        "allocator-demo-live",
-    )
-    for name in names:
-        (tmp_path / name / "inner").mkdir(parents=True)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "allocator-worker-link").symlink_to(tmp_path / "elsewhere")
-    old = time.time() - 2 * NEW_S
-    for name in (*names[:2], names[3], "elsewhere"):
-        os.utime(tmp_path / name, (old, old))
-    lock = os.open(tmp_path / names[1], os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    remove_stale(tmp_path)
-    os.close(lock)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        (*names[1:], "elsewhere", "allocator-worker-link")
-    )
 
 
 def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:

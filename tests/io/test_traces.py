@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 from cases.traces import SAMPLES
 from commands import Output, call
-from text_tables import cases
 
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, sia, sia_profiles
@@ -253,19 +252,6 @@ def test_sia_workload(tmp_path: Path) -> None:
     assert set(read(speed="samples").speeds.efficiency.tolist()) == {1.0}
 
 
-def test_sia_application_without_profile(tmp_path: Path) -> None:
-    """The fault names line, application and the one that may be meant."""
-    source, _ = SAMPLES["sia"](tmp_path)
-    source.write_text(
-        source.read_text(encoding="utf-8").replace("80,tiny", "80,tinny"), encoding="utf-8"
-    )
-    with pytest.raises(
-        InvalidInput,
-        match=r'workload-1.csv:4: application "tinny" has no folder.*did you mean "tiny"',
-    ):
-        sia.read(source, TraceOptions())
-
-
 def test_curve_and_its_draw() -> None:
     """k / (1 + c (k - 1)); each seed draws its own curves, all of them in turn; one curve per
     model.
@@ -343,24 +329,3 @@ def test_options_that_cannot_be_met(tmp_path: Path, options: dict[str, Any], wor
     job, curves nobody asked for: usage errors that say so."""
     with pytest.raises(UsageError, match=words):
         rows("philly", tmp_path, **options)
-
-
-def test_command(tmp_path: Path, capsys: Output) -> None:
-    """Nothing on standard output, the summary on standard error; 2 for wrong calls, 3 for wrong
-    files; auto works.
-    """
-    source, _ = SAMPLES["philly"](tmp_path)
-    code, out, err = call(capsys, f"import auto {source} --gpus 16 --out {tmp_path / 'out'}")
-    assert (code, out) == (0, "")
-    assert "philly: 6 jobs read, 2 dropped: 1 repeat another row" in err
-    wrong = f"""
-import philly {source} -> 2
-import -> 2
-import nonsense x -> 2
-import philly {tmp_path / "no.csv"} --out {tmp_path / "o2"} -> 3
-import philly {source} --load 0 --out {tmp_path / "o2"} -> 2
-import sia {source} --out {tmp_path / "o2"} -> 2
-"""
-    for argv, code in cases(wrong):
-        assert call(capsys, argv)[0] == int(code), argv
-    assert not (tmp_path / "o2").exists()

@@ -23,7 +23,7 @@ from report_folders import benchmark, simulation, tables
 from allocator.errors import InvalidInput, UsageError
 from allocator.report.charts import style
 from allocator.report.charts.gpu_rows import assign_rows, join_blocks
-from allocator.report.charts.series import series, share_done, window
+from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
 from allocator.report.page import inline
@@ -333,12 +333,6 @@ def test_assigned_rows_never_overlap() -> None:
     ]
     assert len(held) == len(set(held))
     assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
-
-
-def test_shares() -> None:
-    """A job that never ended counts: two of three are done after 5 s."""
-    done = share_done(np.array([1.0, np.nan, 5.0]), 3, np.array([0.0, 1.0, 5.0]))
-    assert done.tolist() == [0, 1 / 3, 2 / 3]
 
 
 def test_numbers() -> None:
