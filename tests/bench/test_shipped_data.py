@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,6 @@ def test_faulty_folder_is_refused_as_expected(name: str) -> None:
     lines = (folder / "expected.txt").read_text(encoding="utf-8").splitlines()
     assert str(caught.value).splitlines() == lines
     assert all(line.split(":")[0] in {*TABLES, "config.toml"} for line in lines)
-
-
-def test_every_fixture_is_tested_and_described() -> None:
-    """The page of the fixtures has a line for each folder."""
-    names = {path.name for path in FAULTY.iterdir() if path.is_dir()}
-    assert len(FAULTS) == 30 and names == {*FAULTS, *CULPRITS}
-    page = (FAULTY / "README.md").read_text(encoding="utf-8")
-    assert sorted(names) == re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)
 
 
 CULPRITS = {

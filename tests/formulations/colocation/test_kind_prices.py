@@ -100,8 +100,6 @@ def case(rng: np.random.Generator, jobs: int) -> Case:
     )
 
 
-
-
 @examples(8, 500)
 @given(seed=st.integers(0, 10**9))
 def test_any_prices_give_a_bound_and_the_search_ends_near_the_least(seed: int) -> None:
