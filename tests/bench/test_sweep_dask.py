@@ -73,6 +73,7 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
         assert sweep(asked, store, ProcessExecutor(2)).ran == 0
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
     """SIGKILL for the worker in the middle of a task: the task's process ends too, another worker
     does the task again, and the sweep gets its result."""
@@ -99,6 +100,7 @@ def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
     wait_for(lambda: all(map(gone, pids)))
 
 
+@pytest.mark.nightly
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler at the address: a usage error that names it."""
     monkeypatch.setattr("allocator.bench.sweep.on_dask.CONNECT_S", 0.5)

@@ -14,7 +14,7 @@ import pytest
 from everything import EVERYTHING, content
 from text_tables import cells
 
-from allocator.domain.problem import Code, Isolation, Market, Problem, State
+from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import (
@@ -75,22 +75,6 @@ def test_columns_are_documented_used_and_survive_writing(file: str, tmp_path: Pa
         assert len(column.doc) >= 4 and words["description"] == column.doc
         assert words.get("enum", []) == list(column.choices)
         assert any(first.tables[file].columns[column.name])
-
-
-@pytest.mark.parametrize(
-    ("enum", "file", "column"),
-    [
-        (State, "jobs.csv", "state"),
-        (Market, "pools.csv", "market"),
-        (Isolation, "pools.csv", "sharing"),
-    ],
-)
-def test_values_are_their_places_among_the_choices(
-    enum: type[Code], file: str, column: str
-) -> None:
-    """State.RUNNING is the index of "running" in the column's choices, and so on."""
-    names = [enum(i).name.lower() for i in range(len(enum))]
-    assert names == list(TABLES[file].column(column).choices)
 
 
 # optional columns without which others make no sense: running jobs need three of them, a date its

@@ -13,9 +13,12 @@ from hypothesis import given, settings, strategies as st
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.parameter_servers import bottleneck
 from formulations.transient.revocations import (
+    HOUR_S,
     Hazard,
     best_interval_s,
+    loss_rate,
     losses,
+    mean_life_h,
     synchronous_share,
 )
 
@@ -50,6 +53,17 @@ def test_losses_of_a_place(hazard: Hazard, hours: float) -> None:
         lost += alive <= hours
     error = 4 * lost.std() / math.sqrt(len(lost)) + 1e-3
     assert losses(hazard, hours) == pytest.approx(lost.mean(), abs=error)
+
+
+def test_survival_by_hand() -> None:
+    """0.2 per hour in the first hour, 0.02 after, and an end after 24 h; a place loses a server in
+    a mean life, also where nobody takes it back."""
+    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
+    assert mean_life_h(BURST) == pytest.approx(by_hand)
+    assert mean_life_h(Hazard.constant(0.0)) == math.inf
+    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
+    in_a_day = mean_life_h(Hazard.constant(0.05, 24.0))
+    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(in_a_day * HOUR_S)
 
 
 @settings(max_examples=60)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from advice_rounds import command, entry, take_advice
 from builders import snapshot, write_folder
+from examples import series
 from hypothesis import given, strategies as st
 from worlds import workload
 
@@ -49,7 +50,7 @@ def test_three_simulated_months() -> None:
     assert spans.sum(axis=0) @ [-1, 1] == pytest.approx(1000)
 
 
-@pytest.mark.parametrize("objective", ["progress", "maxmin"])
+@pytest.mark.parametrize("objective", series(["progress", "maxmin"], 1))
 def test_reason_and_advice_hold(objective: str, tmp_path: Path) -> None:
     """Two jobs of 2 GPUs in a round of an hour, 3 GPU-hours left of 9: one of them waits for the
     quota. With the 10 that `explain` advises it starts; all advice comes true."""

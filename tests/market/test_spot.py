@@ -131,13 +131,3 @@ def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
     assert code == 4 and not text and "cost: 0 would have to be 0.8445" in err
     assert call(capsys, f"spot plan {SHIPPED} --work 0")[0] == 2
     assert call(capsys, f"spot plan {tmp_path / 'none.csv'} --work 1")[0] == 3
-
-
-def test_a_fit_that_cannot_be_made(tmp_path: Path, capsys: Output) -> None:
-    """Two points are no line: usage error with the reason; a missing column is a fault."""
-    (tmp_path / "m.csv").write_text("x,y\n0,1\n1,3\n", encoding="utf-8")
-    code, _, err = call(capsys, f"spot fit line {tmp_path / 'm.csv'}")
-    assert code == 2 and "three points" in err
-    (tmp_path / "m.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    code, _, err = call(capsys, f"spot fit line {tmp_path / 'm.csv'}")
-    assert code == 3 and "is missing" in err

@@ -251,6 +251,7 @@ def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
     assert "No simulation has finished" in Page(write_report(folder)).text
 
 
+@pytest.mark.nightly
 def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
     """Opened in a browser: no console message, no request. A page with both is told from it."""
     words = [sys.executable, str(ROOT / "scripts" / "check_report"), "--browser", find_chromium()]
@@ -301,7 +302,6 @@ def test_rows_below_the_line() -> None:
             [4, 4, 2, 4],
             [("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)],
         ),
-        ("bb", [1, 1], [0.0, 5], [5.0, 9], [4, 2], [("b", 0, 0, 9)]),
         (
             "baa",
             [2, 1, 2],

@@ -76,6 +76,26 @@ def test_burst_of_the_first_hour() -> None:
         assert np.mean(lives < hours) == pytest.approx(share, abs=4 * np.sqrt(share / 1e5))
 
 
+def test_batches_keep_the_hazard_and_take_several() -> None:
+    """32 GPUs, 0.2 per GPU-hour, batches of 4: 1.6 events an hour, each server's hazard as before;
+    the number taken by an event is binomial with mean 4."""
+    p = workload(
+        [{"requested_gpus": 32, "max_gpus": 32}],
+        pools=[spot(32, revocations_per_gpu_hour=0.2)],
+        rates={32: 32.0},
+    )
+    zone = SpotServers(p, SimulationOptions(spot_batch=4, seed=3))
+    zone.start(0, 0, 32, 0.0)
+    taken = []
+    for _ in range(2000):
+        at, z = zone.next_event()
+        struck = zone.strike(z, np.array([0]), np.array([0]), at)
+        taken.append(int(struck[0][1].sum()) if struck else 0)
+    assert np.mean(taken) == pytest.approx(4, abs=4 * np.sqrt(4 * 7 / 8 / 2000))
+    assert np.var(taken) == pytest.approx(3.5, rel=0.15)
+    assert at / HOUR == pytest.approx(2000 / 1.6, rel=4 / np.sqrt(2000))
+
+
 def test_one_zone_is_struck_at_once_and_others_are_not() -> None:
     """Pools of one region share their events; those of another have their own."""
     pools = [
