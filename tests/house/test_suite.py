@@ -9,24 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-
-def test_what_numpy_warns_about_is_an_error() -> None:
-    """In this process and in its children: no warning of a library can reach the screen of a
-    user unseen.
-    """
-    with pytest.raises(RuntimeWarning, match="invalid value encountered in log"):
-        np.log(np.array([-1.0]))
-    child = subprocess.run(
-        [sys.executable, "-c", "import numpy as np; np.log(np.array([-1.0]))"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
-
 
 def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     """A process with two folders is killed; the next one to make a folder removes both, once

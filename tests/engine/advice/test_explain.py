@@ -87,6 +87,13 @@ def test_unknown_job_and_plain_data() -> None:
     assert any("outranked" in line for line in e.lines())
 
 
+def test_a_type_that_would_admit() -> None:
+    """A job of a GPU type that no pool has."""
+    rates = [{"gpu_type": t, "gpus": 1, "work_per_s": 1} for t in "AB"]
+    e = why(snapshot([{"gpu_types": ["B"], "max_gpus": 1}], [{}], rates), "j0")
+    assert said(e) == ["gpu_types B|A instead of B: it would get 1 x p0"]
+
+
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
     """Every objective, features drawn: each change is written into the files, and `solve` gives
     what was said."""
