@@ -26,7 +26,6 @@ from allocator.report.charts.gpu_rows import assign_rows, join_blocks
 from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
-from allocator.report.page import inline
 from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
 from allocator.report.words import compare_policies, headline
@@ -344,28 +343,6 @@ def test_numbers() -> None:
     )
     assert "|".join(read) == "0|1,234|12.3|0.00123|–|−25|+4.0|0.0|+1,084|12 ms|42 s|3.5 h"
     assert time_unit([30.0, 7000.0, 7000.0]) == ("min", 60.0)
-
-
-def test_svg_becomes_an_element() -> None:
-    """Declarations and unused names go, used names get a prefix, text of ticks stays as it is."""
-    svg = (
-        '<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="http://a" xmlns:xlink="http://b"'
-        ' width="9pt" version="1.1" viewBox="0 0 9.12345 9"><metadata>x</metadata><defs><path'
-        ' id="m1" d="M 0.123456 1"/></defs><g id="figure_1"><use'
-        ' xlink:href="#m1"/><text>0.12345</text></g></svg>'
-    )
-    assert (
-        inline(svg, "a b", "A & B")
-        == '<svg viewBox="0 0 9.12 9" role="img" aria-label="A &amp; B"><defs><path id="a-b-0" d="M'
-        ' 0.12 1"/></defs><g><use href="#a-b-0"/><text>0.12345</text></g></svg>'
-    )
-    marks = "".join(f'<use xlink:href="#m" x="{x}" style="fill: red"/>\n' for x in range(3))
-    assert (
-        inline(f'<svg><path id="m"/>\n<g clip-path="url(#m)">\n{marks}</g></svg>', "p", "")
-        == '<svg role="img" aria-label=""><path id="p-0"/><g clip-path="url(#p-0)" style="fill:'
-        ' red">'
-        '<use href="#p-0" x="0"/><use href="#p-0" x="1"/><use href="#p-0" x="2"/></g></svg>'
-    )
 
 
 def test_typical_seed(tmp_path: Path) -> None:
