@@ -9,7 +9,6 @@ import pytest
 
 from allocator.bench.paired import (
     compare,
-    compare_pooled,
     interval,
 )
 
@@ -44,16 +43,3 @@ def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
     found = [interval(sample) for sample in samples]
     assert 0.90 <= np.mean([low <= 3.0 <= high for low, high in found]) <= 0.98
     assert interval(samples[0]) == found[0]
-
-
-def test_pooling_counts_a_seed_once() -> None:
-    """Two loads, three seeds. Seed 0 changes by -10 and -30 %: one value, -20. Seed 2 has no result
-    at one load and is left out."""
-    c = compare_pooled(
-        [[90.0, 80.0, 70.0], [140.0, 180.0, math.nan]],
-        [[100.0, 100.0, 100.0], [200.0, 200.0, 200.0]],
-    )
-    assert c.n == 2 and c.change_percent == pytest.approx((-20.0 - 15.0) / 2)
-    assert c.baseline_mean == pytest.approx(150.0) and c.policy_mean == pytest.approx(
-        (115.0 + 130.0) / 2
-    )

@@ -167,7 +167,7 @@ def test_what_is_refused(tiny: Path, tmp_path: Path, capsys: Output) -> None:
         assert code in (1, 2) and why in err
 
 
-@pytest.mark.parametrize("seed", series(range(6), 1))
+@pytest.mark.parametrize("seed", series(range(6), 0))
 def test_killed_at_any_moment(seed: int, tmp_path: Path) -> None:
     """Beside a Slurm whose jobs come, start and end, and which does not answer for a while, the
     watch is killed after looks and during one: no look is lost or written twice, only reading calls

@@ -19,6 +19,7 @@ DEMO = str(ROOT / "data" / "workloads" / "demo")
 Output = pytest.CaptureFixture[str]
 
 
+@pytest.mark.nightly
 def test_a_sweep_from_end_to_end(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,26 +74,6 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_a_task_that_crashes_harms_no_worker(cluster: Any, tmp_path: Path) -> None:
-    """A crash, a SIGKILL and a hang past the limit: recorded as with processes; both workers
-    live, the rest is kept.
-    """
-    before = set(cluster.scheduler_info["workers"])
-    with SweepStore(tmp_path) as store:
-        swept = sweep(
-            tasks("crashes", "killed", "hangs", "quick"),
-            store,
-            DaskExecutor(cluster.scheduler_address, RUNNER, limit_s=3.0),
-        )
-        assert {t.policy: o.failure for t, o in swept.failed} == {
-            "crashes": "exit code 1",
-            "killed": "killed by SIGKILL",
-            "hangs": "killed at the time limit of the task",
-        }
-        assert store.is_done(tasks("quick")[0])
-    assert set(cluster.scheduler_info["workers"]) == before
-
-
 def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
     """SIGKILL for the worker in the middle of a task: the task's process ends too, another worker
     does the task again, and the sweep gets its result."""
@@ -120,6 +100,7 @@ def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
     wait_for(lambda: all(map(gone, pids)))
 
 
+@pytest.mark.nightly
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler at the address: a usage error that names it."""
     monkeypatch.setattr("allocator.bench.sweep.on_dask.CONNECT_S", 0.5)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from documented import CHECKED, NEEDS, ROOT, SHORTER, WORDS, documented, needed, runnable
+from documented import CHECKED, ROOT, documented, needed, runnable
 from examples import series
 
 from allocator.cli import main
@@ -125,22 +125,6 @@ def renew(folder: Path) -> None:
     """
     for path in [*folder.glob("cluster.db*"), folder / "actor"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def test_the_lists_are_not_stale() -> None:
-    """Every placeholder, shortcut and need is of a command that is documented."""
-    every = [command for said in PAGES.values() for command in said]
-    named = [" ".join(WORDS.get(word, word) for word in command.split(" ")) for command in every]
-    run = [runnable(command) for command in every if not needed(command)]
-    stale = [
-        *(begin for begin in NEEDS if not any(one.startswith(begin) for one in every)),
-        *(word for word in WORDS if not any(word in one.split() for one in every)),
-        *(shorter[0] for shorter in SHORTER if not any(re.search(shorter[0], n) for n in named)),
-        *(why for why in NEEDS.values() if not Path(ROOT, why.rpartition("; ")[2]).is_file()),
-        # a test writes nothing outside its own folder
-        *(command for command in run if re.search(r"[\s=]/\w", command)),
-    ]
-    assert stale == [] and len(every) > 150
 
 
 @pytest.mark.soak

@@ -41,7 +41,7 @@ def test_another_state_starts_nothing_twice(site: Site) -> None:
     assert site.ran() == ["a 1"]
 
 
-@pytest.mark.parametrize("restarts", series([1, 0], 1))
+@pytest.mark.parametrize("restarts", series([1, 0], 0))
 def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
     """A backup is taken while job `a` runs; then `b` is submitted and ends, `c` runs. The backup is
     restored: the controller stops at once, whether other controllers took over meanwhile (then by

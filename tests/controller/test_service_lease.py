@@ -17,6 +17,7 @@ from waiting import in_time
 from allocator.queue.queue import Queue
 
 
+@pytest.mark.nightly
 def test_standby_takes_over_and_the_paused_one_cannot_act(site: Site) -> None:
     """SIGSTOP to the one leading: the other one leads soon after and decides. SIGCONT: the first
     writes nothing more. SIGTERM to the second: it gives the lease back, and the first takes it.

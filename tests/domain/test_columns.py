@@ -14,7 +14,7 @@ import pytest
 from everything import EVERYTHING, content
 from text_tables import cells
 
-from allocator.domain.problem import Code, Isolation, Market, Problem, State
+from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import (
@@ -26,7 +26,6 @@ from allocator.domain.schema.columns import (
 from allocator.errors import InvalidInput
 from allocator.io.json_schema import snapshot_schema
 from allocator.io.snapshots import parse_snapshot, read_snapshot, write_snapshot
-from allocator.performance import curves
 
 ALL = [(file, c) for file, schema in TABLES.items() for c in schema.columns]
 each_column = pytest.mark.parametrize(
@@ -76,22 +75,6 @@ def test_columns_are_documented_used_and_survive_writing(file: str, tmp_path: Pa
         assert len(column.doc) >= 4 and words["description"] == column.doc
         assert words.get("enum", []) == list(column.choices)
         assert any(first.tables[file].columns[column.name])
-
-
-@pytest.mark.parametrize(
-    ("enum", "file", "column"),
-    [
-        (State, "jobs.csv", "state"),
-        (Market, "pools.csv", "market"),
-        (Isolation, "pools.csv", "sharing"),
-    ],
-)
-def test_values_are_their_places_among_the_choices(
-    enum: type[Code], file: str, column: str
-) -> None:
-    """State.RUNNING is the index of "running" in the column's choices, and so on."""
-    names = [enum(i).name.lower() for i in range(len(enum))]
-    assert names == list(TABLES[file].column(column).choices)
 
 
 # optional columns without which others make no sense: running jobs need three of them, a date its
@@ -189,55 +172,3 @@ def test_defaults_of_optional_columns() -> None:
     assert p.tenants.tenant == ("t", "default") and p.tenants.max_gpus[1] == np.inf
     assert p.received.tolist() == [[0]] and p.jobs.after == ((),)
     assert p.settings == {name: {} for name in CONFIG_TABLES}
-
-
-def test_everything_as_numbers() -> None:
-    """The snapshot that uses everything, worked out by hand: prices, nodes, rates and curves in
-    force.
-    """
-    p = judge(dict(EVERYTHING))
-    for line in """pools.price_per_gpu_hour 1.8 0.9 0.4
-        pools.gpus 8 2 5
-        pools.market 2 1 0
-        pools.sharing 1 2 0
-        rates.rate 9 35 57 4 3 5.5
-        jobs.state 1 0 2 3 1 1 1
-        jobs.gpus 4 0 0 0 2 2 1
-        jobs.sizes 0 -1 -1 -1 -1 -1 -1
-        jobs.gpu_types 0 1 -1 -1 -1 -1 -1
-        jobs.pool 0 -1 -1 -1 1 1 0
-        jobs.tenant 0 0 1 2 1 1 1
-        jobs.primary -1 -1 -1 -1 -1 4 -1
-        jobs.largest_gpus 8 0 2 0 2 2 1
-        placements.job 0 0 4 4 6
-        placements.node 0 1 2 3 0
-        placements.gpu -1 -1 -1 -1 3
-        nodes.state 0 0 0 1""".splitlines():
-        name, *values = line.split()
-        assert attrgetter(name)(p).tolist() == pytest.approx([float(v) for v in values]), name
-    assert [s.tolist() for s in p.size_lists] == [[2, 4, 8]] and p.gpu_types == ("A100", "V100")
-    assert [t.tolist() for t in p.type_sets] == [[True, False], [True, True]]
-    assert p.jobs.after == ((), ("bert-1",), ("gone", "bert-2"), (), (), (), ())
-    assert p.tenants.tenant == ("red", "blue", "default")
-    assert p.curves.parameters[0] == {"rate_1": 8, "parallel": 0.95, "min_gpus": 1, "max_gpus": 8}
-    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], *[[0, 0]] * 4]
-    assert p.settings["horizon"] == {"rounds": 4}
-
-
-def test_curves_by_hand() -> None:
-    """Amdahl 1/(0.5 + 0.5/2) = 4/3, power 2 x 4^0.5 = 4, overhead 1 x 4/(1 + 0.5 x 3) = 1.6; nan
-    outside the range, which ends at 1024 by default.
-    """
-    nan = np.nan
-    for kind, parameters, k, expected in (
-        ("amdahl", {"rate_1": 1, "parallel": 0.5}, [1, 2], [1, 4 / 3]),
-        ("power", {"rate_1": 2, "exponent": 0.5}, [0, 1, 4, 1024, 1025], [nan, 2, 4, 64, nan]),
-        (
-            "overhead",
-            {"rate_1": 1, "c": 0.5, "min_gpus": 2, "max_gpus": 4},
-            [1, 4, 5],
-            [nan, 1.6, nan],
-        ),
-    ):
-        found = curves.rate(kind, parameters, np.array(k))
-        assert found.tolist() == pytest.approx(expected, nan_ok=True)

@@ -183,7 +183,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Calla
 @pytest.mark.parametrize(
     ("every", "sides"),
     [
-        (3, (True, False)),
+        pytest.param(3, (True, False), marks=pytest.mark.nightly),
         *(pytest.param(1, s, marks=pytest.mark.soak) for s in ((True, False), (False, True))),
     ],
 )

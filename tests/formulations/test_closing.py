@@ -65,20 +65,6 @@ def test_steps_by_hand(groups, gap, expected):
     assert bound == pytest.approx(expected[1])
 
 
-@pytest.mark.parametrize(("groups", "value"), [(4, 3.7), (5, 2.1)])
-def test_few_groups_may_change(groups: int, value: float):
-    """Ten jobs of a GPU, worth 1 to 1.9: the two smallest run in a pool of two, at 1.75 for a GPU.
-
-    Nearest to a change are these two, then the largest, then the second. Half of all groups are
-    not searched.
-    """
-    c = view([[(1.0 + 0.1 * j, {0: 1})] for j in range(10)], [(-np.inf, 2)])
-    dual = evaluate(c, np.array([0] * 10 + [1.75]))
-    search = closing.Search(c, dual, np.array([0, 1] + [-1] * 8), 0.0, np.inf, dual.bound)
-    search.change_few_groups(groups)
-    assert search.value == pytest.approx(value)
-
-
 @pytest.mark.parametrize(("few", "found"), [(2, False), (3, True)])
 def test_only_few_groups_are_searched_before_the_loops_are_compiled(few: int, found: bool):
     """Three groups are open."""

@@ -97,16 +97,6 @@ def test_a_share_does_the_work_in_time(
     assert soonest(need, np.array(free), 100.0) <= found.done_s + 1e-6
 
 
-def test_promises_by_hand() -> None:
-    """The world of test_elasticflow_refuses...: one of two; the second could be promised 900 s,
-    three slots of 300; and no plan keeps both."""
-    found = promises(now(due((600, 700), (300, 400), (9000, 600), max_gpus=1), total=1))
-    assert [a.promised for a in found.jobs] == [True, False, False]
-    assert (found.wanted, found.kept, found.most) == (3, 1, 1)
-    assert found.jobs[1].earliest_s == pytest.approx(900)
-    assert "j0" in found.jobs[1].reason and "even alone it needs 2.5 h" in found.jobs[2].reason
-
-
 def test_long_jobs_do_not_lengthen_the_slots() -> None:
     """Two jobs of two slots each, one after the other, and one of weeks without a deadline: it is
     offered the time when it would be done behind them. Asked for one job alone the answer is the

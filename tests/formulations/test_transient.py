@@ -55,6 +55,17 @@ def test_losses_of_a_place(hazard: Hazard, hours: float) -> None:
     assert losses(hazard, hours) == pytest.approx(lost.mean(), abs=error)
 
 
+def test_survival_by_hand() -> None:
+    """0.2 per hour in the first hour, 0.02 after, and an end after 24 h; a place loses a server in
+    a mean life, also where nobody takes it back."""
+    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
+    assert mean_life_h(BURST) == pytest.approx(by_hand)
+    assert mean_life_h(Hazard.constant(0.0)) == math.inf
+    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
+    in_a_day = mean_life_h(Hazard.constant(0.05, 24.0))
+    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(in_a_day * HOUR_S)
+
+
 @settings(max_examples=60)
 @given(rate=st.floats(1e-9, 10.0), delta=st.floats(1e-6, 1e4))
 def test_no_interval_is_better(rate: float, delta: float) -> None:
@@ -93,17 +104,6 @@ def test_phi_is_a_share(
     phi = useful_fraction(np.array([n, n, n + 1]), np.array([h, h + 0.1, h]), **rest)
     most = phi[0] * (1.05 if together and math.isfinite(life) else 1.0) + 1e-12
     assert (phi >= 0).all() and (phi <= 1).all() and phi[1] <= most and phi[2] <= most
-
-
-def test_survival_by_hand() -> None:
-    """0.2 per hour in the first hour, 0.02 after, and an end after 24 h; a place loses a server in
-    a mean life, also where nobody takes it back."""
-    by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
-    assert mean_life_h(BURST) == pytest.approx(by_hand)
-    assert mean_life_h(Hazard.constant(0.0)) == math.inf
-    assert loss_rate(0.0, 86_400.0) == pytest.approx(1 / 86_400)
-    in_a_day = mean_life_h(Hazard.constant(0.05, 24.0))
-    assert 1 / loss_rate(0.05, 86_400.0) == pytest.approx(in_a_day * HOUR_S)
 
 
 def test_bottleneck() -> None:

@@ -142,31 +142,3 @@ def test_imports_keep_the_contracts_and_make_no_circle() -> None:
     for name in graph.find_descendants("formulations"):
         known = graph.find_modules_directly_imported_by(name)
         assert {known_name.split(".")[0] for known_name in known} <= MATHEMATICS | {"formulations"}
-
-
-BREAKS = (  # rule, file, text, what the fault says
-    (crowded_folders, "tests/many/last.py", "x = 1", "tests/many: 16 modules"),
-    (top_level, "notes/a.md", "x", "does not belong here"),
-    (private_words, "data/a.txt", "see /wor" + "k/main", "data/a.txt:1"),
-)
-
-
-SOUND = ("allocator/a", "formulations/a", "pyproject.toml", "data/a", "tests/a", "scripts/a")
-SOUND += ("README.md", ".ci/run")
-
-
-@pytest.mark.parametrize(
-    ("rule", "file", "text", "says"), BREAKS, ids=lambda part: getattr(part, "__name__", None)
-)
-def test_rule_sees_what_breaks_it(
-    tmp_path: Path, rule: Callable[[Path], list[str]], file: str, text: str, says: str
-) -> None:
-    """A small sound tree passes the rule, and one bad file in it is found and named."""
-    for name in (*SOUND, *(f"tests/many/a{number}.py" for number in range(MOST_MODULES))):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert rule(tmp_path) == []
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text(text, encoding="utf-8")
-    faults = rule(tmp_path)
-    assert any(says in fault for fault in faults), faults

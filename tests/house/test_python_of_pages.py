@@ -56,9 +56,3 @@ def test_the_python_of_a_page_runs(
             monkeypatch.chdir(tmp_path)
         else:
             exec(block, names)
-
-
-def test_the_list_of_what_runs_elsewhere_is_not_stale() -> None:
-    """Each page has such blocks, and each file exists."""
-    assert [page for page in ELSEWHERE if not BLOCKS[page]] == []
-    assert all((ROOT / why.rpartition("; ")[2]).is_file() for why in ELSEWHERE.values())

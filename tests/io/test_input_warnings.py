@@ -15,7 +15,7 @@ from queues import cluster
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, Column, ColumnKind
-from allocator.errors import Fault, InvalidInput, UsageError, folded
+from allocator.errors import InvalidInput, UsageError
 from allocator.io.json_schema import snapshot_schema
 from allocator.io.snapshots import parse_snapshot
 from allocator.queue.queue import Queue
@@ -72,21 +72,6 @@ def test_keys_of_tables_are_located_and_tables_without_keys_say_so() -> None:
     slip = '[longrun] "windw_s" is not known and is ignored; did you mean "window_s"?'
     assert f"config.toml:3: {slip}" in found
     assert 'config.toml:5: [solver] "x" is not known and is ignored' in found
-
-
-def test_many_equal_faults_are_one_line() -> None:
-    """Five are listed; six are one line with their lines and the first names, or their number.
-    Another message stays by itself.
-    """
-    faults = [Fault("jobs.csv", 2 * i + 2, "is bad", f'job "j{i}"') for i in range(6)]
-    other = Fault("jobs.csv", 3, "is worse")
-    assert [text for _, text in folded([*faults[:5], other])] == [*map(str, faults[:5]), str(other)]
-    rows = [Fault("rates.csv", line, "is bad") for line in (2, 3, 4, 9, 7, 6)]
-    assert [text for _, text in folded([*faults, other, *rows])] == [
-        'jobs.csv:2,4,6...12: is bad (6 jobs: "j0", "j1", "j2" ...)',
-        "jobs.csv:3: is worse",
-        "rates.csv:2-4,6-7,9: is bad (6 rows)",
-    ]
 
 
 def test_validate_folds_on_the_screen_and_lists_all_as_json(tmp_path: Path, capsys: Output) -> None:

@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 from cases.traces import SAMPLES
 from commands import Output, call
-from text_tables import cases
 
 from allocator.errors import InvalidInput, UsageError
-from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, sia, sia_profiles
+from allocator.io.traces import assemble, gavel, openb, philly, plain, sia
 from allocator.io.traces.base import Trace, TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
 from allocator.io.traces.selection import ImportSummary, select_jobs
@@ -74,14 +73,6 @@ def test_sizes(tmp_path: Path) -> None:
     ]
     assert {r["sizes"] for r in rows("philly", tmp_path, rigid=True)} == {"1", "2", "3", "8"}
     assert "sizes" not in rows("philly", tmp_path, max_factor=4.0, rule_sizes=True)[0]
-
-
-def test_nothing_is_invented_unless_asked_for(tmp_path: Path) -> None:
-    """A log without speeds: jobs run at the size asked for, work is GPU-seconds."""
-    found = rows("csv", tmp_path)
-    for name in ("min_gpus", "max_gpus", "sizes", "requested_gpus"):
-        assert [row[name] for row in found] == ["1", "4", "2", "2"]
-    assert [row["total_work"] for row in found] == ["100", "4000", "400", "20"]
 
 
 def test_what_is_assumed_is_said_everywhere(
@@ -198,41 +189,16 @@ def test_gavel_in_ten_cells(tmp_path: Path) -> None:
         gavel.read(source, TraceOptions())
 
 
-def test_sia_speeds_by_hand(tmp_path: Path) -> None:
-    """100 progress take 100 steps at batch 10 and 40 at batch 40.
-
-    One GPU, batch 10: 2 s a step, so 0.5 progress/s; batch 40 in two passes of 20: 8 s a step,
-    100/(40 x 8) = 0.3125. Two GPUs in one node, batch 10: 1.5 s; spread over two nodes it is
-    slower, and not used. Three, batch 40: local 14, 3.4 s. Eight on nodes of four, batch 40: local
-    5, 2 s.
-    """
-    SAMPLES["sia"](tmp_path)
-    folder = tmp_path / "profiles" / "tiny"
-    train = sia_profiles.read_training(folder)
-    assert train.progress == 100
-    assert (train.batch.tolist(), train.steps.tolist()) == ([10, 40], [100, 40])
-    steps = sia_profiles.steps(folder, "aws", 4)
-    assert sorted(steps) == [1, 2, 3, 8]
-    for k, batches, useful in (
-        (1, [10, 40], [0.5, 0.3125]),
-        (2, [10], [1 / 1.5]),
-        (3, [40], [100 / (40 * 3.4)]),
-        (8, [40], [1.25]),
-    ):
-        best = sia_profiles.rank_batches(train, steps[k], k, batches)
-        assert best is not None
-        assert (best.work_per_s * best.efficiency).tolist() == pytest.approx(useful)
-    # 4 on each GPU were never measured
-    assert sia_profiles.rank_batches(train, steps[3], 3, [10]) is None
-    # 8 GPUs on 2 nodes of 8 are not packed
-    assert sorted(sia_profiles.steps(folder, "rtx", 8)) == [1, 2, 3]
-    assert sia_profiles.pack_on_nodes(6, 4) == [4, 2]
-
-
 def test_sia_workload(tmp_path: Path) -> None:
     """The best batch at each size; work and restart of the application; calibrated speeds unless
-    told otherwise. With `tuned` each (application, batch size) is a model of its own, with speeds
-    at that batch only.
+    told otherwise.
+
+    100 progress take 100 steps at batch 10 and 40 at batch 40. One GPU, batch 10: 2
+    s a step, so 0.5 progress/s; two in one node 1.5 s; eight on nodes of four, batch 40: local 5, 2
+    s, so 100 / (40 x 2). 8 GPUs on 2 nodes of 8 are not packed.
+
+    With `tuned` each (application, batch size) is a model of its own, with speeds at that batch
+    only.
     """
     source, _ = SAMPLES["sia"](tmp_path)
 
@@ -242,6 +208,9 @@ def test_sia_workload(tmp_path: Path) -> None:
     sure, rough = (read(calibrate=word).speeds for word in ("yes", "no"))
     useful = sure.work_per_s * sure.efficiency
     assert rough.work_per_s * rough.efficiency == pytest.approx(1.2 * useful)
+    by = dict(zip(zip(sure.gpu_type, sure.gpus.tolist(), strict=True), 1.2 * useful, strict=True))
+    hand = {("T4", 1): 0.5, ("T4", 2): 1 / 1.5, ("T4", 8): 1.25}
+    assert {key: by[key] for key in hand} == pytest.approx(hand) and ("RTX2080Ti", 8) not in by
     jobs = read().jobs
     assert jobs.work.tolist() == [100, 100, 100] and set(jobs.restart_s) == {30.0}
     sizes = [r["requested_gpus"] + r["max_gpus"] for r in rows("sia", tmp_path)]
@@ -251,33 +220,6 @@ def test_sia_workload(tmp_path: Path) -> None:
     assert {*pairs} == {("tiny-10", 10), ("tiny-40", 40), ("tiny-20", 20)}
     assert set(read(speed="batches").speeds.batch_size.tolist()) == {10, 40}
     assert set(read(speed="samples").speeds.efficiency.tolist()) == {1.0}
-
-
-def test_sia_application_without_profile(tmp_path: Path) -> None:
-    """The fault names line, application and the one that may be meant."""
-    source, _ = SAMPLES["sia"](tmp_path)
-    source.write_text(
-        source.read_text(encoding="utf-8").replace("80,tiny", "80,tinny"), encoding="utf-8"
-    )
-    with pytest.raises(
-        InvalidInput,
-        match=r'workload-1.csv:4: application "tinny" has no folder.*did you mean "tiny"',
-    ):
-        sia.read(source, TraceOptions())
-
-
-def test_curve_and_its_draw() -> None:
-    """k / (1 + c (k - 1)); each seed draws its own curves, all of them in turn; one curve per
-    model.
-    """
-    found = curves.rate(np.array([0.1, 0.1]), np.array([1, 8]))
-    assert found.tolist() == pytest.approx([1.0, 8 / 1.7])
-    options = TraceOptions(seed=4, max_factor=4.0)
-    drawn = curves.draw_curves(6000, options)
-    assert drawn != curves.draw_curves(6000, replace(options, seed=5))
-    counts = [drawn.count(name) for name in {*drawn}]
-    assert len(counts) == 6 and min(counts) > 850
-    assert len(set(curves.draw_by_model(["a", "b", "a"], options))) == 2
 
 
 def test_cluster_of_another_size_keeps_its_shares() -> None:
@@ -343,24 +285,3 @@ def test_options_that_cannot_be_met(tmp_path: Path, options: dict[str, Any], wor
     job, curves nobody asked for: usage errors that say so."""
     with pytest.raises(UsageError, match=words):
         rows("philly", tmp_path, **options)
-
-
-def test_command(tmp_path: Path, capsys: Output) -> None:
-    """Nothing on standard output, the summary on standard error; 2 for wrong calls, 3 for wrong
-    files; auto works.
-    """
-    source, _ = SAMPLES["philly"](tmp_path)
-    code, out, err = call(capsys, f"import auto {source} --gpus 16 --out {tmp_path / 'out'}")
-    assert (code, out) == (0, "")
-    assert "philly: 6 jobs read, 2 dropped: 1 repeat another row" in err
-    wrong = f"""
-import philly {source} -> 2
-import -> 2
-import nonsense x -> 2
-import philly {tmp_path / "no.csv"} --out {tmp_path / "o2"} -> 3
-import philly {source} --load 0 --out {tmp_path / "o2"} -> 2
-import sia {source} --out {tmp_path / "o2"} -> 2
-"""
-    for argv, code in cases(wrong):
-        assert call(capsys, argv)[0] == int(code), argv
-    assert not (tmp_path / "o2").exists()

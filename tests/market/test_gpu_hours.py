@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from advice_rounds import command, entry, take_advice
-from builders import problem, snapshot, write_folder
+from builders import snapshot, write_folder
+from examples import series
 from hypothesis import given, strategies as st
 from worlds import workload
 
 from allocator.domain.times import month_start_s
-from allocator.market import gpu_hours
-from allocator.market.gpu_hours import MonthlyUse
 from allocator.simulator.run import simulate
 
 DAY = 86_400.0
@@ -29,22 +28,6 @@ def test_months_are_those_of_the_calendar(now_s: int) -> None:
     after = (first + datetime.timedelta(days=32)).replace(day=1)
     assert month_start_s(now_s) == first.timestamp()
     assert month_start_s(now_s, 1) == after.timestamp()
-
-
-def test_use_by_hand() -> None:
-    """On 31 January 5 GPU-hours are added to 7; on 1 February they begin anew. A tenant counts with
-    those below it. 12 of 24 GPU-hours in 30 days: they last 60, which is after the month."""
-    january, february = 30 * DAY, 31 * DAY + HOUR
-    use = gpu_hours.add_held(MonthlyUse(29 * DAY, {"t": 7.0}), january, {"t": 4.0, "u": 1.0})
-    assert use == MonthlyUse(january, {"t": 11.0, "u": 1.0})
-    assert (use.since_s(january + 9), use.since_s(february)) == (january, 31 * DAY)
-    assert gpu_hours.add_held(use, february, {"u": 2.0}).gpu_hours == {"u": 2.0}
-    tenants = [{"tenant": "t", "gpu_hours_per_month": 24}, {"tenant": "u", "parent": "t"}]
-    p = gpu_hours.with_used(problem(tenants=tenants, config={"now_s": january}), use)
-    assert p.tenants.gpu_hours_used.tolist() == [12.0, 1.0]
-    assert gpu_hours.report(p)["t"]["runs_out_s"] is None
-    more = gpu_hours.with_used(p, MonthlyUse(january, {"t": 23.8}))
-    assert gpu_hours.report(more)["t"]["runs_out_s"] == pytest.approx(january * 24 / 23.8)
 
 
 @pytest.mark.nightly
@@ -67,7 +50,7 @@ def test_three_simulated_months() -> None:
     assert spans.sum(axis=0) @ [-1, 1] == pytest.approx(1000)
 
 
-@pytest.mark.parametrize("objective", ["progress", "maxmin"])
+@pytest.mark.parametrize("objective", series(["progress", "maxmin"], 1))
 def test_reason_and_advice_hold(objective: str, tmp_path: Path) -> None:
     """Two jobs of 2 GPUs in a round of an hour, 3 GPU-hours left of 9: one of them waits for the
     quota. With the 10 that `explain` advises it starts; all advice comes true."""

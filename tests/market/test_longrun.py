@@ -236,9 +236,7 @@ def test_simulate_says_what_became_of_the_budget() -> None:
         return list(budget_lines(pools, window_s, {"greedy": {"longrun": {of: kept | changes}}}))
 
     line, reserved = lines()
-    for words in ("51 $/h spent over 10 h (510 $): 310 $ overdrawn so far", "windows of 336 h"):
-        assert words in line
-    assert "--budget-window 36000" in line and "46.8 $/h" in reserved
+    assert "310 $ overdrawn so far" in line and "46.8 $/h" in reserved
     assert "not kept, 310 $ too much" in lines(3600.0)[0]
     line, _ = lines(of="red", balance=1.0)
     assert line.startswith("budget of red, greedy") and line.endswith("kept.")

@@ -73,25 +73,6 @@ def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
     assert len(out.splitlines()) > 50 and out.splitlines()[1].startswith("0.8")
 
 
-def test_dollars_choose_the_cheaper_pool_and_type(tmp_path: Path, capsys: Output) -> None:
-    """One GPU-hour of work: 3 $ on an A100 of speed 1, 2 $ on a V100 of half the speed at 1 $; each
-    job has one GPU. 2.5 $/h: half of the jobs on each, one and a half hours."""
-    classes = write(
-        tmp_path / "classes.csv", HEAD + "a,1,1,table,,1:1,,A100,1,\na,1,1,table,,1:1,,V100,0.5,\n"
-    )
-    pools = write(tmp_path / "pools.csv", POOLS)
-    _, out, _ = call(
-        capsys, f"rent {classes} --pools {pools} --budget 2.5 --dollars --whole --format json"
-    )
-    found = json.loads(out)
-    assert {o["pool"]: o["share"] for o in found["classes"][0]["options"]} == pytest.approx(
-        {"big": 0.5, "small": 0.5}
-    )
-    assert (found["mean_response_h"], found["mu"], found["least_budget"]) == pytest.approx(
-        (1.5, 1.0, 2.0)
-    )
-
-
 def test_a_budget_that_is_too_small_names_one_that_would_do(
     file: Path, tmp_path: Path, capsys: Output
 ) -> None:

@@ -64,18 +64,6 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     assert saves.seconds == 3630.0  # the fourth stretch ends with the job
 
 
-def test_asynchronous_losses_by_hand(tmp_path: Path) -> None:
-    """One loss per hour and server, away for 400 s: a server works 0.9 of the time; losses come
-    while it works.
-    """
-    seen = forecast_run(
-        one(tmp_path, market="spot", revocations_per_hour=1, replace_s=400, synchronous="false"),
-        7200,
-    )
-    assert seen.seconds == pytest.approx(3600 / 0.9) and seen.useful == pytest.approx(0.9)
-    assert seen.revocations == pytest.approx(2 * 0.9 * 4000 / 3600) and math.isinf(seen.every_s)
-
-
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:
     """The smallest cost, deadline or quality that would do, and it does."""
     seen = [forecast_run(one(tmp_path, quality=0.9), 7200)]
@@ -143,13 +131,3 @@ def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
     assert code == 4 and not text and "cost: 0 would have to be 0.8445" in err
     assert call(capsys, f"spot plan {SHIPPED} --work 0")[0] == 2
     assert call(capsys, f"spot plan {tmp_path / 'none.csv'} --work 1")[0] == 3
-
-
-def test_a_fit_that_cannot_be_made(tmp_path: Path, capsys: Output) -> None:
-    """Two points are no line: usage error with the reason; a missing column is a fault."""
-    (tmp_path / "m.csv").write_text("x,y\n0,1\n1,3\n", encoding="utf-8")
-    code, _, err = call(capsys, f"spot fit line {tmp_path / 'm.csv'}")
-    assert code == 2 and "three points" in err
-    (tmp_path / "m.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    code, _, err = call(capsys, f"spot fit line {tmp_path / 'm.csv'}")
-    assert code == 3 and "is missing" in err

@@ -28,6 +28,7 @@ from allocator.performance import batched, curves
 from allocator.performance.fit.choose import ORDER, extend_range, fit, fit_batched
 from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.similar import guess_curves
+from allocator.performance.speed import BETWEEN, MEASURED
 
 SIZES = np.array([1, 2, 4, 8, 16])
 TRUTH = {
@@ -229,6 +230,13 @@ def test_configure_by_hand(tmp_path: Path, capsys: Output) -> None:
     wrong = {"j --deadline 0.1": 4, "nobody": 2, f"j --profile --out {tmp_path / 'p'}": 2}
     found = [call(capsys, f"configure {tmp_path} {words}")[0] for words in wrong]
     assert found == [*wrong.values()]
+
+
+def test_how_sure_a_speed_is() -> None:
+    """Measured on 2 and on 8 GPUs, and 4 is between them."""
+    snap = on_a({"min_gpus": 2}, {}, rates=columns("gpu_type gpus work_per_s: A 2 2; A 8 6"))
+    ways = configure(validate(snap), "j")
+    assert ways.error[np.argsort(ways.gpus)].tolist() == [MEASURED, BETWEEN, MEASURED]
 
 
 def test_batches_of_a_curve() -> None:

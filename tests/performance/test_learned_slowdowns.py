@@ -49,25 +49,3 @@ def test_observed_slowdowns_replace_given_ones() -> None:
     assert found.slowdown_b[0] == 1.5 and found.slowdown_a[1] == 1.6
     one = by_hand(1.1, 1.1 * 3.0 / 1.25, 8, 3.0)
     assert found.slowdown_a[2] == pytest.approx(one, rel=0.01) and found.slowdown_b[2] == 1.2
-
-
-def test_no_slowdown_is_below_one_and_one_sample_proves_little() -> None:
-    """A job that is faster than alone is not slowed. Of a single sample nothing follows."""
-    s = LearnedSlowdowns(rows((0, 1, 1, 1.25, 1.5)), 2, 1)
-    observe(s, 0, 1, 1, *[0.8] * 20)
-    observe(s, 1, 0, 1, 1.9)
-    found = s.corrected(20 * 60.0)
-    assert found.slowdown_a.tolist() == [1.0] and found.slowdown_b.tolist() == [1.5]
-
-
-def test_two_jobs_of_one_model_and_several_rows() -> None:
-    """Of several rows the largest slowdown is the given one. Both sides of a model next to itself
-    are one number, and the median of the jobs of a round counts."""
-    s = LearnedSlowdowns(rows((0, 0, 4, 1.2, 1.4), (0, 0, 4, 1.3, 1.1)), 1, 1)
-    zeros, sizes = np.zeros(3, dtype=np.int64), np.full(3, 4)
-    for round_ in range(30):
-        slowdowns = np.array([1.5, 2.0, 9.0])
-        s.observe(zeros, zeros, zeros, sizes, np.ones(3), 1 / slowdowns, 60.0 * round_)
-    found = s.corrected(1800.0)
-    both = [*found.slowdown_a, *found.slowdown_b]
-    assert both == pytest.approx([by_hand(1.4, 2.0, 30)] * 4, rel=0.01)

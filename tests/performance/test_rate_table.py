@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import problem
 from fakes.random_rounds import random_snapshot
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -27,11 +26,3 @@ def test_keys_that_repeat(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for a, b in zip(at_once, each, strict=True):
         np.testing.assert_array_equal(a, b)
     assert np.isfinite(at_once[0]).any()
-
-
-def test_between_two_measured_sizes() -> None:
-    """On the line between them, but no more per GPU than at the smaller one; beyond, nothing."""
-    table = RateTable.of(problem([{}], rates={2: 3.0, 4: 8.0, 8: 10.0}))
-    zeros = np.zeros(3, dtype=np.int64)
-    rate = table.rate(zeros, zeros, np.array([3, 6, 16]))[0]
-    assert rate == pytest.approx([3 * 3 / 2, (8 + 10) / 2, np.nan], nan_ok=True)

@@ -4,21 +4,14 @@ to measure next.
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
-from builders import snapshot
 from hypothesis import given, strategies as st
-from text_tables import columns
 
-from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.performance import batched, profiling
 from allocator.performance.knee import front, knee
-from allocator.performance.speed import BETWEEN, MEASURED, BelievedSpeeds, Configurations
-from allocator.performance.table import RateTable
 
 GOODPUT = {"alpha_c": 1.0, "beta_c": 0.1, "alpha_r": 2.0, "beta_r": 0.5, "alpha_n": 4.0}
 GOODPUT |= {"beta_n": 1.0, "gamma": 1.0, "batch_0": 8, "max_batch": 64, "max_local": 16}
@@ -45,50 +38,6 @@ def test_overlap_between_sum_and_maximum() -> None:
     times = np.array([[3.0, 0.0, 1e300], [4.0, 0.0, 1e300]])
     found = batched.combine_overlapping_times(*times, np.array(10.0))
     assert found[:2] == pytest.approx([4.02, 0.0], abs=0.01) and np.isfinite(found).all()
-
-
-def problem() -> Problem:
-    """Model m on A: rows at 1 and 4 GPUs, with batches; on B: a goodput curve; on C: a plain one
-    with its error."""
-    curves_ = {
-        "B": ("goodput", GOODPUT | {"noise_scale": 24}),
-        "C": ("power", {"rate_1": 1, "exponent": 0.5, "error": 0.2}),
-    }
-    return validate(
-        snapshot(
-            [{}],
-            [{"pool": t, "gpu_type": t} for t in "ABC"],
-            columns("gpu_type gpus work_per_s batch_size: A 1 1 8; A 4 3 8; A 4 2 32"),
-            models=[
-                {"model": "m", "gpu_type": t, "kind": kind, "parameters": json.dumps(q)}
-                for t, (kind, q) in curves_.items()
-            ],
-        )
-    )
-
-
-def ask(p: Problem, gpu_type: str, gpus: int, batch: int = 0) -> tuple[float, float, int]:
-    asked = np.array([[0], [p.gpu_types.index(gpu_type)], [gpus], [batch]])
-    speed = BelievedSpeeds(p).speed(Configurations.of(*asked))
-    return float(speed.rate[0]), float(speed.error[0]), int(speed.batch[0])
-
-
-def test_one_interface_over_rows_and_curves() -> None:
-    """A measured row at its size or batch; the rule between sizes; the best or the asked batch
-    of a curve; nan else.
-    """
-    p = problem()
-    assert ask(p, "A", 4) == (3.0, MEASURED, 8)
-    assert ask(p, "A", 4, 32) == (2.0, MEASURED, 32)
-    assert ask(p, "A", 2)[1] == BETWEEN
-    assert ask(p, "C", 4) == (2.0, 0.2, 0)
-    assert math.isnan(ask(p, "C", 4, 8)[0]) and math.isnan(ask(p, "A", 4, 16)[0])
-    rate, _, batch = ask(p, "B", 2)
-    assert ask(p, "B", 2, batch)[0] == rate >= ask(p, "B", 2, 8)[0]
-    table, _ = RateTable.of(p).rate(
-        np.array([0]), np.array([p.gpu_types.index("B")]), np.array([2])
-    )
-    assert table[0] == rate  # what every decision uses
 
 
 def test_knee_by_hand() -> None:

@@ -48,15 +48,6 @@ def test_by_hand_on_one_pool() -> None:
     assert starts(asks, 8, "static") == [0, 10, 20, 25, 25]
 
 
-def test_users_limits_count_and_not_the_truth() -> None:
-    """8 GPUs, 4 of them until 10 with a limit of 20. b needs 8; c, 2 for 9 s without a limit,
-    starts beside, d with a limit of 30 would delay b, and waits until b is done.
-    """
-    asks = [Ask(0, 4, 10, 20), Ask(1, 8, 5), Ask(1, 2, 9), Ask(1, 2, 9, 30)]
-    for policy in ("easy", "conservative"):
-        assert starts(asks, 8, policy) == [0, 10, 1, 15]
-
-
 def test_weights_come_before_submission() -> None:
     """A heavier job that came last is the head of the queue; equal ones keep their order."""
     asks = [Ask(0, 4, 10), Ask(1, 4, 10), Ask(1, 4, 10), Ask(2, 4, 10, weight=2)]

@@ -241,18 +241,3 @@ def test_afs_agrees_with_full_tournaments() -> None:
             continue
         _, d = run_policy(round_, POLICIES["afs"].decide, None, NO_LIMITS, np.inf)
         assert round_.allocation(d.choice).gpus.tolist() == by_the_book(round_)
-
-
-@pytest.mark.parametrize(
-    "policy", ["greedy", "greedy-naive", "static", "equal", "srtf", "las", "afs"]
-)
-def test_no_prices_where_no_repair_is_needed(policy: str) -> None:
-    """The prices of the round are not computed: a decision costs little more
-    than its steps.
-    """
-    tenant = {"tenant": "default", "max_gpus": 7, "guaranteed_gpus": 3}
-    jobs = [RUNS | {"gpus": 4, "preemptible": False}, *[wants(2)] * 5]
-    round_ = compile_round(problem(jobs, tenants=[tenant]), prunes=False)
-    task, proposal = run_policy(round_, POLICIES[policy].decide, None, NO_LIMITS, np.inf)
-    assert (proposal.choice >= 0).sum() >= 2
-    assert "dual" not in vars(task)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot as snapshot_of_rows
+from builders import problem
 from examples import count, seeds, series
 from group_rounds import Groups, crossed_round, group_round
 from matrix_rounds import CROSSED
 
-import allocator
 import allocator.options.instance_building as rounds
 from allocator.audit import audit
 from allocator.audit.context import AuditContext
@@ -142,7 +141,6 @@ def test_a_round_that_prices_its_pairs_and_one_that_lists_them(
         assert again.gap <= 1e-2 and again.bound >= max(values) * (1 - 1e-9)
 
 
-JOB = {"memory_gb": 4.0, "remaining_work": 1000}
 POOL = {"gpus": 4, "memory_gb": 10.0, "sharing": "any"}
 
 
@@ -151,43 +149,6 @@ def rows(*slow: tuple[str, str, float, float]) -> list[dict[str, Any]]:
         {"model_a": a, "model_b": b, "gpu_type": "A", "gpus": 1, "slowdown_a": x, "slowdown_b": y}
         for a, b, x, y in slow
     ]
-
-
-def four_gpus() -> dict[str, Any]:
-    """Two jobs run on one GPU each, two GPUs are idle, and a short job wants four."""
-    run = {"state": "running", "pool": "p0", "gpus": 1, "min_gpus": 1, "max_gpus": 1}
-    jobs = [
-        JOB | run | {"model": "m", "remaining_work": 4000},
-        JOB | run | {"model": "k", "remaining_work": 2000},
-        JOB | {"model": "n", "min_gpus": 4, "max_gpus": 4, "remaining_work": 100},
-    ]
-    rates = [
-        {"model": model, "gpu_type": "A", "gpus": gpus, "work_per_s": 1.0}
-        for model in "mkn"
-        for gpus in (1, 4)
-    ]
-    slow = rows(("m", "n", 1.2, 1.1), ("k", "n", 1.3, 1.4))
-    return {
-        "jobs": jobs,
-        "pools": [POOL],
-        "rates": rates,
-        "sharing": slow,
-        "config": {"now_s": 100, "max_primaries": 3},
-    }
-
-
-@pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
-def test_a_job_joins_two_jobs_and_idle_gpus(policy: str) -> None:
-    """It takes two idle GPUs and those of both jobs: at 1/1.4, the slowest of its GPUs. They run
-    at 1/1.2 and 1/1.3. All four GPUs are given once, and explain lists it."""
-    tables = four_gpus()
-    plan = decide(problem(**tables), policy=policy, limits=EXACT)
-    assert plan.jobs["shared_with"] == ["j2", "j2", "j0|j1"]
-    assert plan.jobs["work_per_s"] == pytest.approx([1 / 1.2, 1 / 1.3, 1 / 1.4])
-    assert plan.pools[0].used == 4
-    p = allocator.Problem(snapshot_of_rows(**tables))
-    assert allocator.audit(p, plan).faults == ()
-    assert "j0|j1" in [option["beside"] for option in allocator.explain(p, "j2").options]
 
 
 RUNNING = {"state": "running", "pool": "p0", "min_gpus": 1}

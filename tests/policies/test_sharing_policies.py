@@ -82,19 +82,6 @@ POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
 ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
 
 
-def test_a_pair_by_hand() -> None:
-    """Four jobs of 1000 s share two GPUs in a round of 300 s. Without sharing two jobs run, each
-    of which does 0.3 of its work. In two pairs all four run at 1/1.2 of that speed, and each does
-    0.25. The primary job of a pair pays for both: 2 $/h for each GPU."""
-    p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
-    plan = decide(p, limits=EXACT)
-    jobs, others = plan.jobs, plan.jobs["shared_with"]
-    assert jobs["value"] == pytest.approx([0.25] * 4)
-    assert jobs["work_per_s"] == pytest.approx([1 / 1.2] * 4)
-    assert [others[int(other[1])] for other in others] == ["j0", "j1", "j2", "j3"]
-    assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2] and plan.pools[0].used == 2
-
-
 def running(**more: Any) -> dict[str, Any]:
     return ONE | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60} | more
 

@@ -70,18 +70,6 @@ def check(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("backend", series(BACKENDS, 1))
-def test_many_processes_submit_at_once(backend: str, tmp_path: Path) -> None:
-    """Four processes submit 15 jobs each, two of them the same 15: 45 jobs, every acknowledged
-    one there, once.
-    """
-    with empty(backend, tmp_path) as name, made(name) as queue:
-        told = Children(tmp_path, name, *(f"submit {who} 15" for who in "xyzz")).said()
-        there = [job.job_id for job in queue.jobs()]
-        assert len(told) == 60 and len(there) == 45 and set(there) == set(told)
-        assert sorted(job.seq for job in queue.jobs()) == list(range(1, 46))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_submitters_that_are_killed_lose_nothing_they_were_told(
     backend: str, tmp_path: Path
 ) -> None:

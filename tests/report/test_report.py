@@ -23,10 +23,9 @@ from report_folders import benchmark, simulation, tables
 from allocator.errors import InvalidInput, UsageError
 from allocator.report.charts import style
 from allocator.report.charts.gpu_rows import assign_rows, join_blocks
-from allocator.report.charts.series import series, share_done, window
+from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
-from allocator.report.page import inline
 from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
 from allocator.report.words import compare_policies, headline
@@ -251,6 +250,7 @@ def test_benchmark_that_has_hardly_begun(tmp_path: Path) -> None:
     assert "No simulation has finished" in Page(write_report(folder)).text
 
 
+@pytest.mark.nightly
 def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
     """Opened in a browser: no console message, no request. A page with both is told from it."""
     words = [sys.executable, str(ROOT / "scripts" / "check_report"), "--browser", find_chromium()]
@@ -301,7 +301,6 @@ def test_rows_below_the_line() -> None:
             [4, 4, 2, 4],
             [("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)],
         ),
-        ("bb", [1, 1], [0.0, 5], [5.0, 9], [4, 2], [("b", 0, 0, 9)]),
         (
             "baa",
             [2, 1, 2],
@@ -335,12 +334,6 @@ def test_assigned_rows_never_overlap() -> None:
     assert [sum(b.rows for b in blocks if b.span == i) for i in range(200)] == gpus.tolist()
 
 
-def test_shares() -> None:
-    """A job that never ended counts: two of three are done after 5 s."""
-    done = share_done(np.array([1.0, np.nan, 5.0]), 3, np.array([0.0, 1.0, 5.0]))
-    assert done.tolist() == [0, 1 / 3, 2 / 3]
-
-
 def test_numbers() -> None:
     """How numbers read."""
     read = (
@@ -350,28 +343,6 @@ def test_numbers() -> None:
     )
     assert "|".join(read) == "0|1,234|12.3|0.00123|–|−25|+4.0|0.0|+1,084|12 ms|42 s|3.5 h"
     assert time_unit([30.0, 7000.0, 7000.0]) == ("min", 60.0)
-
-
-def test_svg_becomes_an_element() -> None:
-    """Declarations and unused names go, used names get a prefix, text of ticks stays as it is."""
-    svg = (
-        '<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="http://a" xmlns:xlink="http://b"'
-        ' width="9pt" version="1.1" viewBox="0 0 9.12345 9"><metadata>x</metadata><defs><path'
-        ' id="m1" d="M 0.123456 1"/></defs><g id="figure_1"><use'
-        ' xlink:href="#m1"/><text>0.12345</text></g></svg>'
-    )
-    assert (
-        inline(svg, "a b", "A & B")
-        == '<svg viewBox="0 0 9.12 9" role="img" aria-label="A &amp; B"><defs><path id="a-b-0" d="M'
-        ' 0.12 1"/></defs><g><use href="#a-b-0"/><text>0.12345</text></g></svg>'
-    )
-    marks = "".join(f'<use xlink:href="#m" x="{x}" style="fill: red"/>\n' for x in range(3))
-    assert (
-        inline(f'<svg><path id="m"/>\n<g clip-path="url(#m)">\n{marks}</g></svg>', "p", "")
-        == '<svg role="img" aria-label=""><path id="p-0"/><g clip-path="url(#p-0)" style="fill:'
-        ' red">'
-        '<use href="#p-0" x="0"/><use href="#p-0" x="1"/><use href="#p-0" x="2"/></g></svg>'
-    )
 
 
 def test_typical_seed(tmp_path: Path) -> None:

@@ -37,8 +37,6 @@ from allocator.report.charts.series import series
 from allocator.report.folders import write_report
 from allocator.report.journal import Journal, measure_carried_out, read_journal, study_of
 from allocator.report.journal_page import (
-    about,
-    headline,
     jobs_table,
     rounds_table,
     tenants_table,
@@ -124,17 +122,6 @@ def plain(html: str) -> list[list[str]]:
         [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
         for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)
     ]
-
-
-def test_words(journal: Journal) -> None:
-    """Ten rounds, one without a plan; the job that is to come is not there yet."""
-    assert (
-        headline(journal)
-        == "10 rounds: 9 carried out, 1 failed. 3 jobs: 1 done, 1 failed, 1 running."
-    )
-    assert about(journal).startswith(
-        "rounds 1 to 10, 2023-11-14 22:13:20 to 2023-11-14 22:22:20 UTC"
-    )
 
 
 def test_table_of_rounds(journal: Journal) -> None:

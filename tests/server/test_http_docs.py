@@ -81,6 +81,7 @@ def test_the_examples_with_curl_run(service: Server) -> None:
             assert "error" not in json.loads(done.stdout), line
 
 
+@pytest.mark.nightly
 def test_a_generated_client_submits_lists_and_shows_a_job(
     service: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

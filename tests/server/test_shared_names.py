@@ -90,6 +90,7 @@ def test_a_member_is_told_the_names_of_its_own_jobs_only(
         assert listed["speech-two"]["shared_with"] is None
 
 
+@pytest.mark.nightly
 def test_no_answer_to_a_member_has_the_other_name(server: Server) -> None:
     """Neither the API nor a page names the job of tenant vision to tenant speech."""
     with server.client("speech") as client:

@@ -15,7 +15,6 @@ from worlds import workload
 from allocator.domain.schema.colocation import secondary_of
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions
-from allocator.simulator.results.records import spans_table
 from allocator.simulator.world import World
 
 RATES = columns("model gpu_type gpus work_per_s: m A 1 1; m A 2 2; n A 1 1; n A 2 2")
@@ -52,25 +51,6 @@ def play(world: World, *steps: tuple[Any, float]) -> list[int]:
         changed.append(world.apply_allocation(np.arange(len(plan)), pool, gpus, secondary))
         world.advance(until)
     return changed
-
-
-def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
-    """j0 holds the GPU at half its speed, j1 on the same GPU does 0.8 a second. j0 has 400 units:
-    done at 800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01 $/s: 8 for j0,
-    3.60 for j1."""
-    world = two(400)
-    assert play(world, (TOGETHER, 0)) == [2]
-    assert world.used_gpus().tolist() == [1] and world.next_completion() == 800
-    world.advance(5000)
-    assert world.finished_s.tolist() == [800, 1160]
-    assert world.dollars.tolist() == pytest.approx([8, 3.6])
-    assert world.attained.tolist() == [800, 360] and world.ran.tolist() == [800, 1160]
-    assert world.received[:, 0].tolist() == [800, 1160]
-    assert list(map(list, zip(*spans_table(world).values(), strict=True))) == [
-        ["j0", "p", 1, 0, 800, ""],
-        ["j1", "p", 1, 0, 800, "j0"],
-        ["j1", "p", 1, 800, 1160, ""],
-    ]
 
 
 def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:

@@ -23,16 +23,6 @@ def times(s: Simulation, column: str) -> list[float]:
     return [float(x) for x in s.jobs[column]]
 
 
-def test_two_jobs_one_gpu() -> None:
-    """600 s of work from 0, then 100 s: the first ends at the tick 600, where the second starts;
-    590 s of queueing.
-    """
-    s = simulate(workload([{}, {"submitted_s": 10, "total_work": 100}]), policy="static")
-    assert times(s, "started_s") == [0, 600] and times(s, "finished_s") == [600, 700]
-    assert times(s, "queue_s") == [0, 590] and times(s, "jct_s") == [600, 690]
-    assert times(s, "efficiency") == [1, 1]
-
-
 def test_a_failing_job_repeats_what_it_lost() -> None:
     """With failures, held time is work plus what was lost, and every failure is one more start."""
     w = workload([{"total_work": 20_000, "checkpoint_every_s": 500} for _ in range(20)], gpus=20)

