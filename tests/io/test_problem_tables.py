@@ -6,12 +6,18 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 from everything import EVERYTHING, content
+from everything_workload import EVERY_WORKLOAD
+from examples import series
 
+from allocator.bench.workloads import generate
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.io.problem_tables import snapshot_folder
 from allocator.io.snapshots import parse_snapshot, read_snapshot, write_snapshot
+from allocator.io.workloads import parse_workload
+from allocator.simulator import SimulationOptions, simulate
 
 
 def values(problem: Problem) -> dict[str, Any]:
@@ -55,3 +61,24 @@ def test_nodes_that_no_longer_add_up_are_left_out(tmp_path: Path) -> None:
     back = again(dataclasses.replace(problem, pools=pools), tmp_path / "a")
     assert back.pools.gpus.tolist() == pools.gpus.tolist()
     assert back.nodes.node == ("w1", "w2") and back.placements.gpus.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", series(["everything", "spot", "sharing", "exposure"], 2))
+def test_rounds_of_a_simulation_come_back(name: str, tmp_path: Path) -> None:
+    """Jobs under way and names that no longer occur, pools and prices that have changed: written to
+    a folder and read again the round is the same, so that every decision is."""
+    made = (
+        parse_workload(name, EVERY_WORKLOAD)
+        if name == "everything"
+        else generate(name, seed=1, jobs=8).workload()
+    )
+    rounds: list[Problem] = []
+    simulate(
+        made,
+        policy="greedy",
+        options=SimulationOptions(prove_every=0),
+        on_round=lambda state, turn: rounds.append(turn.problem),
+    )
+    for i, problem in enumerate(rounds[:: len(rounds) // 4]):
+        assert values(again(problem, tmp_path / str(i))) == values(problem)
+    assert name == "everything" or any((problem.jobs.gpus > 0).any() for problem in rounds)
