@@ -39,7 +39,7 @@ def test_the_suite_ends_and_says_what_it_did(tmp_path: Path, pytestconfig: pytes
     report = "tests/report/test_report.py"
     done = subprocess.run(
         [
-            *(sys.executable, "-c", IGNORING, "-c", str(ROOT / "pyproject.toml")),
+            *(sys.executable, "-c", IGNORING, "-c", str(ROOT / "pyproject.toml"), "-m", ""),
             "tests/solvers/test_isolation.py"
             "::test_a_parent_that_ends_leaves_no_process[interrupted]",
             f"{report}::test_chromium_has_nothing_to_complain_about",
