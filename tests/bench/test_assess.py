@@ -69,6 +69,7 @@ def test_a_record_of_easy_itself_is_met_exactly(found: dict[str, Any]) -> None:
     assert sentences(found)[1].startswith("Forecasts are to be believed: mean waiting is ")
 
 
+@pytest.mark.nightly
 def test_rounds_that_could_change_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The document is the same to the last digit as with all rounds, of which fewer are decided."""
     rounds: list[dict[str, int]] = []

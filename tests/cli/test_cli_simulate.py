@@ -164,6 +164,7 @@ def killed(n: int, words: str) -> int:
     return process(code, *words.split()).returncode
 
 
+@pytest.mark.nightly
 def test_a_killed_simulation_goes_on(capsys: Output) -> None:
     """Killed hard in the first policy, then in the second, then left alone: the bytes of a run
     without a kill, kept rounds included, and no trace of the kills. The first kill strikes while

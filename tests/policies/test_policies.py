@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from builders import problem
 from cases.folders import Folder
-from examples import count
+from examples import count, series
 from fakes.random_rounds import random_snapshot
 from waiting import in_time
 
@@ -185,7 +185,7 @@ def renamed(folder: Folder, rng: np.random.Generator) -> tuple[Folder, dict[str,
     )
 
 
-@every_policy
+@pytest.mark.parametrize("policy", series([*POLICIES], 8))
 def test_names_and_order_do_not_matter(policy: str) -> None:
     """Jobs and pools renamed and shuffled: each job gets the same GPUs. Only where no two pools are
     alike: between equals something has to decide. For policies that search among plans of equal

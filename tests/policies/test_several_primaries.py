@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from examples import count, seeds, series
+from examples import count, seeds
 from group_rounds import Groups, crossed_round, group_round
 from matrix_rounds import CROSSED
 
@@ -99,7 +99,8 @@ def check_prices(p: Problem, best: float, rng: np.random.Generator) -> None:
             assert _PairPrices.of(round_, c, prices, right).bound >= best
 
 
-@pytest.mark.parametrize("part", series(range(3), 1))
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(3))
 def test_every_objective_against_every_plan(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds with best-effort and firm jobs, isolation, little memory, spot GPUs, prices of memory,
     budgets and guarantees: the values, rates, costs and faults of the audit, the plans, and the

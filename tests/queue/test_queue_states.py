@@ -201,7 +201,7 @@ def take_step(life: Life, chance: random.Random) -> None:
 @pytest.mark.parametrize(
     ("seed", "left"),
     [
-        (0, 200),
+        (0, 80),
         pytest.param(1, 2000, marks=pytest.mark.nightly),
         *(pytest.param(seed, 5000, marks=pytest.mark.soak) for seed in range(2, 30)),
     ],

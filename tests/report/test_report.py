@@ -108,6 +108,7 @@ def test_simulation_with_several_policies(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_png")
 def test_benchmark(tmp_path: Path) -> None:
     """Loads and seeds: the table's means are those of results.csv, changes and verdicts those of

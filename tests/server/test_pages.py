@@ -220,6 +220,7 @@ def test_what_if_answers_a_change(server: Server) -> None:
         assert "has the GPUs of its nodes" in client.get("/what-if", params=asked).text
 
 
+@pytest.mark.nightly
 @as_role("operator")
 def test_an_operator_steers(visit: Visit) -> None:
     """Submit, change, hold, release, cancel, drain and use again: the queue has it each time."""
@@ -247,6 +248,7 @@ def test_an_operator_steers(visit: Visit) -> None:
     visit.faults.clear()
 
 
+@pytest.mark.nightly
 @as_role("viewer", has_script=False)
 def test_a_viewer_reads_everything_without_javascript(visit: Visit) -> None:
     """Every page works, and none has a form that changes something but the one to log out."""
@@ -263,6 +265,7 @@ def test_a_viewer_reads_everything_without_javascript(visit: Visit) -> None:
     assert page.url.endswith("/login")
 
 
+@pytest.mark.nightly
 @as_role("operator")
 def test_pages_update_by_themselves_and_by_keyboard(visit: Visit) -> None:
     """A change of the queue appears; the first tab stop leads to the content, all have a name."""

@@ -28,7 +28,7 @@ def queue(jobs: int, rho: float, gpus: int) -> Workload:
     )
 
 
-@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.nightly), 4])
 def test_a_queue_is_the_recursion_of_its_servers(gpus: int) -> None:
     """FIFO: each of 120 jobs starts when it is submitted or a GPU is free, whichever is later."""
     w = queue(120, 0.8, gpus)

@@ -41,9 +41,9 @@ def check_rounds(seeds: range) -> None:
     assert found.count(None) < 0.1 * len(found)
 
 
-@pytest.mark.parametrize("rounds", series([range(1000, 1008), range(1008, 1024)], 1), ids=str)
+@pytest.mark.parametrize("rounds", series([range(1000, 1004), range(1004, 1024)], 1), ids=str)
 def test_generated_rounds_have_no_fault(rounds: range) -> None:
-    """8 rounds, nightly 24; `./scripts/test -m soak` has 1,000."""
+    """4 rounds, nightly 24; `./scripts/test -m soak` has 1,000."""
     check_rounds(rounds)
 
 

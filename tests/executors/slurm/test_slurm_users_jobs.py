@@ -293,6 +293,7 @@ def test_what_a_users_job_prints_or_measures_is_its_progress(world: World) -> No
         assert done("foreign") == 0 and done("measured") == 7
 
 
+@pytest.mark.nightly
 def test_a_controller_that_dies_between_any_two_commands(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
