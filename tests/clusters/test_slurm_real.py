@@ -210,6 +210,7 @@ def test_the_plugin_holds_only_what_declares_itself(slurm: SlurmCluster) -> None
     slurm.run("scancel", ours, user="nobody")
 
 
+@pytest.mark.nightly
 def test_a_slurm_that_does_not_answer(
     slurm: SlurmCluster,
     tmp_path: Path,

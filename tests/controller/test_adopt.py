@@ -66,6 +66,7 @@ def _all_seen(site: Site) -> bool:
     return all(row[0] for row in site.query(f"{seen} WHERE phase IN {OPEN}"))
 
 
+@pytest.mark.nightly
 def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

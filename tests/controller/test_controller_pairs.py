@@ -73,6 +73,7 @@ def slowdowns(rig: Rig) -> list[float]:
     return [float(rig.column("sharing", name)[-1]) for name in ("slowdown_a", "slowdown_b")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("gpus", "rows"), [(4, 2), pytest.param(1, 1, marks=pytest.mark.nightly)])
 def test_observed_slowdowns_are_used_in_decisions(gpus: int, rows: int, paired: MakeRig) -> None:
     """Both jobs do 0.4 a second together, not 0.8: a slowdown of 2.5 where 1.25 was given, for

@@ -59,6 +59,7 @@ def _error_and_regret(service: ProfiledJob) -> tuple[float, float]:
     return float(np.abs(true / ways.rate - 1).mean()), max(grid) / true[ways.fastest()] - 1
 
 
+@pytest.mark.nightly
 def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     """Three corners and what could change the choice are run; the time is then believed within
     4 % and the fastest way within 2 % of the best of all; the job runs on with it. Nothing of that

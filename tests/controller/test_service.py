@@ -76,6 +76,7 @@ def test_a_round_without_a_plan_changes_nothing(rig: Rig) -> None:
     assert rig.queue.rounds()[-1].outcome == "applied" and rig.queue.job("three").want_gpus
 
 
+@pytest.mark.nightly
 def test_sabotage(make: MakeRig) -> None:
     """A policy that hangs, breaks rules and crashes in turn: such rounds fail with their reason,
     and all jobs end.

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import problem, snapshot
+from examples import series
 from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
@@ -79,7 +80,7 @@ def test_plan_says_what_is_assumed() -> None:
     assert assumed in "\n".join(explain(snapshot(JOBS, TWO, RATES), "huge").lines())
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", series([*POLICIES], 8))
 def test_every_policy_gives_the_requested_size_or_what_is_held(policy: str) -> None:
     """Together with a job with rates, and where there is no rate at all; the audit has passed each
     plan.

@@ -156,7 +156,7 @@ def test_gangs_share_no_gpus_on_nodes() -> None:
         assert sum(name is not None for name in shared) == 2 * pairs
 
 
-@pytest.mark.parametrize("objective", series(list(OBJECTIVES), 4))
+@pytest.mark.parametrize("objective", series(list(OBJECTIVES), 2))
 def test_tiny_rounds_against_every_plan(objective: str) -> None:
     """Every option on up to 6 nodes: with gap 0 the plan is the best, and proven to be."""
     placed = 0
@@ -175,7 +175,7 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
     assert placed > 5
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", series([*POLICIES], 8))
 def test_every_policy_is_placed(policy: str) -> None:
     """Random rounds with gangs, of which some run torn."""
     for seed in range(400, 400 + count(1, 4)):

@@ -88,7 +88,7 @@ def feasible(number: int) -> list[bool]:
     return [planned(p, "mip") is not None for p in rounds(number)]
 
 
-@every_policy
+@pytest.mark.parametrize("policy", series([*POLICIES], 12))
 def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit inside every decision passes; there is a plan exactly where `mip` has one; value,
     gap and bound are in order; each job is there once, in its place, with a pool exactly if it has

@@ -231,6 +231,7 @@ def test_page(backend: str, tmp_path: Path, capsys: Output) -> None:
     assert (out.parent / "pictures" / "rounds.svg").stat().st_size > 1000
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("out", first_of(["week-47.d", "PAGE.HTM"], 1))
 def test_place_of_the_page(place: Path, tmp_path: Path, out: str, capsys: Output) -> None:
     """`--out NAME.html` is the page; any other name is a folder, as of `simulate --out`."""

@@ -168,7 +168,7 @@ def random_workload(seed: int) -> Workload:
 FIRST = ("mip", "rental", "bsbf", "spot-first")
 
 
-@pytest.mark.parametrize("policy", series([*FIRST, *sorted(POLICIES.keys() - {*FIRST})], 4))
+@pytest.mark.parametrize("policy", series([*FIRST, *sorted(POLICIES.keys() - {*FIRST})], 2))
 def test_laws_of_conservation(policy: str) -> None:
     """Every job finishes once; work done = true rate x time minus pauses and losses; GPUs never
     above capacity; what is paid is what was held. Stopped after a round, pickled and resumed: the

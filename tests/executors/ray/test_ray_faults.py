@@ -73,6 +73,7 @@ def rig(tmp_path: Path) -> Iterator[FaultRig]:
         yield made
 
 
+@pytest.mark.nightly
 def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray takes a job and its answer is lost; then the dashboard halts: nothing is concluded, the
     stop is obeyed even so. The job started once.
