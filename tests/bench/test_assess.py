@@ -59,6 +59,7 @@ def found() -> dict[str, Any]:
     return assess(site(), Question(shares=(0.5,)))
 
 
+@pytest.mark.nightly
 def test_a_record_of_easy_itself_is_met_exactly(found: dict[str, Any]) -> None:
     """Every figure of the record is that of the simulation, and forecasts are believed."""
     seen = found["calibration"]

@@ -29,7 +29,7 @@ from allocator.cli.measure.bench_policies import parse_tasks
 
 PAGES = documented()
 # by default: the page of who begins, and pages whose commands take a few seconds together
-QUICK = ("README.md", "docs/queue.md", "docs/nodes.md", "docs/objectives.md", "docs/results.md")
+QUICK = ("docs/queue.md", "docs/nodes.md", "docs/objectives.md", "docs/results.md")
 QUEUE = "queue init cluster.db --from data/snapshots/demo"
 BAD = re.compile(r"Traceback|internal error|Warning:|\bnan\b|\bNone\b|object at 0x")
 

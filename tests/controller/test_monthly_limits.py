@@ -15,7 +15,7 @@ HOUR = 3600.0
 TENANTS = "tenant,parent,gpu_hours_per_month,gpu_hours_used\nred,,0.3,99\nteam,red,,\n"
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_limit_of_a_month(make: Callable[..., Rig], restarts: bool) -> None:
     """A job of 4 GPUs uses .0667 GPU-hours a minute: .3 of its tenant's parent are used up after
     four rounds and a half, so it stops after the fourth. What an imported snapshot says of use does

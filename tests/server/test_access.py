@@ -130,6 +130,7 @@ def test_a_proxy_names_the_user(tmp_path: Path) -> None:
         assert 'name="token"' in browser.get("/login", headers={name: "operator"}).text
 
 
+@pytest.mark.nightly
 def test_the_controller_serves_too(tmp_path: Path) -> None:
     """`run --serve` answers from a process of its own, which ends with the controller."""
     path, made = make_queue(tmp_path)
