@@ -178,6 +178,9 @@ def _up(
     pool = jobs.codes("pool", names.pools)
     held = held_gpus(jobs["gpus"], secondary_of_jobs(jobs, names))
     total = usable_gpus(listed, placed, pinned, pool, held, len(table))
+    # a pool may count the GPUs of nodes that are away as was announced
+    there = replace(listed, state=np.where(listed.leaves_s < np.inf, 0, listed.state))
+    usual = usable_gpus(there, placed, pinned, pool, held, len(table))
     has = np.bincount(listed.pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:
@@ -191,7 +194,7 @@ def _up(
     )
     table.warnings(
         found,
-        has & (total != gpus),
+        has & (total != gpus) & (usual != gpus),
         lambda p: f"{before(p)}, but its up nodes in nodes.csv have {total[p]}; {total[p]} count",
         "pools whose nodes have another number of GPUs",
     )
