@@ -151,6 +151,10 @@ def test_commands(backend: str, tmp_path: Path, capsys: Output) -> None:
     assert leaves.leaves_s[1] == pytest.approx(now + 3600, abs=99)
     assert leaves.returns_s[1] == pytest.approx(now + 7200, abs=99)
     assert told("drain", "n2", "--until", "2h")[0] == 2
+    told("drain", "n2", "--at", "1s", "--until", "2h")
+    with Queue(name) as queue:
+        away = validate(queue.snapshot())
+    assert away.nodes.state[1] == 1 and not any("up nodes" in text for text in away.warnings)
     assert told("up", "n2")[1] == "n2: up\n" and "back" not in told("list")[1]
     assert told("set", "n2", "--gpus", "8", "--label", "rack=")[1] == "n2: changed\n"
     code, out, _ = told("list", "--format", "json")
