@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 15_042,
     "allocator/valuation, tokens": 2_268,
     "docs, pages": 24,
-    "docs, words": 49_900,
+    "docs, words": 49_911,
     "formulations, tokens": 2_788,
     "formulations/bounds, tokens": 17_036,
     "formulations/branching, tokens": 9_699,
