@@ -44,8 +44,12 @@ prepare_environment() {
         fi
     fi
     say "Installing the project and the versions of scripts/constraints.txt into .venv (once; a few minutes) ..."
-    pip_install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -c "$root/scripts/constraints.txt" "$@" >&2 </dev/null; }
-    # the pip of older Pythons takes twice as long; what is imported is compiled then, the other half of the files never
+    pip_install() {
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+            -c "$root/scripts/constraints.txt" "$@" >&2 </dev/null
+    }
+    # The pip of older Pythons takes twice as long. Python compiles a file when it is first imported;
+    # most files never are.
     if ! { pip_install pip && pip_install --no-compile -e "$root${extra:+[$extra]}"; }; then
         say "error: pip could not install the project; its own message is above. A network is needed the first time."
         return 1

@@ -92,7 +92,7 @@ def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words as a list in a sentence: "a, b and c"."""
+    """Return words as a sentence lists them: "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 

@@ -31,8 +31,11 @@ def sizes_by_rule(gpus_per_node: int, largest: int) -> Ints:
 
 
 def sizes_of_pods(pod: int, low: int, high: int, asked: int) -> tuple[int, ...]:
-    """Return the sizes from `low` to `high` of a job of pods that lists none: those of the rule
-    with a pod in place of a node, and those that the job names itself."""
+    """Return the sizes from `low` to `high` of a job with pods of `pod` GPUs that lists no sizes.
+
+    The numbers of pods are those of `sizes_by_rule` for nodes of one GPU. The smallest and the
+    largest number of whole pods, and the one that the job asks for, are always among them.
+    """
     pods = np.union1d(sizes_by_rule(1, high // pod), (-(-low // pod), high // pod, asked // pod))
     return tuple((pods[pods * pod >= low] * pod).tolist())
 

@@ -49,7 +49,6 @@ from allocator.engine.rules import (
 )
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
-from allocator.options.kept.leaving import forbidden_nodes
 from allocator.options.node_needs import NONE
 from allocator.options.option_table import OptionTable, find_blocked_jobs
 from allocator.options.quotas import quota_table
@@ -127,8 +126,7 @@ def find_reasons(
         blocked[:] = -1
     else:
         some = np.flatnonzero(fitting)
-        forbidden = forbidden_nodes(problem, m)
-        avoids = [forbidden.get(o, NONE) for o in some.tolist()]
+        avoids = [round_.forbidden.get(o, NONE) for o in some.tolist()]
         fitting[some] = fragments.find_placeable(
             m.job[some], m.pool[some], m.gpus[some], m.nodes[some], avoids
         )

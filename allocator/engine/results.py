@@ -27,8 +27,8 @@ from allocator.engine.decided import Decision
 from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
-from allocator.options.kept.leaving import forbidden_nodes, seconds_left
-from allocator.options.option_table import OptionTable
+from allocator.options.instance_building import CompiledRound
+from allocator.options.kept.leaving import seconds_left
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
 from allocator.performance.speed import BelievedSpeeds, Configurations
@@ -80,7 +80,7 @@ def build_result(
         reasons = find_reasons(round_, proposal.choice, decision.prices, search, left_s, fragments)
         return {
             "reason": reasons.code,
-            "detail": _describe_details(problem, allocation, reasons.detail, round_.option_table),
+            "detail": _describe_details(problem, round_, allocation, reasons.detail),
         }
 
     def forecast_jobs() -> dict[str, Sequence[object]]:
@@ -214,7 +214,10 @@ def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, obje
 
 
 def _describe_details(
-    problem: Problem, allocation: Allocation, sentences: Sequence[str | None], m: OptionTable
+    problem: Problem,
+    round_: CompiledRound,
+    allocation: Allocation,
+    sentences: Sequence[str | None],
 ) -> list[str | None]:
     """Add to each sentence (J,) that a speed is assumed, that GPUs are kept, or that nodes leave.
 
@@ -238,8 +241,8 @@ def _describe_details(
                 more[j].append(f"{place} for {whom} after {r.after_s:g} s")
     after_s = seconds_left(problem)
     leaving: dict[int, frozenset[int]] = {}
-    for o, nodes in forbidden_nodes(problem, m).items():
-        j = int(m.job[o])
+    for o, nodes in round_.forbidden.items():
+        j = int(round_.option_table.job[o])
         if pool[j] < 0 and sentences[j]:
             leaving[j] = nodes.union(leaving.get(j, ()))
     for j, nodes in leaving.items():

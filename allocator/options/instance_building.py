@@ -103,9 +103,14 @@ class CompiledRound:
         }
 
     @cached_property
+    def forbidden(self) -> dict[int, frozenset[int]]:
+        """The nodes on which options may not be, because they leave; others are not listed."""
+        return forbidden_nodes(self.problem, self.option_table)
+
+    @cached_property
     def avoids(self) -> dict[int, frozenset[int]]:
-        """The nodes on which columns may not be, because they leave; others are not listed."""
-        of_option = forbidden_nodes(self.problem, self.option_table)
+        """The same of columns."""
+        of_option = self.forbidden
         columns = np.flatnonzero(np.isin(self.option, list(of_option))) if of_option else ()
         return {int(c): of_option[int(self.option[c])] for c in columns}
 
@@ -477,7 +482,7 @@ def _has_spread_shape(m: OptionTable) -> Bools:
 def _find_needed_on_nodes(problem: Problem, whole: Instance, shaped: Bools) -> Bools:
     """Find the options with GPUs of their own that a best plan on nodes may need, (n,)."""
     packed = np.array([name == "packed" for name in problem.jobs.placement], dtype=bool)
-    fewest = -(-whole.gpus // problem.pools.gpus_per_node[whole.pool])
+    fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
     most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
     needed = find_needed_options(whole, most_nodes=most_nodes)
     return needed & problem.has_nodes[whole.pool] & (whole.primary < 0)

@@ -31,7 +31,7 @@ from allocator.domain.problem import SAME, Bools, Ints, Placements, Problem, Res
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import needed_s
 from allocator.options.kept.reservations import option_ends
-from allocator.options.node_needs import NONE, NodeNeeds, by_job
+from allocator.options.node_needs import NONE, UP, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
 from formulations.placement.holes import Place
@@ -72,7 +72,7 @@ def find_reservations(
         tried[p] += 1
         after_s, nodes = ends.find_start(o)
         if math.isfinite(after_s) and ends_of_plan.find_start(o)[0] > problem.interval_s:
-            up = problem.nodes.state == 0
+            up = problem.nodes.state == UP
             kept = sum(k for n, k in nodes if up[n]) if nodes else int(i.held[o])
             found[p] = Reservation(j, p, kept, after_s, nodes)
     first: dict[int, Reservation] = {}

@@ -1,4 +1,7 @@
-"""A bound on the value of every plan on nodes: prices of holes beside the prices of rows.
+"""An upper bound on the value of every plan that names nodes.
+
+A hole is a number of free GPUs on one node, which a job needs there. Holes have prices, as the rows
+of the model have (bounds/lagrangian.py).
 
 A column that places its job anew needs h_cs holes of s GPUs, each on one node; w_ns of them are on
 node n, which has G_n GPUs. A column that stays holds k_cn GPUs of node n:

@@ -1,8 +1,9 @@
 """The rules of the house: floors, cycles, solver packages, folders, top level, private words.
 
-Floors are contracts of pyproject.toml; ruff has the rules of docstrings and of packages that only
-functions import. Every rule of files is a function `root -> faults`, applied to this repository
-and, as a self-test, to a small tree that breaks it.
+Which package may import which is a contract of import-linter in pyproject.toml. Ruff checks that
+every module has a docstring, and that heavy packages are imported by functions only. Each other
+rule is a function here, `root -> faults`. It is applied to this repository and, as a self-test, to
+a small tree that breaks the rule.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def test_configure_by_hand(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_how_sure_a_speed_is() -> None:
-    """Measured on 2 and on 8 GPUs, and 4 is between them."""
+    """The speeds on 2 and on 8 GPUs were measured, and that on 4 GPUs lies between them."""
     snap = on_a({"min_gpus": 2}, {}, rates=columns("gpu_type gpus work_per_s: A 2 2; A 8 6"))
     ways = configure(validate(snap), "j")
     assert ways.error[np.argsort(ways.gpus)].tolist() == [MEASURED, BETWEEN, MEASURED]

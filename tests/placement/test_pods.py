@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from best_on_nodes import best_value
+from best_on_nodes import decide_best
 from examples import count, series
 from hypothesis import given, strategies as st
-from node_rounds import node_round, node_snapshot, nodes_of, one_pool, sized_job
-from second_nodes import node_faults
+from node_rounds import node_round, nodes_of, one_pool, sized_job
 from test_holes import holes
 
 import allocator
@@ -24,7 +22,6 @@ from allocator.domain.problem import Placements
 from allocator.domain.records import Colocation
 from allocator.engine.decision import decide_round, override_settings
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import POLICIES
 from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.placement.holes import Need, Wish
 
@@ -34,7 +31,7 @@ problem = partial(one_pool, rates=RATES)
 
 
 def gang(name: str, pods: int, gpus: int, on: str = "", **more: Any) -> Job:
-    """So many pods of so many GPUs."""
+    """A job of so many pods, each of so many GPUs."""
     return sized_job(name, pods * gpus, on, gpus_per_pod=gpus, **more)
 
 
@@ -133,7 +130,7 @@ def test_what_runs_torn_stays_until_it_moves(state: str, found: list[int]) -> No
 def test_spread_shapes_have_whole_pods(
     pods: int, pod: int, placement: str, nodes: int, speed: float
 ) -> None:
-    """9 GPUs need 2 nodes of 5, and are faster on 3."""
+    """A job of 9 GPUs needs two nodes of 5, and is faster on three."""
     rates = [Rate("m", "A", 9, 6.0), Rate("m", "A", 9, 9.0, spread=3)]
     jobs = [gang("a", pods, pod, placement=placement)]
     plan = allocator.solve(one_pool(jobs, [5] * 4, rates=rates, gpus_per_node=5))
@@ -142,7 +139,7 @@ def test_spread_shapes_have_whole_pods(
 
 
 def test_gangs_share_no_gpus_on_nodes() -> None:
-    """Where pools have nodes; elsewhere two gangs may be a pair."""
+    """Two gangs may share GPUs as a pair only in a pool without nodes."""
     pool = Pool("p", "A", 8, sharing="any", memory_gb=80)
     for nodes, pairs in (([], 1), ([Node("n", "p", 8)], 0)):
         made = Problem.build(
@@ -162,29 +159,10 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
     placed = 0
     for seed in range(count(12, 60)):
         made = node_round(seed, jobs=4, nodes=6, pools=1, spread=seed % 3 == 0, pods=True)
-        made = override_settings(made, objective, None)
-        try:
-            decision = decide_round(made, limits=EXACT)
-        except allocator.Infeasible:
-            assert best_value(made) == -np.inf, seed
-            continue
-        best = best_value(made)
-        assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed
-        assert decision.proof[2] <= 1e-6, seed
-        placed += ((made.jobs.gpus_per_pod > 1) & (decision.allocation.gpus > 0)).sum()
+        decision = decide_best(override_settings(made, objective, None), seed)
+        if decision is not None:
+            placed += ((made.jobs.gpus_per_pod > 1) & (decision.allocation.gpus > 0)).sum()
     assert placed > 5
-
-
-@pytest.mark.parametrize("policy", series([*POLICIES], 8))
-def test_every_policy_is_placed(policy: str) -> None:
-    """Random rounds with gangs, of which some run torn."""
-    for seed in range(400, 400 + count(1, 4)):
-        snapshot = node_snapshot(seed, jobs=12, pods=True)
-        try:
-            plan = allocator.solve(Problem(snapshot), policy=policy)
-        except allocator.Infeasible:
-            continue
-        assert list(node_faults(snapshot, json.loads(json.dumps(plan.to_dict())))) == []
 
 
 def test_the_audit_names_torn_pods_and_sizes() -> None:
@@ -204,8 +182,8 @@ def test_the_audit_names_torn_pods_and_sizes() -> None:
 
 
 def test_holes_of_many_pods_cost_one_move_each() -> None:
-    """3 single-GPU jobs on each of 60 nodes of 8: 5 gangs of 8 pods of 6 start, and of no node of
-    theirs more than one job moves."""
+    """Each of 60 nodes has 8 GPUs, on which three jobs of one GPU run. Five gangs of 8 pods of 6
+    GPUs start, and on each of their 40 nodes one job makes room for a pod."""
     work = np.random.default_rng(1).uniform(2e4, 8e4, 180).tolist()
     jobs = [sized_job(f"s{i}", 1, "p", restart_s=20, remaining_work=w) for i, w in enumerate(work)]
     placed = {job.job_id: {f"n{i // 3}": 1} for i, job in enumerate(jobs)}

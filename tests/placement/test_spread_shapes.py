@@ -77,11 +77,15 @@ def test_pools_of_one_type_with_nodes_of_two_sizes() -> None:
         assert (found.pool, found.work_per_s) == (pool, speed)
 
 
+@pytest.mark.parametrize(
+    ("first", "made"), [(0, {"jobs": 10, "spread": True}), (400, {"pods": True})]
+)
 @pytest.mark.parametrize("policy", series([*POLICIES], 8))
-def test_every_policy_is_placed(policy: str) -> None:
-    """Every rule about nodes, and the speed of the nodes that a plan names."""
-    for seed in range(count(1, 4)):
-        snapshot = node_snapshot(seed, jobs=10, spread=True)
+def test_every_policy_is_placed(policy: str, first: int, made: dict[str, Any]) -> None:
+    """A plan keeps every rule about nodes, and names the speed of its nodes: in rounds with spread
+    shapes, and in rounds with gangs, some of which have a pod that is torn over two nodes."""
+    for seed in range(first, first + count(1, 4)):
+        snapshot = node_snapshot(seed, **made)
         try:
             plan = allocator.solve(Problem(snapshot), policy=policy)
         except allocator.Infeasible:

@@ -196,8 +196,10 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
 
 @pytest.mark.soak
 def test_easy_is_in_the_order_of_a_real_slurm() -> None:
-    """A real Slurm, whose backfill plugin reserves for one job, starts 60 rigid jobs of 1 to 16
-    GPUs at the same times. Each runs for a minute at most, and no two have the same limit.
+    """A real Slurm starts 61 rigid jobs of 1 to 16 GPUs at the times of the policy, within 15 s.
+
+    Slurm's backfill plugin is told to reserve nodes for one waiting job only. A job runs for 15 to
+    74 s, and no two jobs have the same time limit.
     """
     rng, gpus = np.random.default_rng(8), 16
     width = np.minimum(2 ** rng.integers(0, 5, 60), gpus).tolist()

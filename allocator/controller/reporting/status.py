@@ -190,7 +190,8 @@ def describe_state(node: Mapping[str, Any], now_s: float) -> str:
     if leaves_s is None or (returns_s is not None and returns_s <= now_s):
         return str(node["state"])
     back = "" if returns_s is None else f", back {format_time(returns_s)}"
-    return f"{node['state']}, leaves {format_time(leaves_s)}{back}"
+    verb = "leaves" if leaves_s > now_s else "away since"
+    return f"{node['state']}, {verb} {format_time(leaves_s)}{back}"
 
 
 def _format_node(node: dict[str, Any], now_s: float) -> str:

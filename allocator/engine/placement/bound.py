@@ -1,4 +1,7 @@
-"""Bound the value of every plan of a round on nodes, from prices of rows and of holes."""
+"""An upper bound on the value of every plan of a round that names nodes.
+
+The mathematics is in formulations/placement/hole_prices.py.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ TIME = 0.5  # share of the time that is left
 
 
 def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
-    """Return a bound on the value of every plan of a round with moves on nodes.
+    """Return an upper bound on the value of every plan that names nodes.
 
-    It leaves out CPUs, memory, domains and shares of a GPU, and what is kept for a reservation:
-    without them there are only more plans.
+    The bound does not know CPUs, memory, domains, shares of a GPU, nor what is kept for a
+    reservation. Each of these only forbids plans, so the bound holds with them as well.
 
     Parameters
     ----------
@@ -43,7 +46,10 @@ def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
 
 
 def _find_parts(wide: CompiledRound) -> NodeParts:
-    """Find what columns hold or need of nodes; single GPUs that are new are counted by pool."""
+    """Find the GPUs of nodes that columns keep, and the holes that the others need.
+
+    A column that needs one GPU fits wherever a GPU is free, so it needs no hole.
+    """
     i, problem = wide.instance, wide.problem
     needs = NodeNeeds(problem)
     pool = np.array(needs.holes().pool)
@@ -84,7 +90,10 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
 
 
 def _is_fixed(wide: CompiledRound) -> Bools:
-    """Find the columns that stay on known nodes, and have no move but the one that is offered."""
+    """Find the columns that keep GPUs on known nodes.
+
+    Columns of jobs that might also move, by a column that the round does not have, do not count.
+    """
     i = wide.instance
     move = (i.job * len(i.capacity) + i.pool) * (int(i.gpus.max(initial=0)) + 1) + i.gpus
     alone = i.mandatory & (np.bincount(i.job, minlength=len(i.mandatory)) == 1)

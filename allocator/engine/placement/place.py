@@ -141,7 +141,11 @@ def _is_open(task: Task, proposal: Proposal, work: _Placing) -> bool:
 
 
 def _with_bound(task: Task, proposal: Proposal, work: _Placing, bound: float) -> Proposal:
-    """Return the proposal with a bound on plans on nodes whose pairs the round offers."""
+    """Return the proposal with this upper bound, if the one that it has is higher.
+
+    The bound may leave out the pairs of jobs that the round does not list. The task has a bound
+    that counts them, and the larger of the two holds for all plans.
+    """
     bound = max(bound, task.bound_with_other_pairs, _value(work.round, work.choice))
     if bound >= min(task.bound, proposal.bound):
         return proposal

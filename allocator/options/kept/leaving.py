@@ -16,6 +16,7 @@ import numpy as np
 
 from allocator.domain.problem import SAME, Floats, Problem
 from allocator.options.kept.reservations import ends_after, option_ends
+from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.kept_gpus import KeptGpus
@@ -36,13 +37,13 @@ def needed_s(problem: Problem, m: OptionTable) -> Floats:
 
 
 def seconds_left(problem: Problem) -> Floats:
-    """Return the seconds from now after which each node leaves, (N,), inf = not, or it is away."""
+    """Return the seconds until each node leaves, (N,); inf = it stays, or is not up now."""
     nodes = problem.nodes
-    return np.where(nodes.state == 0, nodes.leaves_s - problem.now_s, np.inf)
+    return np.where(nodes.state == UP, nodes.leaves_s - problem.now_s, np.inf)
 
 
 def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int]]:
-    """Return the nodes on which options may not be, because they leave too early."""
+    """Return, for each option that some nodes leave too early for, these nodes."""
     after_s = seconds_left(problem)
     order = np.argsort(after_s, kind="stable")[: np.isfinite(after_s).sum()]
     if not len(order):

@@ -29,8 +29,11 @@ EXACT = allocator.SolveLimits(gap=0.0)
 
 
 def check_bound(problem: Problem) -> tuple[bool, bool]:
-    """Hold the bound of a round against all its plans; return whether it is exact, and closer than
-    that of counts."""
+    """Check that no plan of a round has a value above the bound on nodes.
+
+    Return whether the bound is the value of the best plan, and whether it is lower than the bound
+    for plans that count GPUs by pool.
+    """
     best = best_value(problem)
     if math.isinf(best):
         return False, False
@@ -65,7 +68,7 @@ def put_on_nodes(tables: Tables, rng: np.random.Generator) -> Tables:
 
 @pytest.mark.parametrize("name", series(sorted(FEATURES), len(FEATURES) // 4))
 def test_no_plan_with_a_feature_is_above_the_bound(name: str) -> None:
-    """Each feature of a round, on nodes, with an objective in turn, against all plans."""
+    """A round with each feature is put on nodes. None of its plans is above the bound."""
     for seed in range(count(1, 20)):
         rng = np.random.default_rng([seed, *name.encode()])
         tables = made(name, seed)
@@ -81,8 +84,8 @@ def test_no_plan_with_a_feature_is_above_the_bound(name: str) -> None:
 
 
 def test_no_plan_of_a_tiny_round_is_above_the_bound() -> None:
-    """Odd nodes, drains, racks, shares, spread shapes, quotas, guarantees, budgets. Some bounds are
-    below those of counts."""
+    """Random rounds have odd nodes, drains, racks, shares, spread shapes, quotas, guarantees and
+    budgets. A third of the bounds are exact, and some are below the bound by counts."""
     found = [
         check_bound(node_round(seed, jobs=5, nodes=3, pools=2, spread=bool(seed % 2)))
         for seed in range(count(10, 400))
@@ -101,7 +104,8 @@ def decide(
 
 
 def test_a_larger_size_may_fit_where_a_smaller_one_does_not() -> None:
-    """Holes of 5 and 4 hold 9 GPUs on two nodes, not 8 on one, which are faster."""
+    """Two nodes have 5 and 4 free GPUs. A job of 9 GPUs fits on both together. With 8 GPUs it would
+    be faster, but has to be on one node, and fits on neither."""
     firm = partial(sized_job, on="p", preemptible=False)
     jobs = [firm("x", 3), firm("y", 4), sized_job("big", 9, min_gpus=8, sizes=[8, 9])]
     decision, best = decide(
@@ -112,7 +116,8 @@ def test_a_larger_size_may_fit_where_a_smaller_one_does_not() -> None:
 
 
 def test_a_job_that_has_to_move_may_as_well_grow() -> None:
-    """Keeping 2 GPUs is worth more than a pause for 3, but its node is needed."""
+    """A job would rather keep 2 GPUs than pause for 3. A larger job needs its node, so it moves,
+    and as it pauses anyway it gets 3."""
     grows = {"max_gpus": 3, "sizes": [2, 3], "restart_s": 250.0}
     jobs = [sized_job("f", 1, "p", preemptible=False)]
     jobs.append(dataclasses.replace(sized_job("a", 2, "p"), **grows))
@@ -125,7 +130,7 @@ def test_a_job_that_has_to_move_may_as_well_grow() -> None:
 
 
 def test_pairs_that_are_left_out_count_for_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search of a small round knows only some pairs; what the others could bring is added."""
+    """The search of a small round lists no pairs here. The bound counts what pairs could bring."""
     rng = np.random.default_rng([1, *b"running_pairs"])
     tables = put_on_nodes(made("running_pairs", 1), rng)
     problem = override_settings(tables.problem(), "completion", None)
@@ -151,6 +156,6 @@ def test_the_fewest_moves_are_proven(nodes: int) -> None:
     "seeds", series([range(1), *(range(a, a + 10) for a in range(0, 50, 10))], 1), ids=str
 )
 def test_fragmented_clusters_are_proven(seeds: range) -> None:
-    """500 nodes: nine of ten plans are within 0.1 % of the best one on nodes."""
+    """On fragmented clusters of 500 nodes, nine of ten plans are proven within 0.1 %."""
     gaps = [decide_round(fragmented(seed)).proof[2] for seed in seeds]
     assert sum(gap <= 1e-3 for gap in gaps) >= 0.9 * len(gaps)

@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from allocator.domain.problem import Problem
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
+from allocator.errors import Infeasible
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.free_capacity import keeps_rules
+from allocator.solvers.base import SolveLimits
 from formulations.placement.holes import Holes, Need
 
 Spot = tuple[tuple[int, int, int], ...]  # node, GPUs, number of the GPU (-1 = whole GPUs)
@@ -21,6 +26,22 @@ EPS = 1e-9
 def best_value(problem: Problem) -> float:
     """Return the largest value of a plan that keeps every rule, -inf if there is none."""
     return _Search(compile_round(problem, prunes=False).with_moves()).find()
+
+
+def decide_best(problem: Problem, seed: int) -> Decision | None:
+    """Decide a tiny round with gap 0, and check that its plan is the best one and proven to be.
+
+    Return None if the round has no plan, and every combination of options agrees.
+    """
+    best = best_value(problem)
+    try:
+        decision = decide_round(problem, limits=SolveLimits(gap=0.0))
+    except Infeasible:
+        assert best == -math.inf, seed
+        return None
+    assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed
+    assert decision.proof[2] <= 1e-6, seed
+    return decision
 
 
 def most_gpus(problem: Problem, tenant: str) -> int:
