@@ -166,34 +166,31 @@ NODE = CommandGroup(
             *OF_NODES,
             function="set_nodes",
         ),
-        *(
-            _verb(
-                state,
-                words,
-                f"allocator queue node {state} cluster.db n1 n2",
-                NODES,
-                *times,
-                function="set_node_state",
-                given=(state,),
-            )
-            for state, words, times in (
-                ("up", "give jobs GPUs of these nodes again", ()),
-                (
-                    "drain",
-                    "move jobs away from these nodes, and give none of their GPUs to new ones",
-                    (
-                        option("--at", "TIME", "when they leave (default: now)", parse_future),
-                        option(
-                            "--until", "TIME", "when they are back (default: by `up`)", parse_future
-                        ),
-                    ),
-                ),
-                (
-                    "down",
-                    "these machines are gone: their jobs are lost and start again elsewhere",
-                    (),
-                ),
-            )
+        _verb(
+            "up",
+            "give jobs GPUs of these nodes again",
+            "allocator queue node up cluster.db n1 n2",
+            NODES,
+            function="set_node_state",
+            given=("up",),
+        ),
+        _verb(
+            "drain",
+            "move jobs away from these nodes, and give none of their GPUs to new ones",
+            "allocator queue node drain cluster.db n1 n2\n"
+            "allocator queue node drain cluster.db n1 --at 6h --until 10h",
+            NODES,
+            option("--at", "TIME", "when they leave (default: now)", parse_future),
+            option("--until", "TIME", "when they are back (default: by `up`)", parse_future),
+            function="drain_nodes",
+        ),
+        _verb(
+            "down",
+            "these machines are gone: their jobs are lost and start again elsewhere",
+            "allocator queue node down cluster.db n1 n2",
+            NODES,
+            function="set_node_state",
+            given=("down",),
         ),
         _verb(
             "remove",

@@ -490,13 +490,20 @@ def set_nodes(args: argparse.Namespace, queue: Queue) -> None:
     _show_changed_nodes(args, changed, "changed")
 
 
-def set_node_state(args: argparse.Namespace, queue: Queue, state: str) -> None:
-    if state == "drain" and args.until is not None and args.at is None:
-        raise UsageError("--until needs --at, the time when the nodes leave")
-    if state == "drain" and args.at is not None:
-        changed = queue.change_nodes(*args.nodes, leaves_s=args.at, returns_s=args.until)
-        _show_changed_nodes(args, changed, f"leaves {format_time(args.at)}")
+def drain_nodes(args: argparse.Namespace, queue: Queue) -> None:
+    if args.at is None:
+        if args.until is not None:
+            raise UsageError("--until needs --at, the time when the nodes leave")
+        set_node_state(args, queue, "drain")
         return
+    at = format_time(args.at)
+    if args.until is not None and args.until <= args.at:
+        raise UsageError(f"--until {format_time(args.until)} is not after --at {at}")
+    changed = queue.change_nodes(*args.nodes, leaves_s=args.at, returns_s=args.until)
+    _show_changed_nodes(args, changed, f"leaves {at}")
+
+
+def set_node_state(args: argparse.Namespace, queue: Queue, state: str) -> None:
     changed = queue.change_nodes(*args.nodes, state=state)
     busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
     _show_changed_nodes(args, changed, state)

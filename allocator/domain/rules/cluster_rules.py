@@ -248,9 +248,15 @@ RULES: tuple[Check, ...] = (
     *(reference(file, "pool") for file in ("prices.csv", "nodes.csv", "interactive.csv")),
     Rule(
         "nodes.csv",
-        "returns_s {returns_s} is not after leaves_s {leaves_s}; empty leaves_s: it stays",
+        "returns_s {returns_s} needs leaves_s, which is empty",
         "leaves_s returns_s",
-        lambda t: t.given("returns_s") & ~(t["returns_s"] > t["leaves_s"]),
+        lambda t: t.given("returns_s") & ~t.given("leaves_s"),
+    ),
+    Rule(
+        "nodes.csv",
+        "returns_s {returns_s} is not after leaves_s {leaves_s}",
+        "leaves_s returns_s",
+        lambda t: t.given("leaves_s") & (t["returns_s"] <= t["leaves_s"]),
     ),
     price_rules.check,
     quota_rules.check,

@@ -209,7 +209,8 @@ async def show_nodes(request: Request, caller: Reader, served: Served, done: Tex
     def read(connection: Connection) -> Response:
         pools = read_pools(connection, tenant=caller.only_tenant)
         drawn = [(pool, draw_pool(pool)) for pool in pools]
-        return render_page(request, caller, "nodes.html", pools=drawn, done=DONE.get(done, ""))
+        now_s, told = served.queue.clock(), DONE.get(done, "")
+        return render_page(request, caller, "nodes.html", pools=drawn, done=told, now_s=now_s)
 
     return await served.queue.look(read)
 

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
-from allocator.controller.reporting.status import format_month
+from allocator.controller.reporting.status import describe_state, format_month
 from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.measures import number
@@ -101,6 +101,7 @@ def _templates() -> Environment:
         "exact": write_exactly,
         "zip": zip,
         "expected": lambda row, now_s: describe_next(vars(row), now_s),
+        "node_state": describe_state,
         "places": lambda values: " ".join(f"{place}={x}" for place, x in values.items()),
         "twice": lambda value: (value, value),
         "link": lambda name: quote(str(name), safe=""),
