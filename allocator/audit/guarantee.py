@@ -34,12 +34,15 @@ class Claim:
         Its guaranteed_gpus.
     limits : tuple of ((Q,), (P,), float)
         Tenants, pools and most GPUs of every other limit of these tenants.
+    jobs : tuple of ((Q,), float)
+        Tenants and most of their jobs.
     """
 
     tenants: Bools
     pools: Bools
     goal: int
     limits: tuple[tuple[Bools, Bools, float], ...] = ()
+    jobs: tuple[tuple[Bools, float], ...] = ()
 
 
 def exact_gpus(s: AuditContext, claim: Claim, at_least: int = 0) -> int | None:
@@ -82,7 +85,8 @@ def _sums(
     None means that there are too many.
     """
     capacity: list[float] = s.problem.pools.gpus.tolist()
-    most = [*capacity, *(limit for _, _, limit in claim.limits)]
+    counted = [(who, limit) for who, limit in claim.jobs if limit < np.inf]
+    most = [*capacity, *(limit for _, _, limit in claim.limits), *(n for _, n in counted)]
     states, work = {(0,) * len(most)}, 0  # GPUs taken of each pool and limit
     for owner, sizes in zip(owners, sizes_of_jobs, strict=True):
         work += len(states) * len(sizes)
@@ -93,6 +97,7 @@ def _sums(
         for p, k in sizes:
             step = [k if n == p else 0 for n in range(len(capacity))]
             step += [k if who[owner] and where[p] else 0 for who, where, _ in claim.limits]
+            step += [int(who[owner]) for who, _ in counted]
             for state in states:
                 now = tuple(a + b for a, b in zip(state, step, strict=True))
                 total = sum(now[: len(capacity)])

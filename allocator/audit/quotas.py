@@ -48,6 +48,9 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
                 f" {tenants.budget_per_hour[q]:g}"
             )
         yield from _exposure(s, q)
+        jobs, most = int((s.has_gpus & (s.problem.jobs.tenant == q)).sum()), _read_most_jobs(s, q)
+        if jobs > most:
+            yield f'{jobs} jobs of tenant "{name}" run, its max_jobs is {tenants.max_jobs[q]:g}'
     pools = {q.key: q.pools for q in quotas}
     held = {key: _sum_by_tree(s, s.held * _is_in(s, where)) for key, where in pools.items()}
     for k, quota in enumerate(quotas):
@@ -156,6 +159,16 @@ def _read_gpu_hours(s: AuditContext) -> tuple[dict[int, int], set[int]]:
     return most, spent
 
 
+def _read_most_jobs(s: AuditContext, q: int) -> float:
+    """Return how many jobs of a tenant may run: those that stay in any case, or its limit (R72)."""
+    most = float(s.problem.tenants.max_jobs[q])
+    jobs = s.problem.jobs
+    stay = s.running & (jobs.tenant == q)
+    if s.problem.max_changes < 0:
+        stay &= ~jobs.preemptible | (jobs.resizes_left == 0)
+    return most if most == np.inf else max(most, int(stay.sum()))
+
+
 def _claim(s: AuditContext, quotas: list[_Quota], k: int) -> Claim:
     """Return what the guarantee of quota k is about."""
     mine = _below(s, quotas[k].tenant)
@@ -164,7 +177,10 @@ def _claim(s: AuditContext, quotas: list[_Quota], k: int) -> Claim:
         for n, other in enumerate(quotas)
         if n != k and mine[other.tenant] and np.isfinite(other.max_gpus)
     )
-    return Claim(mine, quotas[k].pools, quotas[k].guaranteed_gpus, limits)
+    jobs = tuple(
+        (np.arange(len(mine)) == q, _read_most_jobs(s, q)) for q in np.flatnonzero(mine).tolist()
+    )
+    return Claim(mine, quotas[k].pools, quotas[k].guaranteed_gpus, limits, jobs)
 
 
 def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import compress
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,20 +248,32 @@ class Pools(Rows):
 class Tenants(Rows):
     """All tenants of tenants.csv, then those only named by jobs; arrays (Q,)."""
 
+    OF_TREE: ClassVar = ("max_gpus", "budget_per_hour", "gpu_hours_per_month")
+    OF_OWN_JOBS: ClassVar = ("max_jobs", "max_spot_gpus", "max_spot_share")
+    """Limits on the jobs of a tenant and of all below it, and on its own jobs; inf = none."""
+
     tenant: tuple[str, ...]
     weight: Floats
-    max_gpus: Floats  # inf = no limit
+    max_gpus: Floats
+    max_jobs: Floats
     guaranteed_gpus: Ints
-    budget_per_hour: Floats  # inf = no limit
-    max_spot_gpus: Floats  # inf = no limit
-    max_spot_share: Floats  # inf = no limit
+    budget_per_hour: Floats
+    max_spot_gpus: Floats
+    max_spot_share: Floats
     dollar_price: Floats
     average_per_hour: Floats  # nan = none
     amount: Floats  # nan = none
     until_s: Floats  # inf = none
-    gpu_hours_per_month: Floats  # inf = no limit
+    gpu_hours_per_month: Floats
     gpu_hours_used: Floats  # since the month began, by the jobs of its tree
     parent: Ints  # index into tenants, -1 = none
+
+    @property
+    def is_limited(self) -> Bools:
+        """Whether a tenant has a limit of its own, (Q,)."""
+        limits = (*self.OF_TREE, *self.OF_OWN_JOBS)
+        columns = np.stack([getattr(self, name) for name in limits])
+        return np.asarray(np.isfinite(columns).any(axis=0))
 
     @cached_property
     def ancestors(self) -> Ints:

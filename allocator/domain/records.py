@@ -346,6 +346,8 @@ class Tenant(Record):
         Share in fairness objectives, above 0.
     max_gpus : int, optional
         Most GPUs at once. Default: no limit.
+    max_jobs : int, optional
+        Most of its own jobs that run at once. Default: no limit.
     guaranteed_gpus : int
         GPUs that it gets whenever its jobs can hold them.
     budget_per_hour : float, optional
@@ -376,6 +378,7 @@ class Tenant(Record):
     _: dataclasses.KW_ONLY
     weight: float = 1.0
     max_gpus: int | None = None
+    max_jobs: int | None = None
     guaranteed_gpus: int = 0
     budget_per_hour: float | None = None
     max_spot_gpus: int | None = None

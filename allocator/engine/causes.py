@@ -31,13 +31,13 @@ from typing import Protocol
 
 import numpy as np
 
-from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Ints, Problem
+from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Ints, Problem, Tenants
 from allocator.engine.decided import Decision
-from allocator.engine.rules import BUDGET, CHANGES, GPUS, QUOTA, RULES
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
+from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
 from formulations.bounds.lagrangian import (
     Dual,
     minimise_dual,
@@ -49,7 +49,6 @@ from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import round_pairs
 from formulations.model.choices import Choices, choices
 from formulations.model.ragged import ragged
-from formulations.model.rows import exposure_label
 
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -120,8 +119,7 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     quotas = quota_table(problem)
     limits_of = np.isfinite(quotas.max_gpus) | np.isfinite(quotas.budget_per_hour)
     limits_of |= quotas.is_common
-    limited = np.append(limits_of, False)[quotas.accounts].any(axis=(0, 2))
-    limited |= np.isfinite(tenants.exposure)
+    limited = np.append(limits_of, False)[quotas.accounts].any(axis=(0, 2)) | tenants.is_limited
     exists = {
         BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))),
         QUOTA: limited[owner],
@@ -183,16 +181,10 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
     if QUOTA in limits:
         line = problem.tenants.ancestors[:, tenant]
         line = line[line >= 0]
-        names = (
-            "max_gpus",
-            "budget_per_hour",
-            "gpu_hours_per_month",
-            "max_spot_gpus",
-            "max_spot_share",
-        )
-        raised = {name: getattr(problem.tenants, name).copy() for name in names}
+        whose = dict.fromkeys(Tenants.OF_TREE, line) | dict.fromkeys(Tenants.OF_OWN_JOBS, tenant)
+        raised = {name: getattr(problem.tenants, name).copy() for name in whose}
         for name, column in raised.items():
-            column[tenant if "spot" in name else line] = np.inf
+            column[whose[name]] = np.inf
         quotas = problem.quotas
         quotas = replace(
             quotas,
@@ -459,14 +451,10 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
 
     `tenant` is the tenant whose quota is lifted.
     """
-    i = round_.instance
-    own = {exposure_label(i.tenants[tenant], zone) for zone in i.zones}
-    own.update(i.quota_names[k] for k in i.quotas_of(tenant).tolist())
-    out = np.zeros(round_.model.m, dtype=bool)
-    for family in round_.model.families:
-        limit = RULES[family.kind].limit if family.kind in RULES else ""
-        if limit in limits:
-            out[family.first : family.stop] = [
-                limit != QUOTA or label in own for label in family.labels
-            ]
-    return out
+    model = round_.model
+    own = np.zeros(model.m, dtype=bool)
+    own[
+        model.index[(round_.problem.jobs.tenant == tenant)[round_.instance.job][model.entry_column]]
+    ] = True
+    out = model.rows_of(*kinds_of(*limits))
+    return out & (own | ~model.rows_of(*kinds_of(QUOTA)))

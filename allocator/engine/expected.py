@@ -28,18 +28,18 @@ from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.engine.decided import Decision
 from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
-from allocator.engine.rules import usage_cost
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
+from allocator.policies.hard_rules import BUDGET, QUOTA, kinds_of, usage_cost
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
-from formulations.model.linear import BUDGET, CAPACITY, LENDING, QUOTA, TENANT_BUDGET
-from formulations.model.rows import Block
+from formulations.model import linear
+from formulations.model.block import Block
 
 DIGITS = 1  # of seconds in a plan
-LIMITS = (CAPACITY, BUDGET, QUOTA, LENDING, TENANT_BUDGET)
+LIMITS = (linear.CAPACITY, *kinds_of(BUDGET, QUOTA))
 HELD = "it is held"
 AFTER = "it waits for other jobs"
 ASSUMED = "its speed is assumed, not measured"

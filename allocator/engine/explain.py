@@ -29,13 +29,13 @@ from allocator.engine.decision import explain_decision, run_policy
 from allocator.engine.expected import forecast
 from allocator.engine.expected_words import describe_expected
 from allocator.engine.reasons import price_to_beat
-from allocator.engine.rules import usage_cost
 from allocator.errors import Infeasible, NoPlanInTime
 from allocator.options.configure import job_number
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.modes import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
+from allocator.policies.hard_rules import usage_cost
 from allocator.policies.mip import marginal, mip
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.solvers import registry as solvers

@@ -36,17 +36,6 @@ from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
 from allocator.engine.placement.fragments import Fragments, name_shape
-from allocator.engine.rules import (
-    BUDGET,
-    CHANGES,
-    GPUS,
-    PAIRS,
-    QUOTA,
-    find_broken_rows,
-    find_fitting,
-    kinds_of,
-    usage_cost,
-)
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NONE
@@ -54,13 +43,25 @@ from allocator.options.option_table import OptionTable, find_blocked_jobs
 from allocator.options.quotas import quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
+from allocator.policies.hard_rules import (
+    BUDGET,
+    CHANGES,
+    GPUS,
+    PAIRS,
+    QUOTA,
+    RULES,
+    find_broken_rows,
+    find_fitting,
+    kinds_of,
+    usage_cost,
+)
 from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
-from formulations.model.rows import Block
+from formulations.model.block import Block
 
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
-QUOTAS = (linear.QUOTA, linear.TENANT_BUDGET, linear.LENDING)
+QUOTAS = kinds_of(QUOTA)
 NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers ignore smaller values
 
 
@@ -404,7 +405,9 @@ class _Writer:
         first = min(names, key=lambda at: (at[1] != own, at[0]), default=(0, own))
         if names.get(first) == linear.LENDING:
             return f"what tenants lend of {first[1]}"
-        limits = "max_gpus, budget_per_hour or max_spot" if is_alone else "the limits"
+        limits = "the limits"
+        if is_alone and names:
+            limits = RULES[names[first]].words.removesuffix(" of tenant")
         quotas = quota_table(self.round.problem)
         if names.get(first) == linear.QUOTA and quotas.is_by_hours[quotas.label.index(first[1])]:
             limits = "the monthly limit of GPU-hours"

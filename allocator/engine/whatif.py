@@ -30,8 +30,8 @@ from allocator.domain.findings import join_words
 from allocator.domain.problem import Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decided import Decision
-from allocator.engine.rules import GPU_HOURS, RULES, Rule
 from allocator.options.quotas import quota_table
+from allocator.policies.hard_rules import GPU_HOURS, RULES, Rule
 from formulations.model import linear
 from formulations.objectives.interval import HOUR
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Problem
+from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.kept.leaving import forbidden_nodes
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, find_locked_jobs
@@ -38,11 +38,14 @@ class GuaranteesOnNodes:
         The round.
     options : OptionTable
         Its options.
+    most_jobs : (Q,)
+        Jobs of each tenant at most, inf = no limit.
     """
 
-    def __init__(self, problem: Problem, options: OptionTable) -> None:
+    def __init__(self, problem: Problem, options: OptionTable, most_jobs: Floats) -> None:
         self._problem = problem
         self._options = options
+        self._most_jobs = most_jobs
 
     @cached_property
     def _needs(self) -> NodeNeeds:
@@ -108,16 +111,20 @@ class GuaranteesOnNodes:
         gpus = t.gpus[option].astype(float)
         jobs, job = np.unique(t.job[option], return_inverse=True)
         bare = np.flatnonzero(~problem.has_nodes).tolist()
+        tenant = problem.jobs.tenant[t.job[option]]
+        few = np.flatnonzero(np.isfinite(self._most_jobs)).tolist()
         rows = [
             *(np.where(job == n, 1.0, 0.0) for n in range(len(jobs))),
             *(np.where(t.pool[option] == p, gpus, 0.0) for p in bare),
             *(gpus * (who[t.job[option]] & where[t.pool[option]]) for who, where, _ in limits),
+            *(np.where(tenant == q, 1.0, 0.0) for q in few),
             gpus,
         ]
         upper = [
             *np.ones(len(jobs)),
             *problem.pools.gpus[bare].astype(float),
             *(most for *_, most in limits),
+            *self._most_jobs[few],
             float(goal),
         ]
         matrix = np.stack(rows, axis=1)

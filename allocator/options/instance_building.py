@@ -35,18 +35,19 @@ from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
-from allocator.options.quotas import lending, quota_table
+from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
 from formulations.colocation.kind_prices import Terms
+from formulations.model.block import Block
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, RESERVATION, LinearModel
 from formulations.model.ragged import begins_run
-from formulations.model.rows import FAMILIES, Block
+from formulations.model.rows import list_blocks
 from formulations.model.single_round import build_model
 from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
@@ -94,7 +95,7 @@ class CompiledRound:
 
         Columns that have nothing to leave are not listed.
         """
-        late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
+        late = [rows.coef > 0 for rows in self.instance.rules if rows.kind == RESERVATION]
         return {
             c: r.nodes
             for r in self.problem.reservations
@@ -135,7 +136,7 @@ class CompiledRound:
     def rows(self) -> tuple[Block, ...]:
         """The rows of every hard rule over all options of the option table."""
         every = _instance(self.problem, self.option_table, self.repairs)
-        return tuple(block for block in (rows(every) for rows in FAMILIES) if len(block.upper))
+        return tuple(block for block in list_blocks(every) if len(block.upper))
 
     def allocation(self, choice: Ints) -> Allocation:
         """Return the choice as pools, sizes and rows of rates.csv."""
@@ -571,10 +572,11 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         pools=problem.pools.pool,
         tenants=tenants.tenant,
         zones=problem.pools.zones,
-        kept=(
+        rules=(
             *headroom_rows(problem, mandatory, full),
             *reservation_rows(problem, mandatory, full),
             *leaving_rows(problem, full),
+            *job_rows(problem, full),
         ),
         share=_shares(problem, full),
         accounts=quotas.accounts,

@@ -1,7 +1,7 @@
 """A round as promises over time: what each job needs in each pool for its deadline, and the limits.
 
 Capacity, prices, budgets and quotas are assumed not to change, and no job to arrive. Guarantees of
-tenants, the limit on changes, and revocations are left out. Formulas:
+tenants, their max_jobs, the limit on changes, and revocations are left out. Formulas:
 formulations/deadlines/satisfactory_shares.py and formulations/deadlines/joint_promises.py.
 """
 

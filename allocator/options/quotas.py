@@ -18,9 +18,11 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
+from formulations.model.block import Block
 from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
 from formulations.objectives.interval import HOUR
 
+MAX_JOBS = "max_jobs"  # kind of the rows of R72
 EVERYBODY = -1  # tenant of a quota that concerns all jobs
 
 
@@ -170,8 +172,7 @@ def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
     limited = np.flatnonzero(np.isfinite(tenants.gpu_hours_per_month))
     if not len(limited):
         return limit, ended
-    stays = (jobs.state == State.RUNNING) & (problem.max_changes >= 0) | find_locked_jobs(problem)
-    stays &= jobs.primary < 0
+    stays = _stays(problem) & (jobs.primary < 0)
     stay = np.bincount(jobs.tenant[stays], jobs.gpus[stays], Q)
     guaranteed = tenants.guaranteed_gpus.astype(float)
     np.add.at(guaranteed, quotas.tenant, quotas.guaranteed_gpus)
@@ -183,6 +184,30 @@ def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
         if pays[q] < (stay + guaranteed)[tree].sum():
             ended |= tree
     return limit, ended
+
+
+def _stays(problem: Problem) -> Bools:
+    """Find the jobs that can only keep what they hold, and all that run if changes are limited."""
+    running = problem.jobs.state == State.RUNNING
+    return running if problem.max_changes >= 0 else find_locked_jobs(problem)
+
+
+def most_jobs(problem: Problem) -> Floats:
+    """Return how many jobs of each tenant may run, (Q,), inf = no limit (R72)."""
+    tenants = problem.tenants
+    if not np.isfinite(tenants.max_jobs).any():
+        return tenants.max_jobs
+    stay = np.bincount(problem.jobs.tenant[_stays(problem)], minlength=len(tenants))
+    return np.maximum(tenants.max_jobs, stay)
+
+
+def job_rows(problem: Problem, m: OptionTable) -> list[Block]:
+    """Build sum_{o of q} x_o <= max_jobs_q for every tenant q with a limit; empty without any."""
+    most = most_jobs(problem)
+    if not np.isfinite(most).any():
+        return []
+    q = problem.jobs.tenant[m.job]
+    return [Block.at_most(MAX_JOBS, problem.tenants.tenant, q, np.ones(len(m)), most)]
 
 
 @dataclass(frozen=True)
@@ -233,7 +258,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
     sizes = _SizesOfJobs(option_table)
-    on_nodes = GuaranteesOnNodes(problem, option_table)
+    on_nodes = GuaranteesOnNodes(problem, option_table, most_jobs(problem))
     for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
@@ -253,7 +278,12 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
             int(table.guaranteed_gpus[k]),
             sizes.of(jobs, pools),
             capacity,
-            Limits(place[problem.jobs.tenant[jobs]].tolist(), place[parent].tolist(), rows),
+            Limits(
+                place[problem.jobs.tenant[jobs]].tolist(),
+                place[parent].tolist(),
+                rows,
+                most_jobs(problem)[tenants].tolist(),
+            ),
             _find_shares(problem, jobs),
         )
         if out[k] and problem.has_nodes.any():

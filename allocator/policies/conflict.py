@@ -13,6 +13,7 @@ from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.quotas import quota_table
+from allocator.policies.hard_rules import RULES
 from allocator.policies.reserves import find_yielding
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
@@ -20,19 +21,7 @@ from formulations.model import linear
 from formulations.model.linear import Ints, LinearModel
 from formulations.model.relaxed_rules import build_elastic_model, without_rows
 
-RULES = {
-    linear.AT_MOST_ONE: "non-preemptible job",
-    linear.BUDGET: "budget_per_hour",
-    linear.QUOTA: "max_gpus of tenant",
-    linear.TENANT_BUDGET: "budget_per_hour of tenant",
-    linear.GUARANTEE: "guaranteed_gpus of tenant",
-    linear.EXPOSURE: "max_spot_gpus of tenant",
-    linear.CHURN: "max_changes",
-    linear.CAPACITY: "GPUs of pool",
-    linear.HEADROOM: "headroom for interactive jobs of pool",
-    linear.IDLE: "idle headroom for interactive jobs of pool",
-    linear.LEAVING: "GPUs on nodes that do not leave of pool",
-}
+PROTECTED = "non-preemptible job"
 SECONDS = 10.0  # time limit of the analysis if the round has none
 # largest number of rules that are tried one by one to narrow the conflict down
 PROBES = 60
@@ -91,18 +80,18 @@ def _relaxation(round_: CompiledRound, row: int, slack: float) -> Relaxation:
     kind, label = _row_name(model, row)
     if kind == linear.CHURN:
         limit = round_.repairs.max_changes
-        return Relaxation(RULES[kind], "", limit, limit + math.ceil(slack - 1e-6))
+        return Relaxation(RULES[kind].words, "", limit, limit + math.ceil(slack - 1e-6))
     if kind == linear.AT_MOST_ONE:
-        return Relaxation(f"preemptible (0 = false, 1 = true) of {RULES[kind]}", label, 0, 1)
+        return Relaxation(f"preemptible (0 = false, 1 = true) of {PROTECTED}", label, 0, 1)
     if kind == linear.GUARANTEE:
         wanted = float(model.lower[row])
-        return Relaxation(RULES[kind], label, wanted, wanted - slack)
+        return Relaxation(RULES[kind].words, label, wanted, wanted - slack)
     allowed = float(model.upper[row])
     if kind in (linear.HEADROOM, linear.IDLE):
         listed = round_.problem.pools
         kept = float(listed.gpus[listed.pool.index(label)]) - allowed
-        return Relaxation(RULES[kind], label, kept, kept - slack)
-    return Relaxation(RULES[kind], label, allowed, allowed + slack)
+        return Relaxation(RULES[kind].words, label, kept, kept - slack)
+    return Relaxation(RULES[kind].words, label, allowed, allowed + slack)
 
 
 def _row_name(model: LinearModel, row: int) -> tuple[str, str]:
@@ -122,7 +111,7 @@ def _find_conflict(
     candidates = [
         r
         for f in model.families
-        if f.kind in RULES and f.kind != linear.AT_MOST_ONE
+        if f.kind in RULES and RULES[f.kind].words
         for r in range(f.first, f.stop)
     ]
     pinned = [int(j) for j in np.flatnonzero(round_.instance.mandatory)]
@@ -136,7 +125,10 @@ def _find_conflict(
     if pinned and _is_infeasible(solver, without_rows(model, np.array(off + pinned)), until):
         off += pinned
     left = [r for r in candidates if r not in set(off)]
-    names = [f'{RULES[k]} "{n}"' if n else RULES[k] for k, n in (_row_name(model, r) for r in left)]
+    names = [
+        f'{RULES[k].words} "{n}"' if n else RULES[k].words
+        for k, n in (_row_name(model, r) for r in left)
+    ]
     kept = [j for j in pinned if j not in set(off)]
     if kept:
         shown = ", ".join(f'"{round_.problem.jobs.job_id[j]}"' for j in kept[:5])

@@ -81,8 +81,9 @@ def find_feasible_options(instance: Instance) -> Bools:
             fits &= i.cost <= np.append(i.tenant_budget * (1 + 1e-9) + 1e-9, np.inf)[row]
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
-    for kept in (k for k in i.kept if k.kind != LEAVING):  # such an option may wait for nodes
-        fits &= (kept.amount == 0) | (kept.amount <= kept.most[i.pool])
+    for rows in (r for r in i.rules if r.kind != LEAVING):  # such an option may wait for nodes
+        for row in np.atleast_2d(rows.row) if len(rows.upper) else ():
+            fits &= (rows.coef == 0) | (rows.coef <= np.append(rows.upper, np.inf)[row])
     return fits
 
 
@@ -97,8 +98,10 @@ def _find_dominated(i: Instance, fits: Bools, most_nodes: Ints | None) -> Bools:
         return beaten
     new = begins_run(i.job, i.pool) | (i.primary >= 0)
     new[1:] |= i.cost[1:] < i.cost[:-1]  # more GPUs may need less memory, and cost less
-    for kept in i.kept:  # more GPUs may end before a reservation begins
-        new[1:] |= kept.amount[1:] < kept.amount[:-1]
+    for rows in i.rules:  # more GPUs may end before a reservation begins
+        for row in np.atleast_2d(rows.row) if len(rows.upper) else ():
+            amount = np.where(row >= 0, rows.coef, 0.0)
+            new[1:] |= amount[1:] < amount[:-1]
     counts = fits
     if most_nodes is not None:
         new[1:] |= most_nodes[1:] != most_nodes[:-1]

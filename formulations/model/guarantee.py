@@ -1,7 +1,8 @@
 """The GPUs that a guarantee amounts to: the most, up to g, that jobs could hold by themselves.
 
     u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} f_j k_j <= GPUs_p,
-        sum_j k_j <= g,  sum_{j of s in h} k_j <= most  for every limit (s, h, most)
+        sum_j k_j <= g,  sum_{j of s in h} k_j <= most  for every limit (s, h, most),
+        at most n_s jobs of tenant s
 
 f_j is 1, or the share of its GPU that job j takes.
 
@@ -9,12 +10,14 @@ The jobs are those of a tenant and of all tenants below it, and the limits those
 in sets of pools h. A guarantee of g GPUs can hold u GPUs only, because jobs have whole sizes. This
 is a bounded subset-sum problem. If jobs taken one by one do not add up to g, bit sets of reachable
 sums, added up along the tree of tenants, give an upper bound. It is exact unless pools are smaller
-than g, or limits concern some of the pools only; then a search over sums decides.
+than g, or limits concern some of the pools only, or the number of jobs; then a search over sums
+decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 JobSizes = Sequence[tuple[int, int]]  # (pool, gpus) of one job, gpus >= 1
@@ -35,11 +38,19 @@ class Limits:
         Parent of each tenant, -1 = none.
     rows : sequence of (int, collection of int, int)
         Tenant, pools, and the most GPUs of the jobs of the tenant and of those below it there.
+    jobs : sequence of float
+        Most jobs of each tenant, without those below it; inf = no limit.
     """
 
     owner: Sequence[int]
     parent: Sequence[int]
     rows: Sequence[tuple[int, Collection[int], int]]
+    jobs: Sequence[float]
+
+    @property
+    def counts_jobs(self) -> bool:
+        """Whether any tenant has a limit on jobs."""
+        return min(self.jobs, default=math.inf) < math.inf
 
     def line(self, tenant: int) -> list[int]:
         """Return a tenant and those above it."""
@@ -64,15 +75,21 @@ def usable_guarantee(
     """
     if g <= 0:
         return 0
-    if limits is None or not limits.rows:
-        limits = Limits([0] * len(jobs), [-1], ())
+    if limits is None or not (limits.rows or limits.counts_jobs):
+        limits = Limits([0] * len(jobs), [-1], (), [math.inf])
     dimensions = _Dimensions(capacity, g, limits, share or (lambda job, pool: 1.0))
-    known = _take_one_by_one(g, jobs, dimensions)
+    order: Sequence[int] = range(len(jobs))
+    if limits.counts_jobs:
+        largest = [max((k for _, k in options), default=0) for options in jobs]
+        order = sorted(order, key=lambda j: -largest[j])
+    known = _take_one_by_one(g, jobs, order, dimensions)
     if known == g:
         return g
     pools = {p for options in jobs for p, _ in options}
     best = _reachable(g, jobs, limits, pools)
-    partial = any(not pools.issubset(h) for _, h, _ in limits.rows)
+    if limits.counts_jobs:
+        best = min(best, sum(largest[j] for j in _first_of_tenants(order, limits)))
+    partial = limits.counts_jobs or any(not pools.issubset(h) for _, h, _ in limits.rows)
     if best == known or (all(capacity[p] >= g for p in pools) and not partial):
         return best
     return max(known, _search(best, jobs, dimensions))
@@ -90,6 +107,11 @@ class _Dimensions:
     ) -> None:
         self.most: list[float] = [*capacity, g, *(most for _, _, most in limits.rows)]
         self.total = len(capacity)
+        self._of_jobs = {}
+        for tenant, most in enumerate(limits.jobs):
+            if most < math.inf:
+                self._of_jobs[tenant] = len(self.most)
+                self.most.append(most)
         self._limits = limits
         self._share = share
         self._known: dict[tuple[int, int], list[int]] = {}
@@ -105,13 +127,25 @@ class _Dimensions:
         return [
             (pool, gpus * self._share(job, pool)),
             *((n, gpus) for n in self._known[owner, pool]),
+            *([(self._of_jobs[owner], 1)] if owner in self._of_jobs else ()),
         ]
 
 
-def _take_one_by_one(g: int, jobs: Sequence[JobSizes], dimensions: _Dimensions) -> int:
+def _first_of_tenants(order: Sequence[int], limits: Limits) -> Iterator[int]:
+    """List the first jobs of each tenant, as many as its limit allows."""
+    left = list(limits.jobs)
+    for j in order:
+        if left[limits.owner[j]] >= 1:
+            left[limits.owner[j]] -= 1
+            yield j
+
+
+def _take_one_by_one(
+    g: int, jobs: Sequence[JobSizes], order: Sequence[int], dimensions: _Dimensions
+) -> int:
     """Return the sum if each job in turn takes the largest option that fits."""
     left = list(dimensions.most)
-    for j in range(len(jobs)):
+    for j in order:
         for p, k in sorted(jobs[j], key=lambda option: -option[1]):
             used = dimensions.used(j, p, k)
             if all(amount <= left[n] + ROUNDING for n, amount in used):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from formulations.model.block import Block
 from formulations.model.constant import constant
-from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
 
@@ -59,8 +59,8 @@ class Instance:
         Least number of `keep` options that are chosen, 0 = no limit on changes.
     jobs, pools, tenants, zones : sequences of str
         Names for row labels.
-    kept : tuple of KeptGpus
-        GPUs of pools that are kept, one entry for each kind.
+    rules : tuple of Block
+        Rows of other rules, one entry for each kind: what is kept of pools, jobs at once.
     share : (n,) or None
         Share of each of its GPUs that the option takes, None = whole GPUs.
     accounts : (L, Q, P) or None
@@ -102,7 +102,7 @@ class Instance:
     pools: Sequence[str]
     tenants: Sequence[str]
     zones: Sequence[str]
-    kept: tuple[KeptGpus, ...] = ()
+    rules: tuple[Block, ...] = ()
     share: Floats | None = None
     accounts: Ints | None = None
     quotas: Sequence[str] = ()
@@ -208,7 +208,7 @@ class Instance:
 
         return replace(
             self,
-            kept=tuple(rows.take(option) for rows in self.kept),
+            rules=tuple(rows.take(option) for rows in self.rules),
             share=None if self.share is None else self.share[option],
             value=self.value[option],
             start=starts(job, len(self.start) - 1),

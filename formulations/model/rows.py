@@ -7,30 +7,12 @@ k_o GPUs, c_o dollars per hour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from formulations.model import linear
+from formulations.model.block import Block
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools, Floats, Ints
-
-
-@dataclass(frozen=True)
-class Block:
-    """The rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper for every row r.
-
-    `coef` has the shape (n,), `row` the shape (n,) or (L, n), `lower` and `upper` one entry per
-    row.
-    """
-
-    kind: str
-    labels: Sequence[str]
-    row: Ints
-    coef: Floats
-    lower: Floats
-    upper: Floats
+from formulations.model.linear import Bools
 
 
 def at_most_one(i: Instance) -> Block:
@@ -48,20 +30,13 @@ def at_most_one(i: Instance) -> Block:
 
 def capacity(i: Instance) -> Block:
     """Build sum_{o in p} k_o x_o <= capacity_p for every pool p; k_o may be a share of a GPU."""
-    return Block(
-        linear.CAPACITY,
-        i.pools,
-        i.pool,
-        i.load.astype(float),
-        np.full(len(i.capacity), -np.inf),
-        i.capacity.astype(float),
-    )
+    return Block.at_most(linear.CAPACITY, i.pools, i.pool, i.load, i.capacity.astype(float))
 
 
 def budget(i: Instance) -> Block:
     """Build sum_o c_o x_o <= budget; no row without a budget."""
     if not np.isfinite(i.budget):
-        return _no_rows(linear.BUDGET)
+        return Block.empty(linear.BUDGET)
     row = np.where(i.cost > 0, 0, -1)
     return Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget]))
 
@@ -81,33 +56,18 @@ def _is_common(i: Instance) -> Bools:
 
 
 def _quota_block(kind: str, i: Instance, common: Bools) -> Block:
-    use = common & np.isfinite(i.quota)
-    if not use.any():
-        return _no_rows(kind)
-    block = Block(
-        kind,
-        i.quota_names,
-        i.account,
-        i.held.astype(float),
-        np.full(len(i.quota), -np.inf),
-        i.quota,
-    )
-    return _drop_unused_rows(block, use)
+    most = np.where(common, i.quota, np.inf)
+    if not np.isfinite(most).any():
+        return Block.empty(kind)
+    return Block.at_most(kind, i.quota_names, i.account, i.held, most)
 
 
 def tenant_budget(i: Instance) -> Block:
     """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every quota q that has one."""
     if not np.isfinite(i.tenant_budget).any():
-        return _no_rows(linear.TENANT_BUDGET)
-    block = Block(
-        linear.TENANT_BUDGET,
-        i.quota_names,
-        np.where(i.cost > 0, i.account, -1),
-        i.cost,
-        np.full(len(i.quota), -np.inf),
-        i.tenant_budget,
-    )
-    return _drop_unused_rows(block, np.isfinite(i.tenant_budget))
+        return Block.empty(linear.TENANT_BUDGET)
+    row = np.where(i.cost > 0, i.account, -1)
+    return Block.at_most(linear.TENANT_BUDGET, i.quota_names, row, i.cost, i.tenant_budget)
 
 
 def guarantee(i: Instance) -> Block:
@@ -116,7 +76,7 @@ def guarantee(i: Instance) -> Block:
     u_q is the usable part of the guarantee (formulations/model/guarantee.py).
     """
     if not (i.guarantee > 0).any():
-        return _no_rows(linear.GUARANTEE)
+        return Block.empty(linear.GUARANTEE)
     block = Block(
         linear.GUARANTEE,
         i.quota_names,
@@ -125,13 +85,13 @@ def guarantee(i: Instance) -> Block:
         i.guarantee.astype(float),
         np.full(len(i.quota), np.inf),
     )
-    return _drop_unused_rows(block, i.guarantee > 0)
+    return block.keep(i.guarantee > 0)
 
 
 def churn(i: Instance) -> Block:
     """Build sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
     if i.least_kept <= 0:
-        return _no_rows(linear.CHURN)
+        return Block.empty(linear.CHURN)
     return Block(
         linear.CHURN,
         ("",),
@@ -145,19 +105,11 @@ def churn(i: Instance) -> Block:
 def exposure(i: Instance) -> Block:
     """Build sum_{o of q in z} k_o x_o <= exposure_q for tenants q with a limit and zones z."""
     if not i.zones or not np.isfinite(i.exposure).any():
-        return _no_rows(linear.EXPOSURE)
+        return Block.empty(linear.EXPOSURE)
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
-    block = Block(
-        linear.EXPOSURE,
-        labels,
-        i.exposed,
-        i.held.astype(float),
-        np.full(len(limit), -np.inf),
-        limit,
-    )
-    return _drop_unused_rows(block, np.isfinite(limit))
+    return Block.at_most(linear.EXPOSURE, labels, i.exposed, i.held, limit)
 
 
 def exposure_label(tenant: str, zone: str) -> str:
@@ -172,7 +124,7 @@ def colocation(i: Instance) -> Block:
     """
     colocated = i.primary >= 0
     if not colocated.any():
-        return _no_rows(linear.COLOCATION)
+        return Block.empty(linear.COLOCATION)
     primaries = np.unique(i.colocations[1])
     number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
     number[primaries] = np.arange(len(primaries))
@@ -206,7 +158,7 @@ def takeover(i: Instance) -> Block:
     """
     option, other = i.takeovers
     if not len(option):
-        return _no_rows(linear.TAKEOVER)
+        return Block.empty(linear.TAKEOVER)
     _, first, number = np.unique(other, return_index=True, return_inverse=True)
     own = option[np.sort(first)]
     # a row for each option of another job, in the order of the first option that it excludes
@@ -236,58 +188,9 @@ def colocation_label(job: str, gpus: int, pool: str) -> str:
     return f'{job}" on {gpus} GPUs of "{pool}'
 
 
-def idle(i: Instance) -> Block:
-    """Build sum_{o in p} batch_o x_o <= most_p: some GPUs are for interactive jobs only."""
-    return _kept_block(linear.IDLE, i)
-
-
-def headroom(i: Instance) -> Block:
-    """Build sum_{o in p} firm_o x_o <= most_p for every pool p with GPUs for interactive jobs.
-
-    The other GPUs are idle, or can be given back at short notice.
-    """
-    return _kept_block(linear.HEADROOM, i)
-
-
-def reservation(i: Instance) -> Block:
-    """Build sum_{o in p} there_o x_o <= most_p for every pool p with GPUs kept for a waiting job.
-
-    there_o are the GPUs that the option still holds when that job is to start.
-    """
-    return _kept_block(linear.RESERVATION, i)
-
-
-def leaving(i: Instance) -> Block:
-    """Build sum_{o in p} there_o x_o <= most_p for pools p and times at which nodes of p leave.
-
-    there_o are the GPUs of an option that has to be on other nodes then.
-    """
-    return _kept_block(linear.LEAVING, i)
-
-
-def _kept_block(kind: str, i: Instance) -> Block:
-    """Return the rows of a kind; an option has one amount in all of them that concern it."""
-    kept = [k for k in i.kept if k.kind == kind]
-    if not kept:
-        return _no_rows(kind)
-    row, amount, most = i.pool, kept[0].amount, np.concatenate([k.most for k in kept])
-    if len(kept) > 1:
-        amounts = np.stack([k.amount for k in kept])
-        first = np.arange(len(kept))[:, None] * len(i.pools)
-        row, amount = np.where(amounts > 0, first + i.pool, -1), amounts.max(axis=0)
-    lower = np.full(len(most), -np.inf)
-    labels = [f"{p} ({n})" if n else p for n in range(len(kept)) for p in i.pools]
-    block = Block(kind, labels, row, amount.astype(float), lower, most)
-    return _drop_unused_rows(block, np.isfinite(most))
-
-
 FAMILIES = (
     at_most_one,
     capacity,
-    idle,
-    headroom,
-    reservation,
-    leaving,
     budget,
     quota,
     tenant_budget,
@@ -300,24 +203,7 @@ FAMILIES = (
 )
 
 
-def _no_rows(kind: str) -> Block:
-    """Return a block without rows, and therefore without the rows of options."""
-    none = np.zeros(0)
-    return Block(kind, (), np.zeros(0, dtype=np.int64), none, none, none)
-
-
-def _drop_unused_rows(block: Block, use: Bools) -> Block:
-    """Return the block without the rows that `use` leaves out."""
-    if use.all():
-        return block
-    if not use.any():
-        return _no_rows(block.kind)
-    new = np.append(np.where(use, np.cumsum(use) - 1, -1), -1)  # the last place is that of -1
-    return Block(
-        block.kind,
-        [name for name, u in zip(block.labels, use, strict=True) if u],
-        new[block.row],
-        block.coef,
-        block.lower[use],
-        block.upper[use],
-    )
+def list_blocks(i: Instance) -> list[Block]:
+    """Return the rows of all families, those of jobs first and those of pools after them."""
+    first, second, *others = (family(i) for family in FAMILIES)
+    return [first, second, *i.rules, *others]

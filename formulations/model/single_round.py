@@ -20,17 +20,18 @@ from typing import Any
 
 import numpy as np
 
+from formulations.model.block import Block
 from formulations.model.choices import ChoiceModel, integers
 from formulations.model.instance import Instance
 from formulations.model.linear import Bools, Floats, Ints, RowFamily
-from formulations.model.rows import FAMILIES, Block
+from formulations.model.rows import list_blocks
 from formulations.model.sparse_rows import SparseRows
 
 
 def build_model(instance: Instance) -> ChoiceModel:
     """Build the model of an instance; column o is option o of the instance."""
     n = len(instance.value)
-    blocks = [family(instance) for family in FAMILIES]
+    blocks = list_blocks(instance)
     first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
     groups = len(instance.mandatory)
     layers = [

@@ -73,7 +73,7 @@ def test_a_reason_names_the_node_of_the_tree() -> None:
     wide = cluster([job("v", "vision", gpu_types=["A100"])], tight)
     detail = allocator.solve(wide).to_frame().detail[0]
     assert detail == (
-        "even 8 x main alone is above max_gpus, budget_per_hour or max_spot of tenant"
+        "even 8 x main alone is above max_gpus of tenant"
         ' "research" of type "A100"'
     )
     kept = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]

@@ -13,9 +13,9 @@ from rounds import best, random_instance
 
 from allocator.options.instance_building import compile_round
 from formulations.model import linear
+from formulations.model.block import Block
 from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
-from formulations.model.kept_gpus import KeptGpus
 from formulations.model.single_round import build_model
 
 
@@ -37,12 +37,13 @@ def test_more_gpus_that_end_in_time_are_not_dominated() -> None:
     only if job 0 gets two GPUs, and that option must not be dropped as dominated."""
     jobs = [{"max_gpus": 2}, {"max_gpus": 1}]
     round_ = compile_round(problem(jobs, [{"gpus": 3}], {1: 1.0, 2: 2.0}), prunes=False)
-    kept = KeptGpus(linear.RESERVATION, np.array([1, 0, 1]), np.array([1.0]))
-    one = replace(round_.instance, value=np.array([1.0, 1.0, 5.0]), kept=(kept,))
+    late = np.array([1, 0, 1])
+    rows = Block.at_most(linear.RESERVATION, ["p"], np.zeros(3, np.int64), late, np.array([1.0]))
+    one = replace(round_.instance, value=np.array([1.0, 1.0, 5.0]), rules=(rows,))
     assert one.gpus.tolist() == [1, 2, 1]
     assert find_needed_options(one).tolist() == [True, True, True]
     assert best(build_model(one), one.start) == 6.0
-    assert find_needed_options(replace(one, kept=())).tolist() == [True, False, True]
+    assert find_needed_options(replace(one, rules=())).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.findings import HINTED, did_you_mean, find_near_miss, quote, suggest_names
 from allocator.domain.grid import ParsedTable
-from allocator.domain.problem import Bools, Ints, Market, State
+from allocator.domain.problem import Bools, Ints, Market, State, Tenants
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.colocation import first_primary, split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_INTEGER
@@ -20,15 +20,7 @@ from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Names
 from allocator.domain.size_rule import EVERY_NODES
 
-LIMITS = (
-    "max_gpus",
-    "budget_per_hour",
-    "max_spot_gpus",
-    "max_spot_share",
-    "average_per_hour",
-    "amount",
-    "gpu_hours_per_month",
-)
+LIMITS = (*Tenants.OF_TREE, *Tenants.OF_OWN_JOBS, "average_per_hour", "amount")
 """Columns of tenants.csv that limit a tenant."""
 NEAR = ("same", "prefer")
 """Beginnings of a placement that names a level of the topology."""

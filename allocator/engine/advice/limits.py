@@ -338,13 +338,10 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
             yield from _search_gpu_limit("quota", f"{place}.max_gpus", most, total, guess)
         budget = float(s.quotas.budget_per_hour[k])
         yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, float(spent[k]), s)
-    yield from _search_gpu_limit(
-        "quota",
-        f"tenants.{tenants.tenant[q]}.max_spot_gpus",
-        float(tenants.max_spot_gpus[q]),
-        total,
-        1,
-    )
+    for name in ("max_jobs", "max_spot_gpus"):
+        most = max(total, len(s.problem.jobs))
+        place = f"tenants.{tenants.tenant[q]}.{name}"
+        yield from _search_gpu_limit("quota", place, float(getattr(tenants, name)[q]), most, 1)
     yield from _search_gpu_limit(
         "quota",
         f"{s.place}.max_spot_gpus",

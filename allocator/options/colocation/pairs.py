@@ -477,12 +477,7 @@ def is_primary_interchangeable(problem: Problem) -> bool:
     Pauses are not compared.
     """
     tenants = problem.tenants
-    limited = (
-        np.isfinite(tenants.max_gpus)
-        | np.isfinite(tenants.budget_per_hour)
-        | (tenants.guaranteed_gpus > 0)
-    )
-    limited |= np.isfinite(tenants.exposure)
+    limited = tenants.is_limited | (tenants.guaranteed_gpus > 0)
     counted = any(o.counts_dollars for o in parse_objectives(problem.objective))
     money = problem.money.any() or counted
     # one of the two may need more memory, which counts for the budget

@@ -20,8 +20,8 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
+from formulations.model.block import Block
 from formulations.model.headroom import sessions
-from formulations.model.kept_gpus import KeptGpus
 from formulations.objectives.interval import HOUR
 
 
@@ -67,7 +67,7 @@ def repairs(problem: Problem, mandatory: Bools) -> list[str]:
     ]
 
 
-def headroom_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[KeptGpus]:
+def headroom_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
     """Build the rows of headroom over the options of a table; empty if nothing is kept."""
     if not len(problem.interactive):
         return []
@@ -80,11 +80,9 @@ def headroom_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Ke
     batch = np.where(jobs.interactive[m.job], 0, m.held)
     gives = jobs.shrinkable & jobs.preemptible & (jobs.resizes_left != 0)
     firm = np.where(gives[m.job], np.minimum(batch, jobs.min_gpus[m.job]), batch)
+    of_batch = np.where(idle > 0, pools.gpus - idle, np.inf)
+    of_firm = np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf)
     return [
-        KeptGpus(linear.IDLE, batch, np.where(idle > 0, pools.gpus - idle, np.inf)),
-        KeptGpus(
-            linear.HEADROOM,
-            firm,
-            np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64),
-        ),
+        Block.at_most(linear.IDLE, pools.pool, m.pool, batch, of_batch),
+        Block.at_most(linear.HEADROOM, pools.pool, m.pool, firm, of_firm),
     ]

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import SAME, Floats, Problem
+from allocator.domain.problem import SAME, Floats, Ints, Problem
 from allocator.options.kept.reservations import ends_after, option_ends
 from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.kept_gpus import KeptGpus
+from formulations.model.block import Block
 
 TIMES = 8  # most times of a pool that have rows; nodes tell all apart
 
@@ -60,7 +60,7 @@ def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int
     return out
 
 
-def leaving_rows(problem: Problem, m: OptionTable) -> list[KeptGpus]:
+def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
     """Build the rows of nodes that leave over the options of a table; empty without any."""
     after_s = seconds_left(problem)
     leaves = np.isfinite(after_s)
@@ -71,7 +71,7 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[KeptGpus]:
     whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
     known = np.zeros(len(problem.jobs), dtype=bool)
     known[placed.job] = True
-    out = []
+    rows, most, labels = list[Ints](), list[float](), list[str]()
     for p in np.unique(nodes.pool[leaves]).tolist():
         here = np.unique(after_s[leaves & (nodes.pool == p)])
         for at in here[np.unique(np.linspace(0, len(here) - 1, TIMES).astype(int))].tolist():
@@ -79,7 +79,8 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[KeptGpus]:
             stays = known.copy()
             stays[placed.job[gone[placed.node]]] = False
             there = np.where(m.keep, stays[m.job], ends_after(until_s, at)) & (m.pool == p)
-            most = np.full(len(problem.pools), np.inf)
-            most[p] = problem.pools.gpus[p] - nodes.gpus[gone].sum()
-            out.append(KeptGpus(linear.LEAVING, np.where(there, whole, 0), most))
-    return out
+            most.append(float(problem.pools.gpus[p] - nodes.gpus[gone].sum()))
+            rows.append(np.where(there & (whole > 0), len(rows), -1))
+            name = problem.pools.pool[p]
+            labels.append(f"{name} ({len(labels)})" if labels else name)
+    return [Block.at_most(linear.LEAVING, labels, np.stack(rows), whole, np.array(most))]

@@ -16,7 +16,7 @@ import numpy as np
 from allocator.domain.problem import SAME, Bools, Floats, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.kept_gpus import KeptGpus
+from formulations.model.block import Block
 
 
 def ends_after(end_s: Floats, after_s: float) -> Bools:
@@ -29,7 +29,7 @@ def option_ends(problem: Problem, m: OptionTable) -> Floats:
     return np.asarray(m.pause_s + problem.jobs.remaining_work[m.job] / m.rate, dtype=np.float64)
 
 
-def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[KeptGpus]:
+def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
     """Build the rows of reservations over the options of a table; empty without any.
 
     Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
@@ -47,4 +47,4 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
         held = np.flatnonzero(there & m.keep & mandatory[m.job])
         np.maximum.at(stays, m.job[held], amount[held])
         most[r.pool] = max(int(problem.pools.gpus[r.pool]) - r.gpus, int(stays.sum()))
-    return [KeptGpus(linear.RESERVATION, amount, most)]
+    return [Block.at_most(linear.RESERVATION, problem.pools.pool, m.pool, amount, most)]

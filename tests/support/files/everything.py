@@ -100,11 +100,11 @@ at_s,pool,price_per_gpu_hour,gpus
     ),
     "tenants.csv": (
         """\
-tenant,weight,max_gpus,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,dollar_price,\
-average_per_hour,\
+tenant,weight,max_gpus,max_jobs,guaranteed_gpus,budget_per_hour,max_spot_gpus,max_spot_share,\
+dollar_price,average_per_hour,\
 amount,until_s,gpu_hours_per_month,gpu_hours_used,parent
-red,2,12,4,100,10,1,0.5,20,,,5000,12,
-blue,1,,1,50,,,,,900,90000,,,red
+red,2,12,20,4,100,10,1,0.5,20,,,5000,12,
+blue,1,,,1,50,,,,,900,90000,,,red
 """
     ),
     "quotas.csv": (

@@ -139,7 +139,7 @@ def without(
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
         tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
+        names = ("max_gpus", "max_jobs", "budget_per_hour", "max_spot_gpus", "max_spot_share")
         lifted = {name: np.where(own, float(MUCH), getattr(tenants, name)) for name in names}
         problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **lifted))
     if "GPUs" in limits:

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.model import linear
+from formulations.model.block import Block
 from formulations.model.instance import Instance
-from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import LinearModel
 
 
@@ -72,7 +72,8 @@ def random_instance(
     if rng.random() < 0.4:  # GPUs kept from a time on, when some options are done
         late = np.where(rng.random(n) < 0.6, gpus_, 0)
         most = np.maximum(0, alone.capacity - rng.integers(0, 4, pools)).astype(float)
-        alone = replace(alone, kept=(KeptGpus(linear.RESERVATION, late, most),))
+        rows = Block.at_most(linear.RESERVATION, alone.pools, pool_, late, most)
+        alone = replace(alone, rules=(rows,))
     return add_colocated_options(rng, alone, secondaries) if secondaries and n else alone
 
 
@@ -97,9 +98,18 @@ def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: in
         "conflicting_option": np.full(k, -1),
     }
     both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
-    kept = tuple(replace(x, amount=np.append(x.amount, np.zeros(k, int))[order]) for x in i.kept)
+    rules = tuple(
+        Block.at_most(
+            x.kind,
+            x.labels,
+            np.append(x.row, x.row[primary])[order],
+            np.append(x.coef, np.zeros(k))[order],
+            x.upper,
+        )
+        for x in i.rules
+    )
     start = np.searchsorted(both["job"], np.arange(len(i.start)))
-    return replace(i, start=start, kept=kept, **both)
+    return replace(i, start=start, rules=rules, **both)
 
 
 def best(model: LinearModel, start: np.ndarray) -> float | None:

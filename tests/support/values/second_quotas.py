@@ -88,6 +88,19 @@ def gpus_paid(r: Rules, tenant: str) -> tuple[float, bool]:
     return max(paid, stay), paid < stay + promised
 
 
+def keeps_most_jobs(r: Rules, gets: Gets) -> bool:
+    """Whether no tenant runs more of its own jobs than it may, or than stay in any case."""
+    for t in r.tenants:
+        mine = [j for j in r.jobs if j["tenant"] == t["tenant"]]
+        stay = [j for j in mine if j["state"] == "running"]
+        if r.config["max_changes"] >= 10**9:
+            stay = [j for j in stay if r.tied(j)]
+        most = t["max_jobs"]
+        if most is not None and sum(j["job_id"] in gets for j in mine) > max(most, len(stay)):
+            return False
+    return True
+
+
 def is_below(r: Rules, tenant: str | None, top: str) -> bool:
     """Whether a tenant is `top` or below it."""
     while tenant is not None and tenant != top:
@@ -126,6 +139,7 @@ def _usable(r: Rules, right: Right) -> int:
         total = sum(k for _, k in gets.values())
         if (
             best < total <= right.promised
+            and keeps_most_jobs(r, gets)
             and all(use(r, gets, other) <= other.most for other in inner)
             and all(
                 sum(k for q, k in gets.values() if q == p["pool"]) <= p["gpus"] for p in r.pools
@@ -137,6 +151,8 @@ def _usable(r: Rules, right: Right) -> int:
 
 def keeps_quotas(r: Rules, gets: Gets) -> bool:
     """Whether a plan keeps limits and guarantees."""
+    if not keeps_most_jobs(r, gets):
+        return False
     if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in rights(r)):
         return False
     for t in r.tenants:

@@ -13,8 +13,9 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
 from allocator.options.instance_building import CompiledRound
+from allocator.options.quotas import MAX_JOBS
 from formulations.model import linear
-from formulations.model.rows import Block
+from formulations.model.block import Block
 
 BUDGET = "budget"
 QUOTA = "quota"
@@ -35,26 +36,35 @@ class Rule:
         Where it is set, with the row's pool, or the place of its quota; "" = nowhere.
     unit : str
         The unit in which it is changed.
+    words : str
+        What a conflict calls it, before the name of its row; "" = it is not part of one.
     """
 
     limit: str = ""
     cell: str = ""
     unit: str = ""
+    words: str = ""
 
 
+HEADROOM_CELL = "interactive.{}.headroom_gpus"
 RULES = {
-    linear.CAPACITY: Rule(GPUS, "pools.{}.gpus", "GPU"),
-    linear.IDLE: Rule(GPUS, "interactive.{}.headroom_gpus", "GPU less"),
-    linear.HEADROOM: Rule(GPUS, "interactive.{}.headroom_gpus", "GPU less"),
+    linear.CAPACITY: Rule(GPUS, "pools.{}.gpus", "GPU", "GPUs of pool"),
+    linear.IDLE: Rule(
+        GPUS, HEADROOM_CELL, "GPU less", "idle headroom for interactive jobs of pool"
+    ),
+    linear.HEADROOM: Rule(GPUS, HEADROOM_CELL, "GPU less", "headroom for interactive jobs of pool"),
     linear.RESERVATION: Rule(GPUS),
-    linear.LEAVING: Rule(GPUS),
-    linear.BUDGET: Rule(BUDGET, "budget_per_hour", "dollar/hour"),
-    linear.QUOTA: Rule(QUOTA, "{}.max_gpus", "GPU"),
-    linear.TENANT_BUDGET: Rule(QUOTA, "{}.budget_per_hour", "dollar/hour"),
-    linear.GUARANTEE: Rule("", "{}.guaranteed_gpus", "GPU less"),
-    linear.CHURN: Rule(CHANGES, "max_changes", "change"),
-    linear.EXPOSURE: Rule(QUOTA),
+    linear.LEAVING: Rule(GPUS, words="GPUs on nodes that do not leave of pool"),
+    linear.BUDGET: Rule(BUDGET, "budget_per_hour", "dollar/hour", "budget_per_hour"),
+    linear.QUOTA: Rule(QUOTA, "{}.max_gpus", "GPU", "max_gpus of tenant"),
+    linear.TENANT_BUDGET: Rule(
+        QUOTA, "{}.budget_per_hour", "dollar/hour", "budget_per_hour of tenant"
+    ),
+    linear.GUARANTEE: Rule("", "{}.guaranteed_gpus", "GPU less", "guaranteed_gpus of tenant"),
+    linear.CHURN: Rule(CHANGES, "max_changes", "change", "max_changes"),
+    linear.EXPOSURE: Rule(QUOTA, words="max_spot_gpus of tenant"),
     linear.LENDING: Rule(QUOTA, "{}.lend_gpus", "GPU"),
+    MAX_JOBS: Rule(QUOTA, "tenants.{}.max_jobs", "job", "max_jobs of tenant"),
 }
 GPU_HOURS = Rule(QUOTA, "{}.gpu_hours_per_month", "GPU-hour")  # a quota where these leave less
 PAIRS = (linear.COLOCATION, linear.TAKEOVER)  # rules that nobody sets
