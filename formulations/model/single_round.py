@@ -4,8 +4,8 @@ This is a multiple-choice multi-dimensional knapsack.
 
     max  sum_o v_o x_o
     s.t. sum_{o of j} x_o <= 1 (= 1 if j must run)        for every job j
-         capacity, idle_headroom, headroom, reservation, leaving, budget, quota, tenant_budget,
-         guarantee, churn, exposure, lending, colocation, takeover (formulations/model/rows.py)
+         capacity, budget, quota, tenant_budget, guarantee, churn, exposure, lending, colocation,
+         takeover (formulations/model/rows.py), and what is kept of pools, or jobs at once
          x_o in {0, 1}
 
 The model follows Hu et al. 2021, "Characterization and prediction of deep learning workloads in

@@ -119,6 +119,7 @@ TENANT = CommandGroup(
                 "H",
                 'most GPU-hours of its tree in a calendar month (UTC); "" for no limit',
             ),
+            option("--max-jobs", "N", 'most of its own jobs that run at once; "" for no limit'),
             option("--type", "TYPE", "the GPUs of this type only", dest="gpu_type"),
             option("--pool", "POOL", "the GPUs of this pool only"),
             option("--max-gpus", "N", 'most GPUs at once; "" for no limit'),

@@ -429,7 +429,7 @@ def list_tenants(args: argparse.Namespace, queue: Queue) -> None:
     show_result(args.format, found, lambda: show_tables(tables))
 
 
-OF_TENANTS = ("parent", "weight", "budget_per_hour", "gpu_hours_per_month")
+OF_TENANTS = ("parent", "weight", "max_jobs", "budget_per_hour", "gpu_hours_per_month")
 LIMITS = ("guaranteed_gpus", "max_gpus")
 
 
