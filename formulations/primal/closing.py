@@ -12,6 +12,7 @@ The better the plan, the fewer columns has the proof.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -107,9 +108,10 @@ class Search:
 
     def may_go_on(self) -> bool:
         """Return whether there is time, and few groups are open or the loops are compiled."""
-        self.compiled = is_ready()
-        is_quick = self.compiled or self.count_open(self.enough) <= LITTLE
-        return is_quick and time.monotonic() < self.until
+        is_quick = self.count_open(self.enough) <= LITTLE
+        # a new process searches few groups sooner than it loads the compiler
+        self.compiled = (not is_quick or "numba" in sys.modules) and is_ready()
+        return (is_quick or self.compiled) and time.monotonic() < self.until
 
     def count_open(self, value: float) -> int:
         """Return the number of groups that can change in a plan above a value."""

@@ -55,8 +55,8 @@ def most_gpus(problem: Problem, tenant: str) -> int:
 class _Search:
     def __init__(self, round_: CompiledRound) -> None:
         i = round_.instance
-        kept = tuple(k for k in i.kept if k.kind != "leaving")  # `_stops` has the rule itself
-        self.round = round_ = replace(round_, instance=replace(i, kept=kept))
+        rules = tuple(k for k in i.rules if k.kind != "leaving")  # `_stops` has the rule itself
+        self.round = round_ = replace(round_, instance=replace(i, rules=rules))
         self.problem = round_.problem
         self.best, self.choice = -math.inf, np.full(len(self.problem.jobs), -1)
         nodes, jobs = self.problem.nodes, self.problem.jobs
