@@ -72,10 +72,7 @@ def test_a_reason_names_the_node_of_the_tree() -> None:
     tight = [Quota("research", gpu_type="A100", max_gpus=4)]
     wide = cluster([job("v", "vision", gpu_types=["A100"])], tight)
     detail = allocator.solve(wide).to_frame().detail[0]
-    assert detail == (
-        "even 8 x main alone is above max_gpus of tenant"
-        ' "research" of type "A100"'
-    )
+    assert detail == 'even 8 x main alone is above max_gpus of tenant "research" of type "A100"'
     kept = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
     detail = allocator.solve(cluster([job("v", "vision", gpu_types=["A100"])], kept)).to_frame()
     assert detail.detail[0] == "even 8 x main alone is above what tenants lend of type A100"
@@ -93,6 +90,10 @@ def test_advice_says_which_quota_and_by_how_much() -> None:
     changes = [c.values for c in allocator.explain(problem, "v").changes]
     assert {"quotas.speech/A100.lend_gpus": "4"} in changes
     assert {"quotas.speech/A100.guaranteed_gpus": "0"} in changes
+    two = cluster([job("v", "vision", max_gpus=2), job("w", "vision", max_gpus=2, weight=2.0)], [])
+    found = allocator.explain(two.change({"tenants.vision.max_jobs": 1}), "v")
+    assert found.got["detail"].startswith('without the limits of tenant "vision" it would get 2 x')
+    assert {"tenants.vision.max_jobs": "2"} in [c.values for c in found.changes]
 
 
 def test_whatif_sets_quotas() -> None:
