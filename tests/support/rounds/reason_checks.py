@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -139,8 +140,9 @@ def without(
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
         tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        names = ("max_gpus", "max_jobs", "budget_per_hour", "max_spot_gpus", "max_spot_share")
-        lifted = {name: np.where(own, float(MUCH), getattr(tenants, name)) for name in names}
+        names = (*tenants.OF_TREE, *tenants.OF_OWN_JOBS)  # a share of no guarantee is no GPU
+        much = {name: math.inf if "share" in name else float(MUCH) for name in names}
+        lifted = {name: np.where(own, much[name], getattr(tenants, name)) for name in names}
         problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **lifted))
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
