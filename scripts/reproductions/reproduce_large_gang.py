@@ -5,9 +5,9 @@
 
 A pool of 32 GPUs; jobs of one GPU and 30 minutes arrive at random (Poisson) over `--hours`; a gang
 of `--gang` GPUs and one hour comes after one hour. No job may be stopped, sizes are known, rounds
-of 300 s. `mip` is run with reservations (the default) and without them, on the same jobs. The last two
-rows are bounds: others that could be stopped and resumed for nothing, without the gang, and with
-one that starts 30 minutes after it comes.
+of 300 s. `mip` is run with reservations (the default) and without them, on the same jobs. The last
+two rows are bounds: others that could be stopped and resumed for nothing, without the gang and
+with one that starts 30 minutes after it comes.
 """
 
 from __future__ import annotations
