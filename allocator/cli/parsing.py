@@ -19,10 +19,10 @@ Options = TypeVar("Options")
 
 
 class WrongCommandLine(UsageError):
-    """A command line that the parser refuses; the text begins with the usage of the command."""
+    """A command line that the parser refuses: what is wrong, then a line of usage."""
 
-    def __init__(self, usage: str, message: str) -> None:
-        super().__init__(usage + message)
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(f"{message}\n{usage}")
         self.message = message
 
 
@@ -68,7 +68,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise WrongCommandLine."""
-        raise WrongCommandLine(self.format_usage(), f"{self.prog}: error: {message}")
+        names = [str(a.metavar or a.dest) for a in self._get_positional_actions()]
+        usage = f"usage: {' '.join([self.prog, *names])} [options]; --help has options and examples"
+        raise WrongCommandLine(f"{self.prog}: error: {message}", usage)
 
     def parse_known_args(  # type: ignore[override]
         self,
@@ -121,7 +123,8 @@ class Parser(argparse.ArgumentParser):
             from allocator.domain.findings import did_you_mean
 
             near = did_you_mean(str(value), map(str, action.choices or ()))
-            raise argparse.ArgumentError(action, f"{error.message}{near}") from None
+            message = f'unknown value "{value}"{near}' if near else error.message
+            raise argparse.ArgumentError(action, message) from None
 
 
 QUEUE_ENDINGS = (".db", ".sqlite", ".sqlite3")
