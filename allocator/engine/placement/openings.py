@@ -21,8 +21,6 @@ from formulations.placement.holes import Holes, Need, Place, Wish
 DOMAINS = 3  # most domains of a level that are tried
 CANDIDATES = 5000  # most nodes that are looked at for one hole, those with most free GPUs first
 NODES = 24  # most nodes on which the cost of a hole is worked out
-MANY_NODES = 300  # the same, until so many nodes were tried:
-TRIES = 10_000
 ROUNDING = 1e-9  # relative, of sums of losses
 
 Spots = dict[int, tuple[Place, ...]]  # places by job
@@ -125,7 +123,6 @@ class Openings:
         self._leasts: dict[int, float] = {}
         self._room = 0  # GPUs of the largest hole of the pool when the search begins
         self._needs: dict[int, Need] = {}
-        self._tried = 0  # nodes on which the cost of a hole was worked out
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
@@ -219,14 +216,12 @@ class Openings:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         best = None
         tried = list[tuple[Rank, int]]()
-        most = NODES if self._tried > TRIES else MANY_NODES
-        while (best is None or best[1] > 0) and len(tried) < most and (first := queue.pop()):
+        while (best is None or best[1] > 0) and len(tried) < NODES and (first := queue.pop()):
             tried.append(first)
             (is_small, least, _), n = first
             top = best[1] if best else below
             if least >= top or (is_small and best):
                 break
-            self._tried += 1
             jobs = self._jobs_on(n, moves)
             hole = (n, min(need.hole, need.whole(self._holes.size[n])), -1)
             found = self._empty(hole, need, jobs, top, opened)

@@ -275,7 +275,7 @@ class _Placing:
         self.choice = self.capacity.choice
         owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
         value = i.value[wanted[failed]]
-        order = np.lexsort((-value, -i.load[wanted[failed]], ~owed, ~i.mandatory[failed]))
+        order = np.lexsort((-value / np.maximum(i.load[wanted[failed]], EPS), ~owed, ~i.mandatory[failed]))
         for j in np.array(failed)[order].tolist():
             self._serve(j, int(wanted[j]))
         for _ in range(PASSES):
