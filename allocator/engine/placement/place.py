@@ -275,7 +275,9 @@ class _Placing:
         self.choice = self.capacity.choice
         owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
         value = i.value[wanted[failed]]
-        order = np.lexsort((-value / np.maximum(i.load[wanted[failed]], EPS), ~owed, ~i.mandatory[failed]))
+        order = np.lexsort(
+            (-value / np.maximum(i.load[wanted[failed]], EPS), ~owed, ~i.mandatory[failed])
+        )
         for j in np.array(failed)[order].tolist():
             self._serve(j, int(wanted[j]))
         for _ in range(PASSES):
@@ -365,7 +367,10 @@ class _Placing:
         other = next(others, None)
         least = float(i.value[other[0]]) if other else 0.0
         is_secondary = i.primary[wanted] >= 0
-        if is_secondary or not self._open(j, wanted, float(i.value[wanted]) - least):
+        # a guarantee is met at whatever cost, while what the plan leaves free is still free
+        is_owed = other is None and self.capacity.owes(wanted)
+        gain = math.inf if is_owed else float(i.value[wanted]) - least
+        if is_secondary or not self._open(j, wanted, gain):
             while other is not None and not self.capacity.assign(j, other[0]):
                 other = next(others, None)
             if other is not None:
