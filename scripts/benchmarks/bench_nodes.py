@@ -1,4 +1,4 @@
-"""Measure `allocator solve` on the shapes of KAI's scale tests, from CSV files to a plan with nodes.
+"""Measure `allocator solve` on the shapes of KAI's scale tests, from CSV to a plan with nodes.
 
     python scripts/benchmarks/bench_nodes.py FOLDER
 

@@ -40,7 +40,7 @@ class Opening:
 
 
 class PlacedJobs(dict[int, tuple[Place, ...]]):
-    """The places of each job; `on` has the jobs of each node, `changed` nodes whose jobs changed."""
+    """The places of each job; `on` has those of each node, `changed` nodes with other jobs."""
 
     def __init__(self) -> None:
         super().__init__()
