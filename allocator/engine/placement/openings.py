@@ -169,7 +169,7 @@ class Openings:
 
     def _find_among(self, need: Need, below: float, among: set[int] | None) -> Opening | None:
         """Return the cheapest opening on nodes `among` (None = all), None = none."""
-        moves: dict[int, tuple[Place, ...]] = {}
+        moves = PlacedJobs()
         start: dict[int, tuple[Place, ...]] = {}
         total = 0.0
         opened = set[int]()
@@ -191,7 +191,7 @@ class Openings:
                     changed |= {n for n, _, _ in (*now, *to)}
                 for j, to in moved.items():
                     self._holes.take(to, self._need_of(j))
-                moves |= moved
+                    moves.put(j, to)
                 places = self._holes.find(need)
                 if places is not None:
                     return Opening(places, total, dict(moves))
@@ -210,7 +210,7 @@ class Openings:
         need: Need,
         queue: _Queue,
         opened: set[int],
-        moves: Mapping[int, tuple[Place, ...]],
+        moves: PlacedJobs,
         below: float,
     ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
@@ -231,10 +231,10 @@ class Openings:
             queue.put(n, rank)
         return best
 
-    def _jobs_on(self, n: int, moves: Mapping[int, tuple[Place, ...]]) -> Spots:
+    def _jobs_on(self, n: int, moves: PlacedJobs) -> Spots:
         """Return the places of the jobs that are on a node after some moves."""
-        now = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
-        return {j: spot for j, spot in now.items() if any(m == n for m, _, _ in spot)}
+        stay = {j: self._at[j] for j in self._at.on[n] if j not in moves}
+        return stay | {j: moves[j] for j in moves.on[n]}
 
     def _rank_nodes(self, need: Need, size: int, among: set[int] | None) -> dict[int, Rank]:
         """Rank the nodes of at least this size that have too few free GPUs."""
@@ -245,10 +245,11 @@ class Openings:
             for n in holes.nodes_of(need.pool)
             if sizes[n] >= size and n not in shared and (among is None or n in among)
         )
-        ranks = ((n, self._rank(n, need, {})) for n in islice(large, CANDIDATES))
+        none = PlacedJobs()
+        ranks = ((n, self._rank(n, need, none)) for n in islice(large, CANDIDATES))
         return {n: rank for n, rank in ranks if rank}
 
-    def _rank(self, n: int, need: Need, moves: Mapping[int, tuple[Place, ...]]) -> Rank | None:
+    def _rank(self, n: int, need: Need, moves: PlacedJobs) -> Rank | None:
         """Return the rank of a node, None if it has enough free GPUs."""
         holes = self._holes
         size, free = min(need.hole, need.whole(holes.size[n])), holes.free[n]
