@@ -197,7 +197,7 @@ class Openings:
                     return Opening(places, total, dict(moves))
                 for n in changed:
                     is_open = n in opened or (among is not None and n not in among)
-                    queue.put(n, None if is_open else self._rank(n, need, moves))
+                    queue.put(n, None if is_open else self._rank(n, need, need.hole, moves))
             return None
         finally:
             for j, to in moves.items():
@@ -245,14 +245,15 @@ class Openings:
             for n in holes.nodes_of(need.pool)
             if sizes[n] >= size and n not in shared and (among is None or n in among)
         )
-        none = PlacedJobs()
-        ranks = ((n, self._rank(n, need, none)) for n in islice(large, CANDIDATES))
+        hole, none = need.hole, PlacedJobs()
+        ranks = ((n, self._rank(n, need, hole, none)) for n in islice(large, CANDIDATES))
         return {n: rank for n, rank in ranks if rank}
 
-    def _rank(self, n: int, need: Need, moves: PlacedJobs) -> Rank | None:
-        """Return the rank of a node, None if it has enough free GPUs."""
+    def _rank(self, n: int, need: Need, hole: int, moves: PlacedJobs) -> Rank | None:
+        """Return the rank of a node, None if it has enough free GPUs for its part of the hole."""
         holes = self._holes
-        size, free = min(need.hole, need.whole(holes.size[n])), holes.free[n]
+        size, free = holes.size[n], holes.free[n]
+        size = hole if hole <= size else size - size % need.pod
         missing = size - (holes.usable(n, need) if need.cpus or need.memory_gb else free)
         if missing <= 0:
             return None
@@ -263,7 +264,7 @@ class Openings:
             if size - free not in known:
                 known[size - free] = self._bound(size - free, self._jobs_on(n, moves), n)
             least = known[size - free]
-        return size < need.hole, least, missing
+        return size < hole, least, missing
 
     def _bound(self, missing: int, jobs: Spots, n: int) -> float:
         """Return what jobs lose at least if they free so many GPUs of a node.
