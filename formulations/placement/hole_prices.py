@@ -40,6 +40,8 @@ MOST_PRICES = 60  # of rows that change, those that matter most
 MOST_CELLS = 5_000_000  # of the knapsacks of all nodes
 REACH = 2.0  # first half width of the box, in mean values of a GPU
 ENOUGH = 1e-7  # relative: differences of bounds that are none
+STEPS = 60  # of a linear program
+NEAR = 1e-10  # relative: what a linear program may miss by
 ROUNDING = 1e-12  # relative error of the sums of a bound, as in bounds/lagrangian.py
 
 
@@ -74,7 +76,8 @@ class NodeParts:
 def list_least_parts(gpus: int, most_nodes: int, largest: int) -> list[int]:
     """List the least GPUs of the largest part of a job, of its second largest, and so on.
 
-    The job is on at most `most_nodes` nodes, which have at most `largest` GPUs.
+    The job is on at most `most_nodes` nodes, which have at most `largest` GPUs. For a job of pods
+    all of them are numbers of pods.
 
     Examples
     --------
@@ -143,20 +146,51 @@ def bound_on_nodes(
 def _find_lowest(planes: Floats, low: Floats, high: Floats) -> tuple[Floats, float] | None:
     """Return the point in a box where the highest of planes (k, n + 1) is lowest, and its height.
 
-    The last entry of a plane is its height at 0.
+    The last entry of a plane is its height at 0. The linear program is solved by the
+    predictor-corrector method (Mehrotra 1992, SIAM Journal on Optimization 2), from the middle of
+    the box. None = it does not converge.
     """
-    from scipy import optimize
+    n = len(low)
+    rows = np.vstack([np.column_stack([planes[:, :-1], -np.ones(len(planes))]), np.eye(n, n + 1)])
+    rows = np.vstack([rows, -np.eye(n, n + 1)])
+    limit = np.concatenate([-planes[:, -1], high, -low])
+    size = float(np.abs(planes).max()) + 1.0
+    z = np.append((low + high) / 2, 0.0)
+    z[-1] = float((rows @ z - limit)[: len(planes)].max()) + size
+    slack = limit - rows @ z
+    y = np.full(len(limit), 1.0 / len(planes))
+    for _ in range(STEPS):
+        off = rows.T @ y
+        off[-1] += 1.0
+        mean = float(slack @ y) / len(y)
+        if mean <= NEAR * size and float(np.abs(off).max()) <= NEAR * size:
+            return np.clip(z[:-1], low, high), float(z[-1])
+        weight = y / slack
+        try:
+            inverse = np.linalg.inv(rows.T @ (weight[:, None] * rows))
+        except np.linalg.LinAlgError:
+            return None
+        move, more = np.zeros(n + 1), np.zeros(len(y))
+        target = np.zeros(len(y))
+        for corrects in (False, True):
+            if corrects:
+                step = min(_longest(slack, -rows @ move), _longest(y, more))
+                hoped = float((slack - step * (rows @ move)) @ (y + step * more)) / len(y)
+                target = mean * (hoped / mean) ** 3 + (rows @ move) * more
+            move = inverse @ (-off - rows.T @ (target / slack - y))
+            more = target / slack - y + weight * (rows @ move)
+        z += 0.99 * _longest(slack, -rows @ move) * move
+        y += 0.99 * _longest(y, more) * more
+        slack = limit - rows @ z
+        if not (slack > 0).all():
+            return None
+    return None
 
-    found = optimize.linprog(
-        np.append(np.zeros(len(low)), 1.0),
-        A_ub=np.column_stack([planes[:, :-1], -np.ones(len(planes))]),
-        b_ub=-planes[:, -1],
-        bounds=np.column_stack([np.append(low, -np.inf), np.append(high, np.inf)]),
-        method="highs-ds",
-    )
-    if found.status != 0:
-        return None
-    return np.clip(found.x[:-1], low, high), float(found.fun)
+
+def _longest(at: Floats, step: Floats) -> float:
+    """Return which part of a step, at most all of it, leaves all of `at` positive."""
+    down = step < 0
+    return min(1.0, float((at[down] / -step[down]).min(initial=np.inf)))
 
 
 class _Knapsacks:

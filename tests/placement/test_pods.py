@@ -35,26 +35,6 @@ def gang(name: str, pods: int, gpus: int, on: str = "", **more: Any) -> Job:
     return sized_job(name, pods * gpus, on, gpus_per_pod=gpus, **more)
 
 
-@pytest.mark.parametrize(
-    ("pods", "gpus", "sizes", "found"),
-    [
-        (3, 6, [8, 8, 8], [6, 6, 6]),  # not 8, 8, 2
-        (3, 6, [8, 8, 6], [6, 6, 6]),
-        (3, 6, [8, 8, 5, 8, 4], [6, 6, 6]),
-        (4, 3, [8, 8, 8], [6, 6]),  # on the fewest nodes
-        (3, 6, [8, 8, 4], []),
-        (1, 9, [8, 8], []),  # no node holds a pod
-    ],
-)
-def test_pods_lie_whole_on_the_fewest_nodes(
-    pods: int, gpus: int, sizes: list[int], found: list[int]
-) -> None:
-    """One job alone: the GPUs on each of its nodes; without such nodes nothing is offered."""
-    plan = allocator.solve(problem([gang("a", pods, gpus)], sizes))
-    assert sorted(nodes_of(plan).get("a", {}).values()) == found
-    assert plan.status == "optimal"
-
-
 @given(
     st.lists(st.integers(0, 8), min_size=1, max_size=5),
     st.integers(1, 6),

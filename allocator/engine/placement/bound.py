@@ -76,9 +76,10 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
     for c in np.flatnonzero(own & whole & ~i.keep & (i.gpus > 1)).tolist():
         need = wide.need_of(needs, c)
         if need.wish is Wish.PACKED or need.least_nodes:
-            for size in list_least_parts(need.gpus, need.most_nodes, largest[need.pool]):
-                if size > 1:
-                    kind = kinds.setdefault((need.pool, size), len(kinds))
+            pods, most = need.gpus // need.pod, largest[need.pool] // need.pod
+            for part in list_least_parts(pods, need.most_nodes, most):
+                if part * need.pod > 1:
+                    kind = kinds.setdefault((need.pool, part * need.pod), len(kinds))
                     holes.append((c, kind))
     return NodeParts(
         np.maximum(gpus, 0),

@@ -2,9 +2,9 @@
 
 A hole of k GPUs on a node needs as many of the GPUs that jobs on it hold. Jobs that give most GPUs
 for what their move costs go first. They are placed anew by best fit, largest first, elsewhere; a
-job for which there is no other node gives its GPUs up if that costs less than the hole is for. Of
-a few nodes that need least, the one whose moves cost least is taken. A job that no single node can
-hold gets one node after the other.
+job for which there is no other node gives its GPUs up if that costs less than the hole is for.
+Nodes are tried in the order of what their jobs lose at least, until that is more than the jobs of
+the best node lose. A job that no single node can hold gets one node after the other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from formulations.placement.holes import Holes, Need, Place, Wish
@@ -23,6 +24,7 @@ NODES = 24  # most nodes on which the cost of a hole is worked out
 ROUNDING = 1e-9  # relative, of sums of losses
 
 Spots = dict[int, tuple[Place, ...]]  # places by job
+Rank = tuple[bool, float, int]  # the node is too small for the whole hole; least loss; GPUs missing
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,12 @@ class Opening:
 
 
 class PlacedJobs(dict[int, tuple[Place, ...]]):
-    """The places of each job; `on` has the jobs of each node."""
+    """The places of each job; `on` has those of each node, `changed` nodes with other jobs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.on: dict[int, set[int]] = defaultdict(set)
+        self.changed = set[int]()
 
     def put(self, job: int, places: tuple[Place, ...]) -> None:
         """Say where a job is now."""
@@ -50,13 +53,39 @@ class PlacedJobs(dict[int, tuple[Place, ...]]):
         self[job] = places
         for n, _, _ in places:
             self.on[n].add(job)
+            self.changed.add(n)
 
     def end(self, job: int) -> tuple[Place, ...]:
         """Return where a job was, () = nowhere; it is nowhere now."""
         places = self.pop(job, ())
         for n, _, _ in places:
             self.on[n].discard(job)
+            self.changed.add(n)
         return places
+
+
+class _Queue:
+    """Nodes by rank, the lowest first. A rank begins with what is lost on the node at least."""
+
+    def __init__(self, ranks: dict[int, Rank]) -> None:
+        self._ranks = ranks
+        self._heap = [(rank, n) for n, rank in ranks.items()]
+        heapify(self._heap)
+
+    def put(self, n: int, rank: Rank | None) -> None:
+        """Give a node another rank, None = it is left out from now on."""
+        self._ranks.pop(n, None)
+        if rank is not None:
+            self._ranks[n] = rank
+            heappush(self._heap, (rank, n))
+
+    def pop(self) -> tuple[Rank, int] | None:
+        """Return the first node and its rank, None if there is none any more."""
+        while self._heap:
+            rank, n = heappop(self._heap)
+            if self._ranks.get(n) == rank:
+                return rank, n
+        return None
 
 
 class Openings:
@@ -74,13 +103,6 @@ class Openings:
         What a job loses if it moves within its pool, inf if it may not move.
     end_loss : callable
         What it loses if it gets nothing, inf if it must get something.
-    nodes : int
-        Most nodes on which the cost of a hole is worked out; a fourth of those that are tried.
-
-    Attributes
-    ----------
-    tried : int
-        Nodes that were tried so far.
     """
 
     def __init__(
@@ -90,24 +112,31 @@ class Openings:
         need: Callable[[int], Need],
         loss: Callable[[int], float],
         end_loss: Callable[[int], float],
-        nodes: int = NODES,
     ) -> None:
         self._holes = holes
         self._at = at
         self._need = need
         self._loss = loss
         self._end_loss = end_loss
-        self._most = nodes
-        # of one search
-        self._bounds: dict[tuple[int, int], float] = {}  # by node and GPUs that are missing
+        # what is known of nodes and jobs whose places did not change
+        self._bounds = defaultdict[int, dict[int, float]](dict)  # by node and GPUs that are missing
         self._leasts: dict[int, float] = {}
+        self._room = 0  # GPUs of the largest hole of the pool when the search begins
         self._needs: dict[int, Need] = {}
-        self.tried = 0
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
-        for known in (self._bounds, self._leasts, self._needs):
-            known.clear()
+        for n in self._at.changed:
+            self._bounds.pop(n, None)
+            for j in self._at.on[n]:
+                self._leasts.pop(j, None)
+                self._needs.pop(j, None)
+        self._at.changed.clear()
+        room = self._holes.largest(need.pool)
+        if room != self._room:  # jobs that fitted elsewhere do not any more, or do again
+            self._bounds.clear()
+            self._leasts.clear()
+        self._room = room
         if need.share < 1:
             return self._find_share(need, below)
         if need.wish is Wish.SPREAD:
@@ -140,76 +169,104 @@ class Openings:
 
     def _find_among(self, need: Need, below: float, among: set[int] | None) -> Opening | None:
         """Return the cheapest opening on nodes `among` (None = all), None = none."""
-        moves: dict[int, tuple[Place, ...]] = {}
+        moves = PlacedJobs()
         start: dict[int, tuple[Place, ...]] = {}
         total = 0.0
         opened = set[int]()
-        places = None
+        steps = max(1, need.most_nodes if among is None else len(among))
+        queue = _Queue(self._rank_nodes(need, need.pod if steps > 1 else need.hole, among))
         try:
-            for _ in range(max(1, need.most_nodes if among is None else len(among))):
-                found = self._open_node(need, opened, moves, below - total, among)
+            for _ in range(steps):
+                found = self._open_node(need, queue, opened, moves, below - total)
                 if found is None:
                     return None
                 node, loss, moved = found
                 opened.add(node)
                 total += loss
-                for j in moved:
+                changed = {node}
+                for j, to in moved.items():
                     now = moves.get(j, self._at[j])
                     start.setdefault(j, now)
-                    self._holes.release(now, self._need(j))
+                    self._holes.release(now, self._need_of(j))
+                    changed |= {n for n, _, _ in (*now, *to)}
                 for j, to in moved.items():
-                    self._holes.take(to, self._need(j))
-                moves |= moved
+                    self._holes.take(to, self._need_of(j))
+                    moves.put(j, to)
                 places = self._holes.find(need)
                 if places is not None:
                     return Opening(places, total, dict(moves))
+                for n in changed:
+                    is_open = n in opened or (among is not None and n not in among)
+                    queue.put(n, None if is_open else self._rank(n, need, need.hole, moves))
             return None
         finally:
             for j, to in moves.items():
-                self._holes.release(to, self._need(j))
+                self._holes.release(to, self._need_of(j))
             for j, old in start.items():
-                self._holes.take(old, self._need(j))
+                self._holes.take(old, self._need_of(j))
 
     def _open_node(
         self,
         need: Need,
+        queue: _Queue,
         opened: set[int],
-        moves: Mapping[int, tuple[Place, ...]],
+        moves: PlacedJobs,
         below: float,
-        among: set[int] | None,
     ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
-        holes = self._holes
-        nodes = self._candidates(need, opened, among, need.hole) or self._candidates(
-            need, opened, among, need.pod
-        )
         best = None
-        known = 0
-        changed = {n for j, to in moves.items() for n, _, _ in (*self._at[j], *to)}
-        for n in nodes:
-            self.tried += 1
+        tried = list[tuple[Rank, int]]()
+        while (best is None or best[1] > 0) and len(tried) < NODES and (first := queue.pop()):
+            tried.append(first)
+            (is_small, least, _), n = first
             top = best[1] if best else below
-            size = min(need.hole, need.whole(holes.size[n]))
-            key = n, size - holes.free[n]
-            moved, bounds = (moves, {}) if n in changed else ({}, self._bounds)
-            if key not in bounds:
-                bounds[key] = self._bound(*key, self._jobs_on(n, moved))
-            if bounds[key] >= top:
-                continue
-            found = self._empty((n, size, -1), need, self._jobs_on(n, moved), top, opened)
-            known += found is not None
+            if least >= top or (is_small and best):
+                break
+            jobs = self._jobs_on(n, moves)
+            hole = (n, min(need.hole, need.whole(self._holes.size[n])), -1)
+            found = self._empty(hole, need, jobs, top, opened)
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
-            if known >= self._most or (best is not None and best[1] <= 0):
-                break
+        for rank, n in tried:
+            queue.put(n, rank)
         return best
 
-    def _jobs_on(self, n: int, moves: Mapping[int, tuple[Place, ...]]) -> Spots:
+    def _jobs_on(self, n: int, moves: PlacedJobs) -> Spots:
         """Return the places of the jobs that are on a node after some moves."""
-        now = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
-        return {j: spot for j, spot in now.items() if any(m == n for m, _, _ in spot)}
+        stay = {j: self._at[j] for j in self._at.on[n] if j not in moves}
+        return stay | {j: moves[j] for j in moves.on[n]}
 
-    def _bound(self, n: int, missing: int, jobs: Spots) -> float:
+    def _rank_nodes(self, need: Need, size: int, among: set[int] | None) -> dict[int, Rank]:
+        """Rank the nodes of at least this size that have too few free GPUs."""
+        holes = self._holes
+        shared, sizes = need.shared_nodes, holes.size
+        large = (
+            n
+            for n in holes.nodes_of(need.pool)
+            if sizes[n] >= size and n not in shared and (among is None or n in among)
+        )
+        hole, none = need.hole, PlacedJobs()
+        ranks = ((n, self._rank(n, need, hole, none)) for n in islice(large, CANDIDATES))
+        return {n: rank for n, rank in ranks if rank}
+
+    def _rank(self, n: int, need: Need, hole: int, moves: PlacedJobs) -> Rank | None:
+        """Return the rank of a node, None if it has enough free GPUs for its part of the hole."""
+        holes = self._holes
+        size, free = holes.size[n], holes.free[n]
+        size = hole if hole <= size else size - size % need.pod
+        missing = size - (holes.usable(n, need) if need.cpus or need.memory_gb else free)
+        if missing <= 0:
+            return None
+        if moves:
+            least = self._bound(size - free, self._jobs_on(n, moves), n)
+        else:
+            known = self._bounds[n]
+            if size - free not in known:
+                known[size - free] = self._bound(size - free, self._jobs_on(n, moves), n)
+            least = known[size - free]
+        return size < hole, least, missing
+
+    def _bound(self, missing: int, jobs: Spots, n: int) -> float:
         """Return what jobs lose at least if they free so many GPUs of a node.
 
         Those that lose least for a GPU go first, and the last of them counts in part.
@@ -229,7 +286,14 @@ class Openings:
     def _least(self, j: int) -> float:
         """Return what a job loses at least if it leaves its node."""
         if j not in self._leasts:
-            self._leasts[j] = min(self._loss(j), self._end_loss(j))
+            need, least = self._need_of(j), self._end_loss(j)
+            size = need.pod  # it needs a hole of this size elsewhere
+            if need.wish is Wish.PACKED or need.least_nodes:
+                others = (need.most_nodes - 1) * self._holes.largest_size
+                size = max(size, need.gpus - others)
+            if need.share < 1 or self._room >= size:
+                least = min(least, self._loss(j))
+            self._leasts[j] = least
         return self._leasts[j]
 
     def _need_of(self, j: int) -> Need:
@@ -237,31 +301,6 @@ class Openings:
         if j not in self._needs:
             self._needs[j] = self._need(j)
         return self._needs[j]
-
-    def _candidates(
-        self, need: Need, opened: set[int], among: set[int] | None, size: int
-    ) -> list[int]:
-        """Return nodes of at least this size with too few free GPUs, the fullest last."""
-        holes = self._holes
-        if size > holes.largest_size:
-            return []
-        closed = opened | need.shared_nodes
-        large = (
-            n
-            for n in holes.nodes_of(need.pool)
-            if holes.size[n] >= size and n not in closed and (among is None or n in among)
-        )
-        sizes, free, hole, pod = holes.size, holes.free, need.hole, need.pod
-        is_limited = need.cpus > 0 or need.memory_gb > 0
-        missing = [
-            (
-                min(hole, sizes[n] - sizes[n] % pod)
-                - (holes.usable(n, need) if is_limited else free[n]),
-                n,
-            )
-            for n in islice(large, CANDIDATES)
-        ]
-        return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * self._most]
 
     def _empty(
         self,

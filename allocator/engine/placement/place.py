@@ -23,7 +23,7 @@ import numpy as np
 from allocator.domain.allocation import PlacedPlan
 from allocator.domain.problem import State
 from allocator.engine.placement.bound import bound_round
-from allocator.engine.placement.openings import NODES, Opening, Openings, PlacedJobs
+from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
 from allocator.options.instance_building import CompiledRound, same_columns
 from allocator.options.node_needs import NONE, NodeNeeds, as_placements
@@ -36,8 +36,6 @@ from formulations.placement.holes import Need, Place, Wish
 OFFERS = 4000  # most options that are tried for the GPUs that are free in the end
 OPENINGS = 20  # most options for which holes are opened in the end
 PASSES = 3
-MANY_NODES = 300  # as openings.NODES, in the first searches of a round
-TRIES = 10_000  # nodes that these searches may try
 EPS = 1e-12
 GAP_OF_ROUNDING = 1e-9
 DEVIATES = "guarantees made the policy deviate from its own plan, so that nodes hold it"
@@ -186,7 +184,6 @@ class _Placing:
         self._has_nodes = self.problem.has_nodes.tolist()
         # needs for which no hole opened at this loss, since GPUs were last given up
         self._closed = dict[Need, float]()
-        self._tried = 0  # nodes that were tried to open holes
 
     def place_all(self) -> list[int]:
         """Place the jobs of the plan, and return those for which there are no nodes."""
@@ -278,7 +275,9 @@ class _Placing:
         self.choice = self.capacity.choice
         owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
         value = i.value[wanted[failed]]
-        order = np.lexsort((-value, -i.load[wanted[failed]], ~owed, ~i.mandatory[failed]))
+        order = np.lexsort(
+            (-value / np.maximum(i.load[wanted[failed]], EPS), ~owed, ~i.mandatory[failed])
+        )
         for j in np.array(failed)[order].tolist():
             self._serve(j, int(wanted[j]))
         for _ in range(PASSES):
@@ -330,6 +329,11 @@ class _Placing:
         return math.inf if move < 0 else float(i.value[now] - i.value[move])
 
     @cached_property
+    def _openings(self) -> Openings:
+        """The openings of the round with moves."""
+        return Openings(self.holes, self.at, self._need, self._loss, self._end_loss)
+
+    @cached_property
     def _primaries(self) -> set[int]:
         """Jobs of the plan on whose GPUs another job runs, and those that run there."""
         i = self.round.instance
@@ -363,7 +367,10 @@ class _Placing:
         other = next(others, None)
         least = float(i.value[other[0]]) if other else 0.0
         is_secondary = i.primary[wanted] >= 0
-        if is_secondary or not self._open(j, wanted, float(i.value[wanted]) - least):
+        # a guarantee is met at whatever cost, while what the plan leaves free is still free
+        is_owed = other is None and self.capacity.owes(wanted)
+        gain = math.inf if is_owed else float(i.value[wanted]) - least
+        if is_secondary or not self._open(j, wanted, gain):
             while other is not None and not self.capacity.assign(j, other[0]):
                 other = next(others, None)
             if other is not None:
@@ -378,16 +385,7 @@ class _Placing:
             return False
         if gain <= self._closed.get(need, 0.0):
             return False
-        openings = Openings(
-            self.holes,
-            self.at,
-            self._need,
-            self._loss,
-            self._end_loss,
-            NODES if self._tried > TRIES else MANY_NODES,
-        )
-        found = openings.find(need, gain)
-        self._tried += openings.tried
+        found = self._openings.find(need, gain)
         if found is None:
             self._closed[need] = gain
         if found is None or not self._carry_out(found, j, column):

@@ -21,22 +21,6 @@ RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
 problem = partial(one_pool, rates=RATES)
 
 
-def test_a_hole_is_opened_by_the_cheapest_move() -> None:
-    """4 free GPUs on two nodes hold no job of 4. Of the jobs of 2, the one with the shortest pause
-    moves."""
-    jobs = [
-        sized_job("x", 2, "p", restart_s=60),
-        sized_job("y", 2, "p", restart_s=10),
-        sized_job("big", 4),
-    ]
-    placed = {"x": {"n0": 2}, "y": {"n1": 2}}
-    plan = allocator.solve(problem(jobs, [4, 4], placed))
-    assert nodes_of(plan) == {"x": {"n0": 2}, "y": {"n0": 2}, "big": {"n1": 4}}
-    assert plan.job("y").action == "move" and plan.job("x").action == "keep"
-    assert plan.job("y").value == pytest.approx(2**0.9 * 290 / 10_000)
-    assert plan.placement is not None and (plan.placement.moved, plan.placement.reduced) == (1, 0)
-
-
 def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
     """Then the job of 4 waits, and its reason has the numbers."""
     jobs = [*(sized_job(name, 2, "p", preemptible=False) for name in "xy"), sized_job("big", 4)]
