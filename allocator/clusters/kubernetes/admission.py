@@ -77,7 +77,8 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
         workload = view.details["jobs"][row["job_id"]]["workload"]
         is_ours = our_check(workload, view.details) is not None
         size = row.get("gpus") or row["requested_gpus"]
-        limits: dict[str, Any] = {"min_gpus": size, "max_gpus": size, "sizes": [size]}
+        limits: dict[str, Any] = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
+        limits["sizes"] = [size]
         if row["state"] == "running":
             limits["preemptible"] = row["preemptible"] and is_ours
         elif not (is_ours and is_true(workload, "QuotaReserved")):

@@ -18,6 +18,7 @@ from allocator.clusters.kubernetes.objects import (
     Object,
     Objects,
     annotation,
+    conditions,
     field,
     name_of,
     namespace_of,
@@ -44,13 +45,13 @@ class _Use:
 
     gpus : by job ("" = pods that belong to none) and name of nodes.csv
     cpus, memory : by node, of pods that hold no GPUs of a job
-    unbound : jobs with a pod that no node has taken
+    unschedulable : jobs with a pod for which the scheduler found no node
     """
 
     gpus: Mapping[tuple[str, str], int]
     cpus: Mapping[str, float]
     memory: Mapping[str, float]
-    unbound: set[str]
+    unschedulable: set[str]
     notes: list[str]
 
 
@@ -105,8 +106,8 @@ def observe(
         notes.extend(said)
         rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
-        is_unbound = job.job_id in use.unbound
-        details[job.job_id] = describe_job(job, kueue) | {"unbound": is_unbound}
+        is_stuck = job.job_id in use.unschedulable
+        details[job.job_id] = describe_job(job, kueue) | {"unschedulable": is_stuck}
     free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
@@ -166,7 +167,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
     gpus: Counter[tuple[str, str]] = Counter()
     cpus: Counter[str] = Counter()
     memory: Counter[str] = Counter()
-    unbound = set()
+    unschedulable = set()
     notes = []
     for pod in objects.of_kind("Pod"):
         if is_over(pod):
@@ -175,7 +176,8 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
         job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
         node = node_of_pod(pod)
         if node is None:
-            unbound.add(job)
+            if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
+                unschedulable.add(job)
             continue
         wanted = gpus_of_pod(pod["spec"])
         for resource, n in wanted.items():
@@ -188,7 +190,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
             cpu, gigabytes = _requests(pod["spec"])
             cpus[node] += cpu  # type: ignore[assignment]
             memory[node] += gigabytes  # type: ignore[assignment]
-    return _Use(gpus, cpus, memory, unbound, notes)
+    return _Use(gpus, cpus, memory, unschedulable, notes)
 
 
 def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:

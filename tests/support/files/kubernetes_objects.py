@@ -115,11 +115,13 @@ def pod(
     phase: str = "Running",
     resource: str = GPU,
 ) -> Object:
-    """A pod that is bound to a machine, unless that is None."""
+    """A pod that is bound to a machine; None: the scheduler found none."""
     more = {} if owner is None else {"ownerReferences": [refer_to(owner)]}
     spec = pod_spec(gpus, resource) | ({"nodeName": machine} if machine else {})
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": meta(name, "ml", **more)}
-    return check({**made, "spec": spec, "status": {"phase": phase}})
+    found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": phase} | ({} if machine else {"conditions": [found]})
+    return check({**made, "spec": spec, "status": status})
 
 
 def job(

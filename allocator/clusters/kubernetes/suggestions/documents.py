@@ -92,7 +92,7 @@ def _identity(api_version: str, kind: str, metadata: Object) -> dict[str, Any]:
 
 def job_document(
     job: FoundJob,
-    is_suspended: bool,
+    is_suspended: bool | None,
     hostnames: Iterable[str],
     *,
     selector: Mapping[str, str] = {},
@@ -104,8 +104,8 @@ def job_document(
     ----------
     job : FoundJob
         The job with the numbers of pods that it shall have.
-    is_suspended : bool
-        It shall be suspended.
+    is_suspended : bool, optional
+        It shall be suspended; None: that is left to Kueue.
     hostnames : iterable of str
         Values of kubernetes.io/hostname of its nodes; empty: any node.
     selector : mapping of str to str
@@ -120,7 +120,7 @@ def job_document(
         job.kind,
         {"name": job.name, "namespace": job.namespace, "uid": job.uid},
     )
-    paused = is_suspended if is_paused is None else is_paused
+    paused = bool(is_suspended) if is_paused is None else is_paused
     marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
     if names:
         marks[PREFIX + PINNED] = " ".join(names)
@@ -131,7 +131,8 @@ def job_document(
     for name in reversed(about.suspend):
         suspend = {name: suspend}
     spec = _job_set_spec(job, selector) if job.kind == "JobSet" else _SPECS[job.kind](job, names)
-    return _merge(_merge(document, suspend), {"spec": spec})
+    started = {} if is_suspended is None else suspend
+    return _merge(_merge(document, started), {"spec": spec})
 
 
 def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
