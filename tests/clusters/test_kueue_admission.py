@@ -92,6 +92,19 @@ def test_no_answer_before_quota_is_reserved(conditions: list[Condition]) -> None
     assert server.admit() == "Pending"
 
 
+def test_an_answer_is_not_given_to_a_workload_that_changed_since_the_look() -> None:
+    """The quota goes while the plan is worked out: the server refuses the answer, and says why."""
+    server = Kueue(a=[RESERVED])
+
+    def lose(view: Any) -> list[PlannedJob]:
+        server.tell(WAITING)
+        return list(decide(view, None))
+
+    lines = answer_checks(Reader(server), lose, 1.8e9)
+    assert server.answer() == "Pending"
+    assert "not taken: the object has been modified" in lines[-1]
+
+
 def test_an_answer_names_nodes_of_the_flavor_only() -> None:
     """The A100 nodes are full and the V100 node is free: a job with A100 quota waits."""
     server = Kueue(a=[RESERVED])
@@ -121,8 +134,9 @@ def test_an_answer_is_taken_back_when_its_node_leaves() -> None:
 
 
 def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None:
-    """Its pod waits for a node that takes no pods, and would hold its quota for ever. While no pod
-    waits the answer stays: the pods do not exist yet, or they have ended.
+    """One of its pods waits for a node that takes no pods, and would hold its quota for ever. While
+    no pod waits the answer stays: the pods do not exist yet, or they have ended. A pod that runs
+    does not change that.
     """
     server = Kueue(a=[RESERVED])
     answer = server.admit()
@@ -132,7 +146,9 @@ def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None
     assert server.admit() == answer
     server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a"), phase="Succeeded"))
     assert server.admit() == answer
-    server.put(pod("a-1", None, 8, owner=server.one("Job", "a"), phase="Pending"))
+    server.put(pod("a-1", "n1", 4, owner=server.one("Job", "a")))
+    assert server.admit() == answer
+    server.put(pod("a-2", None, 4, owner=server.one("Job", "a"), phase="Pending"))
     assert server.admit() == "Retry"
 
 

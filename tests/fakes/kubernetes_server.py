@@ -313,6 +313,9 @@ class FakeServer:
             raise Refused(status, f'{place.kind} "{place.name}" with this uid not found')
         if found is not None and uid not in (None, found["metadata"]["uid"]):
             raise Refused(409, f"the UID in the precondition ({uid}) does not match")
+        asked = get(body, "metadata", "resourceVersion")
+        if found is not None and asked not in (None, found["metadata"]["resourceVersion"]):
+            raise Refused(409, "the object has been modified")
         owned, new = self.owners.get((*key, manager), set()), set(leaves(body))
         if found is None:
             self._record(Request("", ""), place, "create")

@@ -84,9 +84,10 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(api_version: str, kind: str, metadata: Object) -> dict[str, Any]:
+def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> dict[str, Any]:
     """Return the beginning of a document; another object of the same name has another uid."""
-    known = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    names = ("name", "namespace", "uid", *more)
+    known = {key: metadata[key] for key in names if metadata.get(key)}
     return {"apiVersion": api_version, "kind": kind, "metadata": known}
 
 
@@ -152,7 +153,8 @@ def check_answer(
 ) -> dict[str, Any]:
     """Return the document of the status in which an admission check of a workload answers.
 
-    A node selector has one value for a label, so that only one node can be named.
+    A node selector has one value for a label, so that only one node can be named. The document has
+    the version of the workload: if Kueue has changed it since, the answer is refused (409).
 
     Parameters
     ----------
@@ -182,5 +184,6 @@ def check_answer(
             if len(hostnames) == 1
         ],
     }
-    document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
+    version = workload["apiVersion"]
+    document = _identity(version, "Workload", workload["metadata"], "resourceVersion")
     return document | {"status": {"admissionChecks": [answer]}}
