@@ -89,11 +89,12 @@ def observe(
     rows = []
     placements = []
     details = {}
-    others = Counter({name: n for (job, name), n in use.gpus.items() if not job})
+    of_job: dict[str, Counter[str]] = {}
+    for (owner, name), n in sorted(use.gpus.items()):
+        of_job.setdefault(owner, Counter())[name] = n
+    others = of_job.get("", Counter())
     for job in jobs:
-        held = {
-            name: n for (owner, name), n in sorted(use.gpus.items()) if owner == job.job_id and n
-        }
+        held = dict(of_job.get(job.job_id, ()))
         held_in = {pools.of_node[name] for name in held}
         if held and (job.is_suspended or len(held_in) > 1):
             others.update(held)

@@ -89,11 +89,7 @@ def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str,
 
 def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list[Change]:
     """Return the changes of a plan, in their order."""
-    changes = [
-        change
-        for planned in jobs
-        for change in _changes_of_job(planned, details)
-    ]
+    changes = [change for planned in jobs for change in _changes_of_job(planned, details)]
     return [one for file in ABOUT for one in changes if one.file == file]
 
 
@@ -112,7 +108,7 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
     selector, remark = _choose_selector(planned, target, details)
     note += remark
     if about["workload"] is not None:
-        return _with_kueue(planned, target, hostnames, details, (*comment, *note))
+        return _with_kueue(planned, job, target, hostnames, details, (*comment, *note))
     if planned.action == "wait":
         return []
     if job.queue is not None:
@@ -138,6 +134,7 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
 
 def _with_kueue(
     planned: PlannedJob,
+    job: FoundJob,
     target: FoundJob,
     hostnames: Sequence[str],
     details: Mapping[str, Any],
@@ -145,14 +142,19 @@ def _with_kueue(
 ) -> list[Change]:
     """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
     about = details["jobs"][planned.job_id]
-    job, workload = restore_job(about), about["workload"]
+    workload = about["workload"]
     check = our_check(workload, details)
     is_active = field(workload, "spec", "active") is not False
     changes = []
     is_resized = target.gpus != job.gpus
-    if is_resized and field(job.source, "metadata", "annotations", ELASTIC) == "true":
+    is_resized_in_place = is_elastic(about)
+    if is_resized_in_place and is_resized:
         place = STOP if target.gpus < job.gpus else START
         return [Change(place, job_document(target, None, ()), comment)]
+    if is_resized_in_place and planned.action == "grow":
+        words = f"it asks Kueue for this size already, which says: {state_in_words(workload)}"
+        grown = _answer(planned, workload, check, (), details, comment, True) if check else []
+        return grown or [Change(START, None, (*comment, words))]
     if planned.previous_gpus:
         message = explain_in_words(planned)
         stop = (
@@ -220,6 +222,11 @@ def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None
     words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
     answer = check_answer(workload, check, "Retry", words, details["now_s"])
     return Change(EVICT, answer, (words,))
+
+
+def is_elastic(about: Mapping[str, Any]) -> bool:
+    """Return whether Kueue resizes a job of the details while it runs."""
+    return bool(field(about["object"], "metadata", "annotations", ELASTIC) == "true")
 
 
 def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
