@@ -35,6 +35,7 @@ from allocator.clusters.kubernetes.api import (
     Request,
     path_of,
 )
+from allocator.clusters.kubernetes.rights import REVIEWS
 
 Object = dict[str, Any]
 KEYED = ("name", "type", "uid")  # keys of the lists that are merged entry by entry
@@ -124,6 +125,7 @@ class FakeServer:
         self.requests: list[tuple[str, str, str]] = []  # verb, group, resource
         self.faults: deque[str] = deque()
         self.faults_at: dict[int, str] = {}
+        self.denied: set[tuple[str, str]] = set()  # (verb, resource) that no account may do
         self.sent = 0
         self.expire_pages = 0
         self.page: int | None = None
@@ -284,6 +286,9 @@ class FakeServer:
         return self.objects[key]
 
     def _change(self, request: Request) -> Object:
+        if request.path == REVIEWS:
+            asked = (request.body or {})["spec"]["resourceAttributes"]
+            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}
         place, query = self._place(request.path)
         self._record(request, place)
         body = copy.deepcopy(dict(request.body or {}))

@@ -55,7 +55,9 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
     """
     objects = Objects(reader.read_everything())
     lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
-    view = _limit_to_answers(observe(objects, now_s, ask_jobs(reader.api, objects)))
+    progress, notes = ask_jobs(reader.api, objects)
+    lines += notes
+    view = _limit_to_answers(observe(objects, now_s, progress))
     for change in list_changes(decide(view), view.details):
         if change.document is None or change.file not in OF_STATUS:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.clusters.adapter import ClusterView
@@ -58,7 +58,9 @@ class _Use:
 def observe_cluster(reader: Reader, now_s: float) -> ClusterView:
     """Look at a cluster, and return it as a snapshot. Raises ClusterUnreachable and Refused."""
     objects = Objects(reader.read_everything())
-    return observe(objects, now_s, ask_jobs(reader.api, objects))
+    progress, notes = ask_jobs(reader.api, objects)
+    view = observe(objects, now_s, progress)
+    return replace(view, notes=(*view.notes, *notes))
 
 
 def observe(
