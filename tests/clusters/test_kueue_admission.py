@@ -4,20 +4,24 @@ back. The tests play Kueue: they set the conditions that it would set.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 from cluster_tables import A100_POOL, plan, show
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
+    GPU,
     flavor_quota,
     job,
+    job_set,
     kueue_cluster,
     kueue_object,
     look,
     marks,
     node,
     pod,
+    refer_to,
     workload,
 )
 
@@ -25,7 +29,7 @@ from allocator.cli.clusters.admit import decide
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.suggestions.suggest import list_changes, suggest
+from allocator.clusters.kubernetes.suggestions.suggest import ELASTIC, list_changes, suggest
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 RESERVED = ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue")
@@ -162,6 +166,33 @@ def test_a_running_job_that_was_put_on_a_node_is_no_gpu_type_of_its_own() -> Non
     assert show(look(server.objects.values()), "pools", "gpu_type") == f"{A100}; Tesla-V100"
 
 
+def test_a_round_goes_on_while_a_job_is_bound_in_part() -> None:
+    """One of two pods has its node: the job counts as what it holds, and keeps its answer."""
+    server = Kueue(a=[RESERVED])
+    server.one("Job", "a")["spec"] |= {"parallelism": 2, "completions": 2}
+    answer = server.admit()
+    server.tell(RESERVED, ADMITTED)
+    server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a")))
+    assert server.admit() == answer
+
+
+def test_an_elastic_job_grows_when_its_new_size_has_quota_and_nodes() -> None:
+    """Kueue has reserved quota for 8 of the GPUs of a job that runs with 4: the answer names no
+    node, as its template is fixed. Where no node has them the check stays pending.
+    """
+    server = Kueue(a=[RESERVED])
+    grows = server.one("Job", "a")
+    grows["metadata"]["annotations"] = marks(preemptible="true", weight=5) | {ELASTIC: "true"}
+    grows["spec"] |= {"suspend": False, "parallelism": 2, "completions": 2}
+    grows["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = "4"
+    server.put(pod("a-0", "n1", 4, owner=grows))
+    for name, gpus in (("n1", 4), ("n2", 8)):
+        server.put(pod(f"other-{name}", name, gpus))
+    assert server.admit() == "Pending"
+    del server.objects["Pod", "ml", "other-n1"]
+    assert server.admit() == "Ready"
+
+
 def test_gpus_are_kept_for_no_job_that_an_answer_cannot_start() -> None:
     """One node is free. The job with quota starts, though one without is worth ten times as much; a
     job of nobody's that runs stays, and so does its size.
@@ -181,17 +212,35 @@ def test_gpus_are_kept_for_no_job_that_an_answer_cannot_start() -> None:
     assert server.answer() == "Ready n2"
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_a_job_whose_workload_is_missing_is_left_to_kueue(is_installed: bool) -> None:
-    """A queue label and no workload: no document un-suspends the job, and the file says why."""
-    objects = [
-        one
-        for one in kueue_cluster()
-        if one["kind"] in ("Node", "Job") or (is_installed and one["kind"] != "Workload")
-    ]
-    details, planned = look(objects).details, plan("ml/checked start n1:4")
-    assert [one.document for one in list_changes(planned, details)] == [None]
-    assert "left to Kueue: it is in a queue" in suggest(planned, details)["3-start.yaml"]
+def test_no_listing_and_no_plan_unsuspends_a_job_of_a_queue() -> None:
+    """300 listings that lack some objects, and any plan for their jobs: a suspended job, an
+    elastic one that runs, and a part of a JobSet, all in queues. Without its workload a job is left
+    to Kueue, and the file says so.
+    """
+    said = marks(managed="true", min_gpus=1, max_gpus=8, preemptible="true")
+    grows = job("grows", 2, 2, queue="product", annotations=said | {ELASTIC: "true"})
+    gang = job_set("gang", 2, 4, is_suspended=False)
+    gang["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "product"}
+    part = job("part", 1, 4, is_suspended=True, annotations=said)
+    part["metadata"]["ownerReferences"] = [refer_to(gang)]
+    admitted = workload(grows, 2, conditions=[RESERVED, ADMITTED], checks={"gpus": "Ready"})
+    more = [grows, gang, part, admitted, pod("grows-0", "n1", 2, owner=grows)]
+    left = 0
+    for seed in range(300):
+        rng = Random(seed)
+        details = (view := look(o for o in [*kueue_cluster(), *more] if rng.random() < 0.8)).details
+        for action in ("start", "grow", "shrink", "move", "pause"):
+            planned = [
+                PlannedJob(row["job_id"], action, A100_POOL, gpus, {"n1": gpus}, None, held)
+                for row in view.tables["jobs.csv"]
+                for gpus in [0 if action == "pause" else rng.choice(row["sizes"])]
+                for held in [row.get("gpus") or 0]
+                if "n1" in details["hostnames"]
+            ]
+            for one in list_changes(planned, details):
+                assert (one.document or {}).get("spec", {}).get("suspend") is not False
+            left += suggest(planned, details)["3-start.yaml"].count("left to Kueue: it is in a")
+    assert left > 100
 
 
 def test_words_of_kueue_stand_over_jobs_of_kueue_only() -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
 from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
@@ -44,7 +43,6 @@ BUILT_IN = ("Node", "Pod", "Job", "ResourceQuota")
 BY_PLURAL = {one.plural: kind for kind, one in RESOURCES.items()}
 GPU = "nvidia.com/gpu"
 V1 = {"apiVersion": "v1"}
-VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
 
 @dataclass(frozen=True)
@@ -248,35 +246,13 @@ class FakeServer:
         return {**found_list, "metadata": meta, "items": items}
 
     def _discovery(self, path: str) -> Object | None:
-        versions = {
-            one.group: f"{one.group}/{one.version or 'v1beta2'}"
-            for kind, one in RESOURCES.items()
-            if one.group == "batch" or (one.group and self.all(kind))
-        }
-        described: dict[str, Object] = {}
-        for group, text in versions.items():
-            one = {"groupVersion": text, "version": text.partition("/")[2]}
-            described[group] = {"name": group, "versions": [one], "preferredVersion": one}
+        """The group that a path such as /apis/batch names."""
         match path.strip("/").split("/"):
-            case ["api"]:
-                return {"kind": "APIVersions", "versions": ["v1"]}
-            case ["apis"]:
-                return {"kind": "APIGroupList", "groups": [*described.values()]} | V1
             case ["apis", group]:
-                if group not in described:
+                found = {one.group: one for k, one in RESOURCES.items() if self.all(k)}
+                if group not in found:
                     raise Refused(404, "the server could not find the requested resource")
-                return {"kind": "APIGroup", **described[group]} | V1
-            case ["api", _] | ["apis", _, _] as parts:
-                group = parts[1] if len(parts) > 2 else ""
-                named = [
-                    {"name": one.plural + part, "singularName": kind.lower(), "kind": kind}
-                    | {"namespaced": one.is_namespaced, "verbs": VERBS}
-                    for kind, one in RESOURCES.items()
-                    if one.group == group
-                    for part in ("", "/status")
-                ]
-                about = {"groupVersion": "/".join(parts[1:]), "resources": named}
-                return {"kind": "APIResourceList", **about} | V1
+                return {"preferredVersion": {"version": found[group].version or "v1beta2"}}
         return None
 
     def _find(self, place: Place) -> Object:
@@ -544,7 +520,7 @@ class FakeServer:
             def _answer(self) -> None:
                 data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-                body = dict(yaml.safe_load(data)) if data else None  # kubectl applies YAML
+                body = dict(json.loads(data)) if data else None
                 request = Request(self.command, self.path, body, kind)
                 try:
                     with lock:
@@ -561,7 +537,7 @@ class FakeServer:
                 self.end_headers()
                 self.wfile.write(text)
 
-            do_GET = do_PATCH = do_DELETE = do_POST = do_PUT = _answer
+            do_GET = do_PATCH = do_DELETE = do_POST = _answer
 
             def log_message(self, *args: object) -> None:
                 pass

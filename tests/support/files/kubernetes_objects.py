@@ -357,18 +357,6 @@ def rights(name: str) -> set[tuple[str, str, str]]:
     }
 
 
-def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
-    """A folder as somebody without the allocator writes it: one list for each kind."""
-    folder.mkdir()
-    kinds: dict[str, list[Object]] = {}
-    for one in objects:
-        kinds.setdefault(one["kind"], []).append(one)
-    for kind, items in kinds.items():
-        document = {"apiVersion": "v1", "kind": "List", "items": items}
-        (folder / f"{kind.lower()}s.json").write_text(json.dumps(document))
-    return folder
-
-
 def kubeconfig(folder: Path, address: str, **cluster: Any) -> Path:
     """A kubeconfig with a token for an address."""
     path = folder / "kubeconfig"
