@@ -11,7 +11,6 @@ import pytest
 from cluster_tables import A100_POOL, plan, show
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
-    GPU,
     flavor_quota,
     job,
     job_set,
@@ -174,23 +173,6 @@ def test_a_round_goes_on_while_a_job_is_bound_in_part() -> None:
     server.tell(RESERVED, ADMITTED)
     server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a")))
     assert server.admit() == answer
-
-
-def test_an_elastic_job_grows_when_its_new_size_has_quota_and_nodes() -> None:
-    """Kueue has reserved quota for 8 of the GPUs of a job that runs with 4: the answer names no
-    node, as its template is fixed. Where no node has them the check stays pending.
-    """
-    server = Kueue(a=[RESERVED])
-    grows = server.one("Job", "a")
-    grows["metadata"]["annotations"] = marks(preemptible="true", weight=5) | {ELASTIC: "true"}
-    grows["spec"] |= {"suspend": False, "parallelism": 2, "completions": 2}
-    grows["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = "4"
-    server.put(pod("a-0", "n1", 4, owner=grows))
-    for name, gpus in (("n1", 4), ("n2", 8)):
-        server.put(pod(f"other-{name}", name, gpus))
-    assert server.admit() == "Pending"
-    del server.objects["Pod", "ml", "other-n1"]
-    assert server.admit() == "Ready"
 
 
 def test_gpus_are_kept_for_no_job_that_an_answer_cannot_start() -> None:

@@ -25,7 +25,6 @@ from allocator.clusters.kubernetes.observe import CONTROLLER, observe
 from allocator.clusters.kubernetes.progress import ask_jobs
 from allocator.clusters.kubernetes.suggestions.suggest import (
     OF_STATUS,
-    is_elastic,
     list_changes,
     our_check,
 )
@@ -75,27 +74,25 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
 def _limit_to_answers(view: ClusterView) -> ClusterView:
     """Return a view whose plan needs nothing but answers.
 
-    A waiting job starts by an answer only if its quota is reserved, and an elastic one grows only
-    then, to the size that it asked for. A running job stops by one only if it has a check of ours.
-    GPUs that a plan moved between other jobs would stay idle.
+    No answer changes a size. A waiting job starts by an answer only if its quota is reserved, and a
+    running job stops by one only if it has a check of ours. GPUs that a plan moved between other
+    jobs would stay idle. Quota is reserved by Kueue, and is no limit here: where less of it is left
+    than jobs hold there would be no plan.
     """
     rows = []
     for row in view.tables["jobs.csv"]:
         about = view.details["jobs"][row["job_id"]]
         is_ours = our_check(about["workload"], view.details) is not None
         may_start = is_ours and is_true(about["workload"], "QuotaReserved")
-        is_running = row["state"] == "running"
-        sizes = [row.get("gpus") or row["requested_gpus"]]
-        if is_running and may_start and is_elastic(about):
-            sizes = sorted({*sizes, row["requested_gpus"]})
-        limits: dict[str, Any] = {"min_gpus": sizes[0], "max_gpus": sizes[-1], "sizes": sizes}
-        limits["requested_gpus"] = sizes[-1]
-        if is_running:
+        size = row.get("gpus") or row["requested_gpus"]
+        limits: dict[str, Any] = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
+        limits["sizes"] = [size]
+        if row["state"] == "running":
             limits["preemptible"] = row["preemptible"] and is_ours
         elif not may_start:
             limits["state"] = "held"
         rows.append({**row, **limits})
-    return replace(view, tables={**view.tables, "jobs.csv": rows})
+    return replace(view, tables={**view.tables, "jobs.csv": rows, "quotas.csv": []})
 
 
 def _differs(wanted: Object, answers: Sequence[Object]) -> bool:

@@ -27,7 +27,7 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.pools import Pools, group_nodes
 from allocator.clusters.kubernetes.progress import ask_jobs
-from allocator.clusters.kubernetes.tenants import read_limits
+from allocator.clusters.kubernetes.tenants import fit_guarantees, read_limits
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over, node_of_pod
@@ -86,8 +86,7 @@ def observe(
     flavors = kueue.flavors_of_nodes(nodes)
     pools = group_nodes(nodes, jobs, flavors)
     use = _read_use(objects, nodes, jobs)
-    limits = read_limits(objects, kueue, pools, flavors)
-    notes = [*pools.notes, *use.notes, *limits.notes]
+    notes = [*pools.notes, *use.notes]
     rows = []
     placements = []
     details = {}
@@ -112,6 +111,14 @@ def observe(
         is_stuck = job.job_id in use.unschedulable
         details[job.job_id] = describe_job(job, kueue) | {"unschedulable": is_stuck}
     free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
+    room = Counter(dict.fromkeys(pools.nodes, 0))
+    for node in nodes:
+        room[pools.of_node[node.name]] += free[node.name] if node.state == "up" else 0
+    for row in rows:
+        if row.get("pool") and not row["preemptible"]:
+            room[row["pool"]] -= row["gpus"]
+    limits = fit_guarantees(read_limits(objects, kueue, pools, flavors), pools, +room)
+    notes += limits.notes
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
         "jobs.csv": rows,

@@ -147,14 +147,13 @@ def _with_kueue(
     is_active = field(workload, "spec", "active") is not False
     changes = []
     is_resized = target.gpus != job.gpus
-    is_resized_in_place = is_elastic(about)
+    is_resized_in_place = field(job.source, "metadata", "annotations", ELASTIC) == "true"
     if is_resized_in_place and is_resized:
         place = STOP if target.gpus < job.gpus else START
         return [Change(place, job_document(target, None, ()), comment)]
     if is_resized_in_place and planned.action == "grow":
         words = f"it asks Kueue for this size already, which says: {state_in_words(workload)}"
-        grown = _answer(planned, workload, check, (), details, comment, True) if check else []
-        return grown or [Change(START, None, (*comment, words))]
+        return [Change(START, None, (*comment, words))]
     if planned.previous_gpus:
         message = explain_in_words(planned)
         stop = (
@@ -222,11 +221,6 @@ def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None
     words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
     answer = check_answer(workload, check, "Retry", words, details["now_s"])
     return Change(EVICT, answer, (words,))
-
-
-def is_elastic(about: Mapping[str, Any]) -> bool:
-    """Return whether Kueue resizes a job of the details while it runs."""
-    return bool(field(about["object"], "metadata", "annotations", ELASTIC) == "true")
 
 
 def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
