@@ -9,15 +9,9 @@ its silence.
 from __future__ import annotations
 
 import copy
-import json
-import ssl
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,7 +21,6 @@ from kubernetes_objects import refer_to
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import (
     APPLY,
-    JSON,
     RESOURCES,
     Reader,
     Refused,
@@ -127,7 +120,6 @@ class FakeServer:
         self.sent = 0
         self.expire_pages = 0
         self.page: int | None = None
-        self.is_silent = False
         self.log = "3 3 loss=2.5\n"  # of every sidecar
         self.main_log = ""  # of every other container
         self.metrics: dict[str, str] = {}  # of every pod, by port and path
@@ -167,8 +159,6 @@ class FakeServer:
 
     def send(self, request: Request) -> Object:
         """Answer a request, with the fault whose turn it is."""
-        if self.is_silent:
-            raise ClusterUnreachable("the fake server is silent")
         fault = self.faults_at.get(self.sent, "")
         self.sent += 1
         if not fault and request.method != "GET" and self.faults:
@@ -508,53 +498,6 @@ class FakeServer:
             "containerStatuses": [container],
         }
         self._remove_if_free(pod)
-
-    # -- over HTTP
-
-    @contextmanager
-    def serve(self, certificate: Path | None = None) -> Iterator[str]:
-        """Answer over HTTP, or HTTPS with a certificate, for real clients; yields the address."""
-        server, lock = self, threading.Lock()
-
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-                body = dict(json.loads(data)) if data else None
-                request = Request(self.command, self.path, body, kind)
-                try:
-                    with lock:
-                        status, answer = 200, server.send(request)
-                except (Refused, ClusterUnreachable, KeyError) as error:
-                    status = 404 if isinstance(error, KeyError) else getattr(error, "status", 500)
-                    answer = {"kind": "Status", "status": "Failure", "message": str(error)} | V1
-                    answer["code"] = status
-                is_text = answer.keys() == {"text"}
-                text = (answer["text"] if is_text else json.dumps(answer)).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain" if is_text else JSON)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_PATCH = do_DELETE = do_POST = _answer
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if certificate is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(certificate)
-            listener.socket = context.wrap_socket(listener.socket, server_side=True)
-        thread = threading.Thread(target=listener.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http{'s' * bool(certificate)}://127.0.0.1:{listener.server_address[1]}"
-        finally:
-            listener.shutdown()
-            listener.server_close()
-            thread.join()
 
 
 def gpus_of(spec: Object) -> int:

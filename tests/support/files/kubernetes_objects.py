@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from crd_schemas import find_core_faults
 from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.rights import list_rights
 
 Object = dict[str, Any]
 CREATED = "2026-11-01T08:00:00Z"
@@ -346,15 +346,7 @@ def look(objects: Iterable[Object]) -> ClusterView:
 
 def rights(name: str) -> set[tuple[str, str, str]]:
     """(verb, group, resource) that a manifest of the package allows."""
-    text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
-    return {
-        (verb, group, resource)
-        for document in yaml.safe_load_all(text)
-        for rule in check(document)["rules"]
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    return {right[1:] for right in list_rights(name)}
 
 
 def kubeconfig(folder: Path, address: str, **cluster: Any) -> Path:
