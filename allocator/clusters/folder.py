@@ -99,7 +99,7 @@ def write_observation(
             "notes": view.notes,
             "details": view.details,
         }
-        write_files(temporary, {CLUSTER_JSON: json.dumps(document, indent=1) + "\n"})
+        write_files(temporary, {CLUSTER_JSON: json.dumps(document) + "\n"})
         _replace(temporary, folder)
     except OSError as error:
         raise AllocatorError(f'cannot write "{folder}": {error.strerror or error}') from error

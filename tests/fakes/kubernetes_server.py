@@ -9,32 +9,25 @@ its silence.
 from __future__ import annotations
 
 import copy
-import json
-import ssl
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
 from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import (
     APPLY,
-    JSON,
     RESOURCES,
     Reader,
     Refused,
     Request,
     path_of,
 )
+from allocator.clusters.kubernetes.rights import REVIEWS
 
 Object = dict[str, Any]
 KEYED = ("name", "type", "uid")  # keys of the lists that are merged entry by entry
@@ -43,7 +36,6 @@ BUILT_IN = ("Node", "Pod", "Job", "ResourceQuota")
 BY_PLURAL = {one.plural: kind for kind, one in RESOURCES.items()}
 GPU = "nvidia.com/gpu"
 V1 = {"apiVersion": "v1"}
-VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
 
 @dataclass(frozen=True)
@@ -124,10 +116,10 @@ class FakeServer:
         self.requests: list[tuple[str, str, str]] = []  # verb, group, resource
         self.faults: deque[str] = deque()
         self.faults_at: dict[int, str] = {}
+        self.denied: set[tuple[str, str]] = set()  # (verb, resource) that no account may do
         self.sent = 0
         self.expire_pages = 0
         self.page: int | None = None
-        self.is_silent = False
         self.log = "3 3 loss=2.5\n"  # of every sidecar
         self.main_log = ""  # of every other container
         self.metrics: dict[str, str] = {}  # of every pod, by port and path
@@ -167,8 +159,6 @@ class FakeServer:
 
     def send(self, request: Request) -> Object:
         """Answer a request, with the fault whose turn it is."""
-        if self.is_silent:
-            raise ClusterUnreachable("the fake server is silent")
         fault = self.faults_at.get(self.sent, "")
         self.sent += 1
         if not fault and request.method != "GET" and self.faults:
@@ -246,35 +236,13 @@ class FakeServer:
         return {**found_list, "metadata": meta, "items": items}
 
     def _discovery(self, path: str) -> Object | None:
-        versions = {
-            one.group: f"{one.group}/{one.version or 'v1beta2'}"
-            for kind, one in RESOURCES.items()
-            if one.group == "batch" or (one.group and self.all(kind))
-        }
-        described: dict[str, Object] = {}
-        for group, text in versions.items():
-            one = {"groupVersion": text, "version": text.partition("/")[2]}
-            described[group] = {"name": group, "versions": [one], "preferredVersion": one}
+        """The group that a path such as /apis/batch names."""
         match path.strip("/").split("/"):
-            case ["api"]:
-                return {"kind": "APIVersions", "versions": ["v1"]}
-            case ["apis"]:
-                return {"kind": "APIGroupList", "groups": [*described.values()]} | V1
             case ["apis", group]:
-                if group not in described:
+                found = {one.group: one for k, one in RESOURCES.items() if self.all(k)}
+                if group not in found:
                     raise Refused(404, "the server could not find the requested resource")
-                return {"kind": "APIGroup", **described[group]} | V1
-            case ["api", _] | ["apis", _, _] as parts:
-                group = parts[1] if len(parts) > 2 else ""
-                named = [
-                    {"name": one.plural + part, "singularName": kind.lower(), "kind": kind}
-                    | {"namespaced": one.is_namespaced, "verbs": VERBS}
-                    for kind, one in RESOURCES.items()
-                    if one.group == group
-                    for part in ("", "/status")
-                ]
-                about = {"groupVersion": "/".join(parts[1:]), "resources": named}
-                return {"kind": "APIResourceList", **about} | V1
+                return {"preferredVersion": {"version": found[group].version or "v1beta2"}}
         return None
 
     def _find(self, place: Place) -> Object:
@@ -284,6 +252,9 @@ class FakeServer:
         return self.objects[key]
 
     def _change(self, request: Request) -> Object:
+        if request.path == REVIEWS:
+            asked = (request.body or {})["spec"]["resourceAttributes"]
+            return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}
         place, query = self._place(request.path)
         self._record(request, place)
         body = copy.deepcopy(dict(request.body or {}))
@@ -313,6 +284,9 @@ class FakeServer:
             raise Refused(status, f'{place.kind} "{place.name}" with this uid not found')
         if found is not None and uid not in (None, found["metadata"]["uid"]):
             raise Refused(409, f"the UID in the precondition ({uid}) does not match")
+        asked = get(body, "metadata", "resourceVersion")
+        if found is not None and asked not in (None, found["metadata"]["resourceVersion"]):
+            raise Refused(409, "the object has been modified")
         owned, new = self.owners.get((*key, manager), set()), set(leaves(body))
         if found is None:
             self._record(Request("", ""), place, "create")
@@ -524,53 +498,6 @@ class FakeServer:
             "containerStatuses": [container],
         }
         self._remove_if_free(pod)
-
-    # -- over HTTP
-
-    @contextmanager
-    def serve(self, certificate: Path | None = None) -> Iterator[str]:
-        """Answer over HTTP, or HTTPS with a certificate, for real clients; yields the address."""
-        server, lock = self, threading.Lock()
-
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-                body = dict(yaml.safe_load(data)) if data else None  # kubectl applies YAML
-                request = Request(self.command, self.path, body, kind)
-                try:
-                    with lock:
-                        status, answer = 200, server.send(request)
-                except (Refused, ClusterUnreachable, KeyError) as error:
-                    status = 404 if isinstance(error, KeyError) else getattr(error, "status", 500)
-                    answer = {"kind": "Status", "status": "Failure", "message": str(error)} | V1
-                    answer["code"] = status
-                is_text = answer.keys() == {"text"}
-                text = (answer["text"] if is_text else json.dumps(answer)).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain" if is_text else JSON)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_PATCH = do_DELETE = do_POST = do_PUT = _answer
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if certificate is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(certificate)
-            listener.socket = context.wrap_socket(listener.socket, server_side=True)
-        thread = threading.Thread(target=listener.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http{'s' * bool(certificate)}://127.0.0.1:{listener.server_address[1]}"
-        finally:
-            listener.shutdown()
-            listener.server_close()
-            thread.join()
 
 
 def gpus_of(spec: Object) -> int:

@@ -35,16 +35,16 @@ nodes, and send back those that it pauses. Quota stays with Kueue."""
     flag("--once", "one round only"),
 )
 def call(args: argparse.Namespace) -> int:
-    from allocator.clusters.adapter import ClusterUnreachable
     from allocator.clusters.kubernetes.admission import answer_checks
     from allocator.clusters.kubernetes.api import Reader
     from allocator.clusters.kubernetes.client import ClientApi
+    from allocator.errors import AllocatorError
 
     reader = Reader(ClientApi(args.context, args.kubeconfig))
     while True:
         try:
             lines = answer_checks(reader, lambda view: decide(view, args.objective), time.time())
-        except ClusterUnreachable as error:
+        except AllocatorError as error:  # the next round looks anew
             if args.once:
                 raise
             lines = [f"nothing decided: {error}"]

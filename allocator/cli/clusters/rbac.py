@@ -34,9 +34,8 @@ USES = {
     ),
 )
 def call(args: argparse.Namespace) -> int:
-    from importlib.resources import files
+    from allocator.clusters.kubernetes.rights import read_role
 
-    place = files("allocator.clusters.kubernetes") / "rbac" / f"{args.use}.yaml"
-    roles = place.read_text(encoding="utf-8")
+    roles = read_role(args.use)
     show_result(args.format, {"use": args.use, "yaml": roles}, lambda: print(roles, end=""))
     return 0

@@ -23,7 +23,11 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
 from allocator.clusters.kubernetes.progress import ask_jobs
-from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes, our_check
+from allocator.clusters.kubernetes.suggestions.suggest import (
+    OF_STATUS,
+    list_changes,
+    our_check,
+)
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
 
@@ -50,7 +54,9 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
     """
     objects = Objects(reader.read_everything())
     lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
-    view = _limit_to_answers(observe(objects, now_s, ask_jobs(reader.api, objects)))
+    progress, notes = ask_jobs(reader.api, objects)
+    lines += notes
+    view = _limit_to_answers(observe(objects, now_s, progress))
     for change in list_changes(decide(view), view.details):
         if change.document is None or change.file not in OF_STATUS:
             continue
@@ -70,20 +76,23 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
 
     No answer changes a size. A waiting job starts by an answer only if its quota is reserved, and a
     running job stops by one only if it has a check of ours. GPUs that a plan moved between other
-    jobs would stay idle.
+    jobs would stay idle. Quota is reserved by Kueue, and is no limit here: where less of it is left
+    than jobs hold there would be no plan.
     """
     rows = []
     for row in view.tables["jobs.csv"]:
-        workload = view.details["jobs"][row["job_id"]]["workload"]
-        is_ours = our_check(workload, view.details) is not None
+        about = view.details["jobs"][row["job_id"]]
+        is_ours = our_check(about["workload"], view.details) is not None
+        may_start = is_ours and is_true(about["workload"], "QuotaReserved")
         size = row.get("gpus") or row["requested_gpus"]
-        limits: dict[str, Any] = {"min_gpus": size, "max_gpus": size, "sizes": [size]}
+        limits: dict[str, Any] = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
+        limits["sizes"] = [size]
         if row["state"] == "running":
             limits["preemptible"] = row["preemptible"] and is_ours
-        elif not (is_ours and is_true(workload, "QuotaReserved")):
+        elif not may_start:
             limits["state"] = "held"
         rows.append({**row, **limits})
-    return replace(view, tables={**view.tables, "jobs.csv": rows})
+    return replace(view, tables={**view.tables, "jobs.csv": rows, "quotas.csv": []})
 
 
 def _differs(wanted: Object, answers: Sequence[Object]) -> bool:

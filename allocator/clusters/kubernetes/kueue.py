@@ -17,6 +17,7 @@ from allocator.clusters.kubernetes.objects import (
     name_of,
     namespace_of,
     quantity,
+    uid_of,
 )
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet
@@ -154,11 +155,11 @@ class Kueue:
 
     @cached_property
     def _workloads(self) -> dict[str, Object]:
-        """Workloads by the uid of their job; the newest counts."""
+        """Workloads by the uid of their job; the newest counts, as Kueue orders them."""
         found: dict[str, Object] = {}
         ordered = sorted(
             self.objects.of_kind("Workload"),
-            key=lambda one: str(field(one, "metadata", "creationTimestamp") or ""),
+            key=lambda one: (str(field(one, "metadata", "creationTimestamp") or ""), uid_of(one)),
         )
         for one in ordered:
             for owner in field(one, "metadata", "ownerReferences") or ():

@@ -33,7 +33,9 @@ def field(value: Any, *path: str) -> Any:
     (True, None)
     """
     for name in path:
-        if not isinstance(value, Mapping):
+        if not isinstance(
+            value, dict
+        ):  # objects are JSON; asking for a Mapping takes ten times as long
             return None
         value = value.get(name)
     return value
@@ -136,6 +138,16 @@ def annotation(value: Object, name: str) -> str | None:
         if found is not None:
             return str(found)
     return None
+
+
+def own_annotations(value: Object) -> dict[str, str]:
+    """Return all that `annotation` finds, by name."""
+    return {
+        key.removeprefix(PREFIX): str(text)
+        for place in ("labels", "annotations")
+        for key, text in (field(value, "metadata", place) or {}).items()
+        if key.startswith(PREFIX)
+    }
 
 
 def conditions(value: Object) -> dict[str, Object]:

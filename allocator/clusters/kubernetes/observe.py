@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.clusters.adapter import ClusterView
@@ -18,6 +18,7 @@ from allocator.clusters.kubernetes.objects import (
     Object,
     Objects,
     annotation,
+    conditions,
     field,
     name_of,
     namespace_of,
@@ -26,7 +27,7 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.pools import Pools, group_nodes
 from allocator.clusters.kubernetes.progress import ask_jobs
-from allocator.clusters.kubernetes.tenants import read_limits
+from allocator.clusters.kubernetes.tenants import fit_guarantees, read_limits
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over, node_of_pod
@@ -44,20 +45,22 @@ class _Use:
 
     gpus : by job ("" = pods that belong to none) and name of nodes.csv
     cpus, memory : by node, of pods that hold no GPUs of a job
-    unbound : jobs with a pod that no node has taken
+    unschedulable : jobs with a pod for which the scheduler found no node
     """
 
     gpus: Mapping[tuple[str, str], int]
     cpus: Mapping[str, float]
     memory: Mapping[str, float]
-    unbound: set[str]
+    unschedulable: set[str]
     notes: list[str]
 
 
 def observe_cluster(reader: Reader, now_s: float) -> ClusterView:
     """Look at a cluster, and return it as a snapshot. Raises ClusterUnreachable and Refused."""
     objects = Objects(reader.read_everything())
-    return observe(objects, now_s, ask_jobs(reader.api, objects))
+    progress, notes = ask_jobs(reader.api, objects)
+    view = observe(objects, now_s, progress)
+    return replace(view, notes=(*view.notes, *notes))
 
 
 def observe(
@@ -83,16 +86,16 @@ def observe(
     flavors = kueue.flavors_of_nodes(nodes)
     pools = group_nodes(nodes, jobs, flavors)
     use = _read_use(objects, nodes, jobs)
-    limits = read_limits(objects, kueue, pools, flavors)
-    notes = [*pools.notes, *use.notes, *limits.notes]
+    notes = [*pools.notes, *use.notes]
     rows = []
     placements = []
     details = {}
-    others = Counter({name: n for (job, name), n in use.gpus.items() if not job})
+    of_job: dict[str, Counter[str]] = {}
+    for (owner, name), n in sorted(use.gpus.items()):
+        of_job.setdefault(owner, Counter())[name] = n
+    others = of_job.get("", Counter())
     for job in jobs:
-        held = {
-            name: n for (owner, name), n in sorted(use.gpus.items()) if owner == job.job_id and n
-        }
+        held = dict(of_job.get(job.job_id, ()))
         held_in = {pools.of_node[name] for name in held}
         if held and (job.is_suspended or len(held_in) > 1):
             others.update(held)
@@ -105,9 +108,17 @@ def observe(
         notes.extend(said)
         rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
-        is_unbound = job.job_id in use.unbound
-        details[job.job_id] = describe_job(job, kueue) | {"unbound": is_unbound}
+        is_stuck = job.job_id in use.unschedulable
+        details[job.job_id] = describe_job(job, kueue) | {"unschedulable": is_stuck}
     free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
+    room = Counter(dict.fromkeys(pools.nodes, 0))
+    for node in nodes:
+        room[pools.of_node[node.name]] += free[node.name] if node.state == "up" else 0
+    for row in rows:
+        if row.get("pool") and not row["preemptible"]:
+            room[row["pool"]] -= row["gpus"]
+    limits = fit_guarantees(read_limits(objects, kueue, pools, flavors), pools, +room)
+    notes += limits.notes
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
         "jobs.csv": rows,
@@ -166,7 +177,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
     gpus: Counter[tuple[str, str]] = Counter()
     cpus: Counter[str] = Counter()
     memory: Counter[str] = Counter()
-    unbound = set()
+    unschedulable = set()
     notes = []
     for pod in objects.of_kind("Pod"):
         if is_over(pod):
@@ -175,7 +186,8 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
         job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
         node = node_of_pod(pod)
         if node is None:
-            unbound.add(job)
+            if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
+                unschedulable.add(job)
             continue
         wanted = gpus_of_pod(pod["spec"])
         for resource, n in wanted.items():
@@ -188,7 +200,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
             cpu, gigabytes = _requests(pod["spec"])
             cpus[node] += cpu  # type: ignore[assignment]
             memory[node] += gigabytes  # type: ignore[assignment]
-    return _Use(gpus, cpus, memory, unbound, notes)
+    return _Use(gpus, cpus, memory, unschedulable, notes)
 
 
 def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:

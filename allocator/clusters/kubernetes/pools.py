@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field as empty
 from typing import Any
@@ -84,13 +85,14 @@ def group_nodes(
     nodes: Sequence[GpuNode], jobs: Sequence[FoundJob], flavors: Mapping[str, set[str]]
 ) -> Pools:
     """Return the pools of the nodes."""
-    rules = {
-        job.job_id: [
+    rules = {  # jobs that ask for the same are one here: there are few kinds and many jobs
+        job.job_id: frozenset(
             (placement_rules(one.pod, job.pinned), one.resource) for one in job.pod_sets if one.gpus
-        ]
+        )
         for job in jobs
     }
-    patterns = sorted({rule for one in rules.values() for rule in one})
+    kinds = Counter(rules.values())
+    patterns = sorted({rule for one in kinds for rule in one})
     admitting = {
         node.name: frozenset(
             (rule, resource)
@@ -100,12 +102,8 @@ def group_nodes(
         )
         for node in nodes
     }
-    may_use = {
-        job: {name for name, found in admitting.items() if set(rule) <= found}
-        for job, rule in rules.items()
-    }
-    users = {node: frozenset(job for job in may_use if node in may_use[job]) for node in admitting}
-    ordered = sorted(nodes, key=lambda one: (-len(users[one.name]), one.name))
+    users = {node: frozenset(k for k in kinds if k <= found) for node, found in admitting.items()}
+    ordered = sorted(nodes, key=lambda one: (-sum(kinds[k] for k in users[one.name]), one.name))
     type_names = _Names()
     pool_names = _Names()
     of_node: dict[str, str] = {}
@@ -118,7 +116,11 @@ def group_nodes(
         pool = pool_names.name(wanted, (gpu_type, node.is_spot, node.resource, in_flavors))
         of_node[node.name], types[pool] = pool, gpu_type
         members.setdefault(pool, []).append(node)
-    admitted = {job: {types[of_node[node]] for node in allowed} for job, allowed in may_use.items()}
+    of_kind = {
+        kind: {types[of_node[node]] for node, found in users.items() if kind in found}
+        for kind in kinds
+    }
+    admitted = {job: of_kind[kind] for job, kind in rules.items()}
     notes = tuple(
         f'some jobs may not use all nodes with "{product}": those that fewer jobs may use are the'
         f' GPU type "{name}", for which speeds of their own are needed'

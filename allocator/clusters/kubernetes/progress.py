@@ -39,12 +39,19 @@ def ask_pod(api: Api, pod: Object, source: LogPattern | Metric, container: str) 
 
 
 def ask_text(api: Api, pod: Object, end: str) -> str:
-    """Return the text of a subresource of a pod, "" if there is no answer in time."""
+    """Return the text of a subresource of a pod, "" if there is none in time.
+
+    Raises Refused if the account may not read it.
+    """
     path = path_of(RESOURCES["Pod"], namespace_of(pod), name_of(pod))
     request = Request("GET", path + end, is_text=True, patience_s=ANSWER_S)
     try:
         return str(api.send(request)["text"])
-    except (Refused, ClusterUnreachable):
+    except Refused as refused:
+        if refused.status == 403:
+            raise
+        return ""
+    except ClusterUnreachable:
         return ""
 
 
@@ -53,8 +60,8 @@ def is_running(pod: Object) -> bool:
     return bool(field(pod, "status", "phase") == "Running")
 
 
-def ask_jobs(api: Api, objects: Objects) -> dict[str, Progress]:
-    """Return the progress of the jobs whose annotations name its source, by job.
+def ask_jobs(api: Api, objects: Objects) -> tuple[dict[str, Progress], list[str]]:
+    """Return the progress of the jobs whose annotations name its source, by job, and notes.
 
     The first running pod of a job is asked. Only jobs that name their whole work are asked, as
     nothing follows from progress alone.
@@ -66,16 +73,20 @@ def ask_jobs(api: Api, objects: Objects) -> dict[str, Progress]:
         if "total-work" in said and source is not None:
             sources[job.uid] = job, source
     if not sources:
-        return {}
+        return {}, []
     first = _find_first_pods(objects, sources)
     until = time.monotonic() + ASKING_S
-    found = {}
+    found, notes = {}, []
     for uid, (job, source) in sources.items():
         if uid in first and time.monotonic() < until:
-            progress = ask_pod(api, first[uid], source, _find_container(first[uid]))
+            try:
+                progress = ask_pod(api, first[uid], source, _find_container(first[uid]))
+            except Refused as refused:
+                notes.append(f"{job.job_id}: its progress is not known: {refused}")
+                continue
             if progress is not None:
                 found[job.job_id] = progress
-    return found
+    return found, notes
 
 
 def _find_first_pods(

@@ -60,6 +60,40 @@ def read_limits(
     return Limits(tenants, _merged(quotas), notes)
 
 
+def fit_guarantees(limits: Limits, pools: Pools, room: Mapping[str, int]) -> Limits:
+    """Return limits whose guarantees the nodes can keep: Kueue compares quotas with no nodes.
+
+    Parameters
+    ----------
+    limits : Limits
+        Limits of Kueue.
+    pools : Pools
+        Pools of the nodes.
+    room : mapping of str to int
+        GPUs of each pool that jobs in queues can have.
+    """
+    wanted: Counter[tuple[Any, Any]] = Counter()
+    for row in limits.quotas:
+        wanted[row["gpu_type"], row["pool"]] += row.get("guaranteed_gpus") or 0
+    there = {
+        (gpu_type, pool): sum(n for name, n in room.items() if name == pool)
+        + sum(n for name, n in room.items() if pools.types[name] == gpu_type)
+        for gpu_type, pool in wanted
+    }
+    notes = [
+        f"quotas guarantee {total} GPUs of {place[0] or place[1]}, whose nodes have {there[place]}"
+        for place, total in wanted.items()
+        if total > there[place]
+    ]
+    rows = [dict(row) for row in limits.quotas]
+    for row in rows:
+        place = row["gpu_type"], row["pool"]
+        if wanted[place] > there[place] and row.get("guaranteed_gpus"):
+            row["guaranteed_gpus"] = row["guaranteed_gpus"] * there[place] // wanted[place]
+            row["lend_gpus"] = None
+    return Limits(limits.tenants, rows, [*limits.notes, *notes])
+
+
 def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
     most: dict[str, int] = {}
     for one in objects.of_kind("ResourceQuota"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field as field_of, fields
+from dataclasses import dataclass, field as field_of, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
 from allocator.clusters.kubernetes.objects import Object, field, name_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
+from allocator.clusters.kubernetes.rights import find_missing_rights
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
 from allocator.executors.disk import write_json
@@ -77,11 +78,12 @@ FRESH_S = 2.0  # for so long what nodes have is the present
 
 @dataclass(frozen=True)
 class Report:
-    """What an allocation reported: when it was read, its safe work, and further fields."""
+    """What an allocation reported: when it was read, its safe work, further fields, or why not."""
 
     read_s: float = -REPORT_S
     safe: float = 0.0
     fields: Mapping[str, float] = field_of(default_factory=dict)
+    fault: str = ""
 
 
 class KubernetesExecutor(ClusterExecutor):
@@ -123,6 +125,21 @@ class KubernetesExecutor(ClusterExecutor):
         self._looked_s = -NAMES_S
         self._reports: dict[str, Report] = {}
         self._asking_until = 0.0
+
+    def claim(self, queue: str) -> None:
+        """Make the folder belong to this queue.
+
+        Raises WrongState, and UsageError if the account lacks a right: later it would be an answer
+        to one request among many. A server that does not tell is asked for work all the same.
+        """
+        with suppress(*self.unreachable):
+            missing = find_missing_rights(self._reader.api, "run", self.settings.namespace)
+            if missing:
+                raise UsageError(
+                    f"the account of kubernetes.toml may not {', '.join(missing)}; "
+                    "allocator rbac run prints what is needed"
+                )
+        super().claim(queue)
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node with GPUs, without the GPUs of others. Raises NotNow."""
@@ -228,18 +245,18 @@ class KubernetesExecutor(ClusterExecutor):
     ) -> dict[str, Any]:
         """Return what is known of an allocation without a recorded end, as the file of one."""
         verdict = self._judge_allocation(one, job, pods)
-        safe, reported = verdict.work, Report().fields
+        safe, report = verdict.work, Report()
         if pods:
             report = self._read_report(one, pods, is_over=verdict.phase in ENDED)
-            safe, reported = max(safe, report.safe), report.fields
+            safe = max(safe, report.safe)
         remaining, base = float(one.order["remaining_work"]), one.order["base"]
         work = max(0.0, safe - base) if base is not None else 0.0
         return {
             "phase": verdict.phase,
             "work_done": remaining if verdict.phase is Phase.FINISHED else min(work, remaining),
             "at_s": time.time(),
-            "detail": as_storable_text(verdict.detail, 1000),
-            "reported": reported,
+            "detail": as_storable_text(verdict.detail or report.fault, 1000),
+            "reported": report.fields,
             "safe": safe or base,
         }
 
@@ -275,8 +292,13 @@ class KubernetesExecutor(ClusterExecutor):
         before = self._reports.get(one.folder.name, Report())
         is_due = is_over or before.safe == 0.0 or time.monotonic() > before.read_s + REPORT_S
         if is_due and time.monotonic() < self._asking_until:
-            safe, fields = self._ask(one, pods, is_over)
-            before = Report(time.monotonic(), max(before.safe, safe), fields or before.fields)
+            now_s = time.monotonic()
+            try:
+                safe, fields = self._ask(one, pods, is_over)
+                before = Report(now_s, max(before.safe, safe), fields or before.fields)
+            except Refused as refused:
+                fault = f"its progress is not known: {refused}"
+                before = replace(before, read_s=now_s, fault=fault)
             self._reports[one.folder.name] = before
         return before
 

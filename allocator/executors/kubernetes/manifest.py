@@ -51,6 +51,12 @@ def shape_of(order: Order, largest: int) -> Shape:
     --------
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0), 8)
     Shape(pods=3, gpus=4)
+    >>> [shape_of(Order("a", 1, 1, "p", 4, "A", 1.0), largest) for largest in (8, 2, 3)]
+    [Shape(pods=1, gpus=4), Shape(pods=2, gpus=2), Shape(pods=4, gpus=1)]
+    >>> from allocator.loop.executor import NodePart
+    >>> nodes = (NodePart("n1", 6), NodePart("n2", 6))
+    >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0, nodes=nodes), 8)
+    Shape(pods=2, gpus=6)
     """
     parts = [one.gpus for one in order.nodes]
     if not parts:

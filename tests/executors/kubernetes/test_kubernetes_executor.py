@@ -5,7 +5,6 @@ The server is a fake (tests/fakes/kubernetes_server.py); no API server can be ha
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,19 +14,15 @@ from typing import Any
 
 import pytest
 from executor_rigs import KubernetesRig
-from fakes.kubernetes_server import FakeServer
-from kubernetes_objects import check, kubeconfig, node, pod, rights
-from queues import cluster
+from kubernetes_objects import check, node, pod, rights
 from waiting import PATIENCE_S, wait_for
 
-from allocator.cli.main import run
 from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
-from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
-from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Order, Phase
-from allocator.queue.queue import Queue
+from allocator.executors.kubernetes.manifest import SAY_PROGRESS
+from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Phase
 
 METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
@@ -66,20 +61,6 @@ def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
     assert {one["spec"]["nodeName"] for one in rig.server.all("Pod")} == {"n1", "n2"}
     rig.end("j")
     assert rig.server.breaches == []
-
-
-@pytest.mark.parametrize(
-    ("parts", "largest", "shape"),
-    [((), 8, (1, 4)), ((), 2, (2, 2)), ((4, 8), 8, (3, 4)), ((6, 6), 8, (2, 6)), ((), 3, (4, 1))],
-)
-def test_pods_are_equal_and_fit_their_nodes(
-    parts: tuple[int, ...], largest: int, shape: tuple[int, int]
-) -> None:
-    """The fewest pods of one size that make the parts of each node."""
-    gpus = sum(parts) or 4
-    nodes = tuple(NodePart(f"n{i}", n) for i, n in enumerate(parts))
-    found = shape_of(Order("j", 1, 1, "a", gpus, "A", 1.0, nodes=nodes), largest)
-    assert (found.pods, found.gpus) == shape
 
 
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
@@ -271,46 +252,3 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     rig.end("j")
     executor.observe()
     assert set(rig.server.requests) == rights("run")
-
-
-def test_the_controller_runs_a_queue_over_the_official_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two nodes of 8: jobs of 4 and 12 GPUs run on the nodes of the plan, one of 8 waits. While the
-    server is silent, a single round ends with exit code 1 and changes nothing.
-    """
-    server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
-    server.log = "0 0"
-    tables = {
-        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
-        "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
-        "rates.csv": "model,gpu_type,gpus,work_per_s\n",
-    }
-    name, state = str(tmp_path / "q.db"), tmp_path / "state"
-    with Queue.create(name, cluster(**tables)) as queue:
-        for job, gpus in (("small", 4), ("large", 12), ("late", 8)):
-            size = {
-                "min_gpus": gpus,
-                "max_gpus": gpus,
-                "requested_gpus": gpus,
-                "command": ["train", "kind=endless"],
-            }
-            queue.submit(job_id=job, model=job, total_work=1000, **size)
-    words = ("run", name, "--once", "--executor", "kubernetes", "--state", str(state), "--grace=0")
-    # nothing happens in the cluster meanwhile
-    monkeypatch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
-    state.mkdir(mode=0o700)
-    with server.serve() as address:
-        config = json.dumps(str(kubeconfig(tmp_path, address)))
-        settings = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
-        (state / "kubernetes.toml").write_text(settings)
-        for _ in range(2):
-            assert run(words) == 0
-            server.step()
-            server.step()
-        assert {server.used("n1"), server.used("n2")} == {8}
-        assert sorted(one["spec"]["parallelism"] for one in server.all("Job")) == [1, 3]
-        server.is_silent = True
-        assert run(words) == 1
-        assert len(server.all("Job")) == 2
-    assert server.breaches == []

@@ -29,6 +29,7 @@ METADATA = {
         "name": {"type": "string", "minLength": 1},
         "namespace": {"type": "string"},
         "uid": {"type": "string"},
+        "resourceVersion": {"type": "string"},
         "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
     },
 }

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from crd_schemas import find_core_faults
 from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.rights import list_rights
 
 Object = dict[str, Any]
 CREATED = "2026-11-01T08:00:00Z"
@@ -115,11 +115,13 @@ def pod(
     phase: str = "Running",
     resource: str = GPU,
 ) -> Object:
-    """A pod that is bound to a machine, unless that is None."""
+    """A pod that is bound to a machine; None: the scheduler found none."""
     more = {} if owner is None else {"ownerReferences": [refer_to(owner)]}
     spec = pod_spec(gpus, resource) | ({"nodeName": machine} if machine else {})
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": meta(name, "ml", **more)}
-    return check({**made, "spec": spec, "status": {"phase": phase}})
+    found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": phase} | ({} if machine else {"conditions": [found]})
+    return check({**made, "spec": spec, "status": status})
 
 
 def job(
@@ -344,27 +346,7 @@ def look(objects: Iterable[Object]) -> ClusterView:
 
 def rights(name: str) -> set[tuple[str, str, str]]:
     """(verb, group, resource) that a manifest of the package allows."""
-    text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
-    return {
-        (verb, group, resource)
-        for document in yaml.safe_load_all(text)
-        for rule in check(document)["rules"]
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-
-
-def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
-    """A folder as somebody without the allocator writes it: one list for each kind."""
-    folder.mkdir()
-    kinds: dict[str, list[Object]] = {}
-    for one in objects:
-        kinds.setdefault(one["kind"], []).append(one)
-    for kind, items in kinds.items():
-        document = {"apiVersion": "v1", "kind": "List", "items": items}
-        (folder / f"{kind.lower()}s.json").write_text(json.dumps(document))
-    return folder
+    return {right[1:] for right in list_rights(name)}
 
 
 def kubeconfig(folder: Path, address: str, **cluster: Any) -> Path:

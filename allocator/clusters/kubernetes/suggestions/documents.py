@@ -84,15 +84,16 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(api_version: str, kind: str, metadata: Object) -> dict[str, Any]:
+def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> dict[str, Any]:
     """Return the beginning of a document; another object of the same name has another uid."""
-    known = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    names = ("name", "namespace", "uid", *more)
+    known = {key: metadata[key] for key in names if metadata.get(key)}
     return {"apiVersion": api_version, "kind": kind, "metadata": known}
 
 
 def job_document(
     job: FoundJob,
-    is_suspended: bool,
+    is_suspended: bool | None,
     hostnames: Iterable[str],
     *,
     selector: Mapping[str, str] = {},
@@ -104,8 +105,8 @@ def job_document(
     ----------
     job : FoundJob
         The job with the numbers of pods that it shall have.
-    is_suspended : bool
-        It shall be suspended.
+    is_suspended : bool, optional
+        It shall be suspended; None: that is left to Kueue.
     hostnames : iterable of str
         Values of kubernetes.io/hostname of its nodes; empty: any node.
     selector : mapping of str to str
@@ -120,7 +121,7 @@ def job_document(
         job.kind,
         {"name": job.name, "namespace": job.namespace, "uid": job.uid},
     )
-    paused = is_suspended if is_paused is None else is_paused
+    paused = bool(is_suspended) if is_paused is None else is_paused
     marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
     if names:
         marks[PREFIX + PINNED] = " ".join(names)
@@ -131,7 +132,8 @@ def job_document(
     for name in reversed(about.suspend):
         suspend = {name: suspend}
     spec = _job_set_spec(job, selector) if job.kind == "JobSet" else _SPECS[job.kind](job, names)
-    return _merge(_merge(document, suspend), {"spec": spec})
+    started = {} if is_suspended is None else suspend
+    return _merge(_merge(document, started), {"spec": spec})
 
 
 def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
@@ -151,7 +153,8 @@ def check_answer(
 ) -> dict[str, Any]:
     """Return the document of the status in which an admission check of a workload answers.
 
-    A node selector has one value for a label, so that only one node can be named.
+    A node selector has one value for a label, so that only one node can be named. The document has
+    the version of the workload: if Kueue has changed it since, the answer is refused (409).
 
     Parameters
     ----------
@@ -181,5 +184,6 @@ def check_answer(
             if len(hostnames) == 1
         ],
     }
-    document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
+    version = workload["apiVersion"]
+    document = _identity(version, "Workload", workload["metadata"], "resourceVersion")
     return document | {"status": {"admissionChecks": [answer]}}

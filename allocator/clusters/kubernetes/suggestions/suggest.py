@@ -89,17 +89,16 @@ def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str,
 
 def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list[Change]:
     """Return the changes of a plan, in their order."""
-    changes = [
-        change
-        for planned in jobs
-        if planned.action != "keep"
-        for change in _changes_of_job(planned, details)
-    ]
+    changes = [change for planned in jobs for change in _changes_of_job(planned, details)]
     return [one for file in ABOUT for one in changes if one.file == file]
 
 
 def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
     about = details["jobs"][planned.job_id]
+    if stuck := _send_back(planned, details):
+        return [stuck]
+    if planned.action == "keep":
+        return []
     job = restore_job(about)
     target = resize(job, planned.gpus) if planned.gpus else job
     comment = (_summary(planned), explain_in_words(planned))
@@ -109,7 +108,7 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
     selector, remark = _choose_selector(planned, target, details)
     note += remark
     if about["workload"] is not None:
-        return _with_kueue(planned, target, hostnames, details, (*comment, *note))
+        return _with_kueue(planned, job, target, hostnames, details, (*comment, *note))
     if planned.action == "wait":
         return []
     if job.queue is not None:
@@ -135,6 +134,7 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
 
 def _with_kueue(
     planned: PlannedJob,
+    job: FoundJob,
     target: FoundJob,
     hostnames: Sequence[str],
     details: Mapping[str, Any],
@@ -142,14 +142,18 @@ def _with_kueue(
 ) -> list[Change]:
     """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
     about = details["jobs"][planned.job_id]
-    job, workload = restore_job(about), about["workload"]
+    workload = about["workload"]
     check = our_check(workload, details)
     is_active = field(workload, "spec", "active") is not False
     changes = []
     is_resized = target.gpus != job.gpus
-    if is_resized and field(job.source, "metadata", "annotations", ELASTIC) == "true":
+    is_resized_in_place = field(job.source, "metadata", "annotations", ELASTIC) == "true"
+    if is_resized_in_place and is_resized:
         place = STOP if target.gpus < job.gpus else START
-        return [Change(place, job_document(target, job.is_suspended, ()), comment)]
+        return [Change(place, job_document(target, None, ()), comment)]
+    if is_resized_in_place and planned.action == "grow":
+        words = f"it asks Kueue for this size already, which says: {state_in_words(workload)}"
+        return [Change(START, None, (*comment, words))]
     if planned.previous_gpus:
         message = explain_in_words(planned)
         stop = (
@@ -185,8 +189,8 @@ def _answer(
     """Return how the answer about a workload without GPUs changes: nothing while it is right.
 
     "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so that it
-    becomes "Pending" first. An admitted workload goes back into its queue instead, but only if one
-    of its pods finds no node. It is left alone if its pods have ended or do not exist yet.
+    becomes "Pending" first. An admitted workload is left alone: its pods do not exist yet, or they
+    have ended.
     """
     found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
     may_start = may_start and is_true(workload, "QuotaReserved")
@@ -199,12 +203,24 @@ def _answer(
         return [Change(READY, ready, comment)]
     (wanted,) = ready["status"]["admissionChecks"]
     is_elsewhere = found.get("podSetUpdates") and found["podSetUpdates"] != wanted["podSetUpdates"]
-    if found["state"] == "Ready" and (is_elsewhere or not may_start):
-        if not is_true(workload, "Admitted"):
-            return [Change(EVICT, answer("Pending"), comment)]
-        if details["jobs"][planned.job_id]["unbound"]:
-            return [Change(EVICT, answer("Retry"), comment)]
+    is_open = found["state"] == "Ready" and not is_true(workload, "Admitted")
+    if is_open and (is_elsewhere or not may_start):
+        return [Change(EVICT, answer("Pending"), comment)]
     return []
+
+
+def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None:
+    """Return the answer that frees the quota of a job of which a pod finds no node, if it is one.
+
+    Whatever the plan says: its quota would be held for nothing.
+    """
+    about = details["jobs"][planned.job_id]
+    workload, check = about["workload"], our_check(about["workload"], details)
+    if check is None or not (about["unschedulable"] and is_true(workload, "Admitted")):
+        return None
+    words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
+    answer = check_answer(workload, check, "Retry", words, details["now_s"])
+    return Change(EVICT, answer, (words,))
 
 
 def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:

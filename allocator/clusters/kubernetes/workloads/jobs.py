@@ -156,11 +156,15 @@ KINDS: Mapping[str, _Kind] = {
 
 
 def find_jobs(objects: Objects) -> list[FoundJob]:
-    """Return the jobs that are not over and ask for GPUs; parts of other jobs are none of them."""
+    """Return the jobs that are not over and ask for GPUs.
+
+    Parts of other jobs are none of them, even if the list has not the other job: who starts that
+    one starts its parts.
+    """
     found: list[FoundJob] = []
     for kind, about in KINDS.items():
         for source in objects.of_kind(kind):
-            if any(is_true(source, end) for end in about.ends):
+            if _is_part(source) or any(is_true(source, end) for end in about.ends):
                 continue
             job = FoundJob(
                 "/".join(
@@ -176,8 +180,13 @@ def find_jobs(objects: Objects) -> list[FoundJob]:
             )
             if job.gpus:
                 found.append(job)
-    uids = {one.uid for one in found}
-    return [one for one in found if not uids & set(objects.owner_uids(one.source)[1:])]
+    return found
+
+
+def _is_part(source: Object) -> bool:
+    """Return whether an object of one of the kinds controls this one."""
+    owners = field(source, "metadata", "ownerReferences") or ()
+    return any(one.get("kind") in KINDS and one.get("controller", True) for one in owners)
 
 
 def resize(job: FoundJob, gpus: int) -> FoundJob | None:

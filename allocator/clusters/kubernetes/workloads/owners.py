@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.clusters.kubernetes.objects import annotation, field, unix_seconds
+from allocator.clusters.kubernetes.objects import field, own_annotations, unix_seconds
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet, resize
 from allocator.errors import UsageError
 from allocator.io.progress_sources import FIELDS, LogPattern, Metric, as_variables, read_source
@@ -66,8 +66,9 @@ def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
     """Return what the owner of a job says, and notes about what makes no sense."""
     said: dict[str, Any] = {}
     notes = []
+    own = own_annotations(job.source)
     for name, parse in ANNOTATIONS.items():
-        text = annotation(job.source, name)
+        text = own.get(name)
         if text is None:
             continue
         try:

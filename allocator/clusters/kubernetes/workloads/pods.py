@@ -30,9 +30,11 @@ def gpus_of_pod(spec: Object) -> dict[str, int]:
     """
     together: dict[str, int] = {}
     alone: dict[str, int] = {}
-    first = field(spec, "initContainers") or ()
-    for container in [*(field(spec, "containers") or ()), *first]:
-        goes_on = container not in first or container.get("restartPolicy") == "Always"
+    run = [(True, one) for one in field(spec, "containers") or ()]
+    run += [
+        (one.get("restartPolicy") == "Always", one) for one in field(spec, "initContainers") or ()
+    ]
+    for goes_on, container in run:
         for name, n in _container_gpus(container).items():
             if goes_on:
                 together[name] = together.get(name, 0) + n
