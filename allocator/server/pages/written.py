@@ -1,0 +1,72 @@
+"""The report of a queue: its pages in one file, which needs neither the service nor a network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from sqlalchemy import Connection
+
+from allocator.errors import UsageError
+from allocator.queue.queue import Queue
+from allocator.report.folders import name_page
+from allocator.report.page import write_page
+from allocator.server.caller import Caller
+from allocator.server.pages import reading
+from allocator.server.pages.rendering import render_block
+from allocator.server.views.jobs import MOST_ROWS, JobFilter
+from allocator.server.views.rounds import list_rounds
+
+LAST = 1000  # rounds
+READER = Caller("viewer", name="report")
+FORM = re.compile(r"<form\b.*?</form>", re.S)
+LINK = re.compile(r"<a\b[^>]*>(.*?)</a>", re.S)  # the pages that they lead to are not there
+NAME = re.compile(r'\s(id|aria-labelledby)="([^"]*)"')
+
+
+def write_queue_report(name: str, out: Path | str | None = None, last: int = LAST) -> Path:
+    """Write the report of a queue (path or URL) on its last rounds; return the path of the page.
+
+    Parameters
+    ----------
+    name : path or URL of the queue.
+    out : the HTML file, NAME.html, or a folder for report.html. The default is the folder
+    QUEUE.report next to an SQLite queue.
+    last : how many rounds to show.
+
+    Raises
+    ------
+    UsageError
+        If a queue on a server has no `out`; also the errors of Queue.
+    """
+    if out is None and "://" in name:
+        raise UsageError("a queue on a database server needs --out OUT for the page")
+    with Queue(name) as queue, queue.store.read() as connection:
+        pages = _read_pages(connection, queue.clock(), last)
+        title = f"Queue {queue.store.name if '://' in name else Path(name).name}"
+    parts = [_detach(render_block(*page), page[0]) for page in pages]
+    return write_page(name_page(f"{name}.report" if out is None else out), title, parts)
+
+
+def _read_pages(
+    connection: Connection, now_s: float, last: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return template and values of each page."""
+    rounds = list_rounds(connection, size=last)
+    begin = rounds.rows[-1].at_s if rounds.rows else now_s - 1.0
+    every = JobFilter(state="all", is_newest_first=True)
+    return [
+        ("overview.html", reading.read_overview_page(connection, READER, now_s, begin)),
+        ("rounds.html", reading.read_rounds_page(connection, READER, 1, last)),
+        ("tenants.html", reading.read_tenants_page(connection, READER, now_s)),
+        ("jobs.html", reading.read_jobs_page(connection, READER, now_s, every, 1, MOST_ROWS)),
+    ]
+
+
+def _detach(page: str, name: str) -> Markup:
+    """Return a page without forms and links, under a heading of its own."""
+    text = LINK.sub(r"\1", FORM.sub("", page)).replace("<h2", "<h3").replace("</h2>", "</h3>")
+    text = text.replace("<h1", "<h2").replace("</h1>", "</h2>")
+    return Markup(NAME.sub(rf' \1="{name.partition(".")[0]}-\2"', text))
