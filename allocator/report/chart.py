@@ -250,23 +250,23 @@ def _panel(panel: Panel, place: str) -> str:
     y = panel.y.fit(_join([*ys, [at for at, _ in near]]))
     if not panel.y.ticks and not y.is_log:
         y = Scale(y.low, y.high + 0.04 * (y.high - y.low), False, y.ticks)
-    high = panel.height - HEAD - FOOT
     title = panel.title + "".join(
         f" ({words} {panel.y.label(at) if panel.y.label else format(at, ',.4g')}, far above)"
         for at, words in panel.limits
         if (at, words) not in near
     )
+    above = HEAD if title else 6
+    high = panel.height - above - (FOOT if panel.x.words else FOOT - 18)
     out = [
         f'<svg class="panel from-{panel.left}" {place} role="img" aria-label="{escape(title)}">'
         f'<text class="head" x="{-panel.left}" y="15">{escape(title)}</text>'
-        f'<svg class="plot" y="{HEAD}" width="100%" height="{high}">',
+        f'<svg class="plot" y="{above}" width="100%" height="{high}">',
     ]
     for at, words in zip(y.place(list(y.ticks)).tolist(), y.ticks.values(), strict=True):
         level = f"{100 * (1 - at):.2f}%"
-        out.append(
-            f'<line class="guide" x2="100%" y1="{level}" y2="{level}"/>'
-            f'<text class="y" x="-7" y="{level}" dy="4">{escape(words)}</text>'
-        )
+        if panel.left == LEFT:
+            out.append(f'<line class="guide" x2="100%" y1="{level}" y2="{level}"/>')
+        out.append(f'<text class="y" x="-7" y="{level}" dy="4">{escape(words)}</text>')
     for at, words in zip(x.place(list(x.ticks)).tolist(), x.ticks.values(), strict=True):
         end = " last" if at > 0.96 else ""
         out.append(
@@ -284,16 +284,28 @@ def _panel(panel: Panel, place: str) -> str:
             f'<line class="limit" x2="100%" y1="{level}" y2="{level}"/>'
             f'<text class="limit" x="100%" y="{level}" dy="-4">{escape(words)}</text>'
         )
-    for mark in (mark for mark in marks if mark.kind in ("text", "label")):
-        places = zip(x.place(mark.x).tolist(), y.place(mark.y).tolist(), mark.tips, strict=True)
-        for across, up, words in places:
-            is_last = mark.kind == "text" and across > 0.6
-            side, aside = ("end", -7) if is_last else ("", 7 if mark.kind == "text" else 3)
-            at = f'x="{100 * across:.2f}%" y="{100 * (1 - up):.2f}%" dx="{aside}" dy="4"'
-            out.append(f'<text class="{mark.kind} {side}" {at}>{escape(words)}</text>')
+    out += [_write(mark, x, y) for mark in marks if mark.kind in ("text", "label")]
     if not marks:
         out.append('<text class="x" x="50%" y="50%">nothing to show</text>')
     return "".join([*out, "</svg></svg>"])
+
+
+def _write(mark: Mark, x: Scale, y: Scale) -> str:
+    """Return words at places; those on boxes are cut off where their boxes end."""
+    across, down = 100 * x.place(mark.x), 100 * (1 - y.place(mark.y))
+    places = zip(across.tolist(), down.tolist(), mark.tips, strict=True)
+    if mark.kind == "text":
+        return "".join(
+            f'<text class="text{" end" * (a > 60)}" x="{a:.2f}%" y="{b:.2f}%"'
+            f' dx="{-7 if a > 60 else 7}" dy="4">{escape(words)}</text>'
+            for a, b, words in places
+        )
+    wide = (100 * x.place(mark.end) - across).tolist()
+    return "".join(
+        f'<svg class="label" x="{a:.2f}%" y="{b:.2f}%" width="{w:.2f}%" height="16">'
+        f'<text x="3" y="12">{escape(words)}</text></svg>'
+        for (a, b, words), w in zip(places, wide, strict=True)
+    )
 
 
 def _join(parts: Sequence[Any]) -> Floats:

@@ -79,7 +79,7 @@ def _panel(
         marks,
         Axis(kind="log", low=low, high=high, ticks=labels),
         Axis(low=floor[0], high=top[0], ticks=names),
-        height=80 + 24 * len(lines),
+        height=50 + 24 * len(lines),
         left=130,
     )
 

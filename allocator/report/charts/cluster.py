@@ -43,8 +43,8 @@ def priced(found: Mapping[str, Found]) -> bool:
 def queue(study: Study, found: Mapping[str, Found]) -> Chart:
     """Draw the jobs before their first start and the paused jobs over time; found: by load."""
     kinds = (
-        Quantity("Jobs waiting for their first start", lambda s: s.waiting),
-        Quantity("Jobs paused: started, but without GPUs now", lambda s: s.paused),
+        Quantity("Jobs that never started", lambda s: s.waiting),
+        Quantity("Jobs paused", lambda s: s.paused),
     )
     return _draw(study, found, kinds, "jobs that wait")
 
@@ -64,7 +64,7 @@ def _draw(study: Study, found: Mapping[str, Found], kinds: Sequence[Quantity], w
     for load, policies in found.items():
         shown = BINS if kinds[0].limit else _busy(policies, kinds)
         for kind in kinds:
-            title = kind.title + (f", load {load}" if load else "")
+            title = (f"Load {load}: " if load else "") + kind.title
             panels.append(_panel(study, policies, kind, title, shown))
     return Chart(words, panels, len(kinds))
 

@@ -24,8 +24,8 @@ MOMENTS = {
 SHARES = {0.0: "0", 0.25: "25 %", 0.5: "50 %", 0.75: "75 %", 1.0: "all"}
 # column of jobs.csv, title of its panel, the least time of its axis
 KINDS = (
-    ("jct_s", "Share of jobs done, by time since submission", 10.0),
-    ("queue_s", "Share of jobs started, by time since submission", 1.0),
+    ("jct_s", "Share of jobs done", 10.0),
+    ("queue_s", "Share of jobs started", 1.0),
 )
 
 
@@ -58,9 +58,9 @@ def _panel(study: Study, workload: str, load: str, column: str, title: str, leas
         marks.append(Mark("line", x, share_done(every, len(every), x), policy, colour(policy)))
     ticks = {at: text for at, text in MOMENTS.items() if low <= at <= high}
     return Panel(
-        title + (f", load {load}" if load else ""),
+        (f"Load {load}: " if load else "") + title,
         marks,
-        Axis(kind="log", low=low, high=high, ticks=ticks),
+        Axis("time since submission", "log", low, high, ticks),
         Axis(high=1.0, ticks=SHARES),
     )
 

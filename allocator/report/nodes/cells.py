@@ -13,7 +13,6 @@ UP, DRAIN, DOWN = STATES = "up", "drain", "down"
 FREE = {UP: "var(--panel)", DRAIN: "var(--line)", DOWN: "var(--quiet)"}
 MOST_ROWS = 40  # of a panel
 ROW = 20  # pixels
-LETTERS = 6  # of a name on each cell
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,11 @@ def _panel(
             shade = shades[b.part.job]
             boxes[shade] += [(g, low, g + 1, high, f"{node.name}: {b.part.job}") for g in b.cells]
             if b.high - b.low > 0.6:
-                names.append((b.cell, (low + high) / 2, b.part.job[: LETTERS * b.width]))
+                names.append((b.cell, high, b.cell + b.width, b.part.job))
     marks = [draw_boxes(found, shade) for shade, found in boxes.items()]
     if names:
-        x, y, words = zip(*names, strict=True)
-        marks.append(Mark("label", x, y, tips=words))
+        x, y, end, words = zip(*names, strict=True)
+        marks.append(Mark("label", x, y, end=end, tips=words))
     labels = {
         len(nodes) - 0.5 - i: node.name + (f" ({node.state})" if node.state != UP else "")
         for i, node in enumerate(nodes)
@@ -103,7 +102,7 @@ def _panel(
     widest = max(node.gpus for node in nodes)
     rows = Axis(low=0.0, high=float(len(nodes)), ticks=labels)
     gpus = Axis(low=0.0, high=float(widest), ticks={})
-    return Panel("", marks, gpus, rows, height=70 + ROW * len(nodes), left=130)
+    return Panel("", marks, gpus, rows, height=30 + ROW * len(nodes), left=130)
 
 
 def blocks_of(node: NodeRow, parts: Sequence[JobPart]) -> list[Block]:

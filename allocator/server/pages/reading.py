@@ -101,7 +101,6 @@ def read_overview_page(
         chart, _ = charts.draw_pool(pool, MOST_NODES)
         pools.append((pool, chart, len(pool.nodes) if len(pool.nodes) > MOST_NODES else 0))
     return {
-        "caller": caller,
         "view": view,
         "rented": RENTED,
         "words": REASONS,
@@ -152,7 +151,6 @@ def read_jobs_page(
     tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
     tenants |= {row.tenant for row in found.rows} | set(filter(None, [wanted.tenant]))
     return {
-        "caller": caller,
         "found": found,
         "tenant": _read_tenant(connection, caller, now_s, chosen) if chosen else None,
         "wanted": wanted,
@@ -270,7 +268,6 @@ def read_tenants_page(
     daily = view.daily if row is None else view.list_costs(row.tenant)
     budget = config(connection).get("budget_per_hour") if row is None else row.budget_per_hour
     return {
-        "caller": caller,
         "view": view,
         "budget_per_hour": budget,
         "drawn": "" if row is None else row.tenant,
@@ -300,18 +297,16 @@ async def show_rounds(request: Request, caller: Reader, served: Served, page: Pa
     """Show the journal of rounds, page by page."""
 
     def read(connection: Connection) -> Response:
-        values = read_rounds_page(connection, caller, page)
+        values = read_rounds_page(connection, page)
         return render_page(request, caller, "rounds.html", **values)
 
     return await served.queue.look(read)
 
 
-def read_rounds_page(
-    connection: Connection, caller: Caller, page: int = 1, size: int = SIZE
-) -> dict[str, Any]:
+def read_rounds_page(connection: Connection, page: int = 1, size: int = SIZE) -> dict[str, Any]:
     """Return what a page of the journal shows."""
     found = list_rounds(connection, page=page, size=size)
-    return {"caller": caller, "found": found, "changes": charts.draw_rounds(found.rows)}
+    return {"found": found, "changes": charts.draw_rounds(found.rows)}
 
 
 @router.get("/rounds/{number}")

@@ -40,29 +40,33 @@ def render_page(
     request: Request, caller: Caller | None, template: str, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """Fill a template of this package; values are escaped unless they are Markup."""
+    cluster = "" if caller is None else request.app.state.service.queue.name
+    text = fill(template, caller, values, request.url.path, request.url.query, cluster)
+    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+
+
+def fill(
+    template: str,
+    caller: Caller | None,
+    values: Mapping[str, Any],
+    path: str = "",
+    query: str = "",
+    cluster: str = "",
+) -> str:
+    """Return a page as a caller sees it."""
     pages = PAGES if caller is not None else ()
     if caller is not None and caller.can_write:
         pages = (*pages, ("/submit", "Submit"))
-    text = (
-        _templates()
-        .get_template(template)
-        .render(
-            {**values, "caller": caller},
-            csrf=caller.session.csrf if caller is not None and caller.session is not None else "",
-            pages=pages,
-            path=request.url.path,
-            query=request.url.query,
-            stamp=stamp_static(),
-            cluster="" if caller is None else request.app.state.service.queue.name,
-        )
-    )
-    return HTMLResponse(show_hidden(text), status, {"Cache-Control": "no-store"})
-
-
-def render_block(template: str, values: Mapping[str, Any]) -> str:
-    """Return the content of a page without its frame."""
-    page = _templates().get_template(template)
-    return "".join(page.blocks["content"](page.new_context(dict(values))))
+    frame = {
+        "caller": caller,
+        "csrf": caller.session.csrf if caller is not None and caller.session is not None else "",
+        "pages": pages,
+        "path": path,
+        "query": query,
+        "stamp": stamp_static(),
+        "cluster": cluster,
+    }
+    return show_hidden(_templates().get_template(template).render({**values, **frame}))
 
 
 @cache

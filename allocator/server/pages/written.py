@@ -15,13 +15,13 @@ from allocator.report.folders import name_page
 from allocator.report.page import write_page
 from allocator.server.caller import Caller
 from allocator.server.pages import reading
-from allocator.server.pages.rendering import render_block
+from allocator.server.pages.rendering import fill
 from allocator.server.views.jobs import MOST_ROWS, JobFilter
 from allocator.server.views.rounds import list_rounds
 
 LAST = 1000  # rounds
 READER = Caller("viewer", name="report")
-FORM = re.compile(r"<form\b.*?</form>", re.S)
+FORM = re.compile(r"<(form|nav)\b.*?</\1>", re.S)
 LINK = re.compile(r"<a\b[^>]*>(.*?)</a>", re.S)  # the pages that they lead to are not there
 NAME = re.compile(r'\s(id|aria-labelledby)="([^"]*)"')
 
@@ -46,7 +46,7 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
     with Queue(name) as queue, queue.store.read() as connection:
         pages = _read_pages(connection, queue.clock(), last)
         title = f"Queue {queue.store.name if '://' in name else Path(name).name}"
-    parts = [_detach(render_block(*page), page[0]) for page in pages]
+    parts = [_detach(fill(page, READER, values), page) for page, values in pages]
     return write_page(name_page(f"{name}.report" if out is None else out), title, parts)
 
 
@@ -59,7 +59,7 @@ def _read_pages(
     every = JobFilter(state="all", is_newest_first=True)
     return [
         ("overview.html", reading.read_overview_page(connection, READER, now_s, begin)),
-        ("rounds.html", reading.read_rounds_page(connection, READER, 1, last)),
+        ("rounds.html", reading.read_rounds_page(connection, 1, last)),
         ("tenants.html", reading.read_tenants_page(connection, READER, now_s)),
         ("jobs.html", reading.read_jobs_page(connection, READER, now_s, every, 1, MOST_ROWS)),
     ]
@@ -67,6 +67,7 @@ def _read_pages(
 
 def _detach(page: str, name: str) -> Markup:
     """Return a page without forms and links, under a heading of its own."""
-    text = LINK.sub(r"\1", FORM.sub("", page)).replace("<h2", "<h3").replace("</h2>", "</h3>")
+    main = page.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+    text = LINK.sub(r"\1", FORM.sub("", main)).replace("<h2", "<h3").replace("</h2>", "</h3>")
     text = text.replace("<h1", "<h2").replace("</h1>", "</h2>")
     return Markup(NAME.sub(rf' \1="{name.partition(".")[0]}-\2"', text))
