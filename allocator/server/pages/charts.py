@@ -16,9 +16,9 @@ from allocator.server.views.cluster import PoolState, UseOverTime
 from allocator.server.views.rounds import Round
 
 DOLLARS = Axis(label=lambda at: f"${at:,.2f}" if 0 < at < 10 else f"${at:,.0f}")
-FEW = 7  # labels of days
+FEW = 5  # labels of days
 SECONDS = Axis(kind="log", label=duration)
-SHARES = Axis(label=lambda at: f"{100 * at:.2g} %")
+SHARES = Axis(label=lambda at: f"{round(100 * at, 6):g} %")
 
 
 def draw_spending(

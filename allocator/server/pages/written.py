@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from markupsafe import Markup
 from sqlalchemy import Connection
 
+from allocator.controller.reporting.status import describe_controller
+from allocator.domain.times import format_time
 from allocator.errors import UsageError
+from allocator.queue import lease
+from allocator.queue.database.schema import jobs, rounds
 from allocator.queue.queue import Queue
 from allocator.report.folders import name_page
 from allocator.report.page import write_page
@@ -44,18 +49,29 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
     if out is None and "://" in name:
         raise UsageError("a queue on a database server needs --out OUT for the page")
     with Queue(name) as queue, queue.store.read() as connection:
-        pages = _read_pages(connection, queue.clock(), last)
+        now_s = _find_end(connection, queue.clock())
+        pages = _read_pages(connection, now_s, last)
         title = f"Queue {queue.store.name if '://' in name else Path(name).name}"
+    about = f"state of {format_time(now_s)} UTC"
     parts = [_detach(fill(page, READER, values), page) for page, values in pages]
-    return write_page(name_page(f"{name}.report" if out is None else out), title, parts)
+    return write_page(name_page(f"{name}.report" if out is None else out), title, parts, about)
+
+
+def _find_end(connection: Connection, now_s: float) -> float:
+    """Return the present if a controller leads, else when something was last written."""
+    if describe_controller(lease.read_current(connection), now_s)["state"] == "in charge":
+        return now_s
+    ends = (sa.func.max(rounds.c.at_s), sa.func.max(jobs.c.updated_s))
+    written = [connection.execute(sa.select(end)).scalar() for end in ends]
+    return float(max((at for at in written if at is not None), default=now_s))
 
 
 def _read_pages(
     connection: Connection, now_s: float, last: int
 ) -> list[tuple[str, dict[str, Any]]]:
     """Return template and values of each page."""
-    rounds = list_rounds(connection, size=last)
-    begin = rounds.rows[-1].at_s if rounds.rows else now_s - 1.0
+    shown = list_rounds(connection, size=last).rows
+    begin = min(shown[-1].at_s if shown else now_s, now_s - 60.0)
     every = JobFilter(state="all", is_newest_first=True)
     return [
         ("overview.html", reading.read_overview_page(connection, READER, now_s, begin)),
