@@ -195,7 +195,7 @@ def test_every_figure_of_the_page_has_its_assumptions(tmp_path: Path, capsys: Ou
     assert code == 0 and f"assumed: {ASSUMED}" in err
     found = json.loads((tmp_path / "d" / "assessment.json").read_text())
     page = (tmp_path / "d" / "report.html").read_text()
-    lines = re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", page, re.S)[1:]
+    lines = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, re.S)
     names = [case["name"] for case in found["cases"]]
     assert [name for name, _ in lines] == names == [RECORDED, PRESENT, RIGID, names[3]]
     caption = re.search(r"<p class=caption>(.*?)</p>", page, re.S)
