@@ -23,7 +23,7 @@ Box = tuple[float, float, float, float, str]
 WIDE = 1000  # units of a plot in both directions, before it is stretched
 HEIGHT, HEAD, FOOT, LEFT, RIGHT = 230, 26, 42, 60, 14  # pixels of a panel, and around its plot
 FILE_WIDTH = 980  # of a picture that is a file
-MOST_TICKS = 5
+MOST_TICKS = 6
 FAR = 2.5  # a limit that is so many times what was reached is said in words
 TIMES = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200),

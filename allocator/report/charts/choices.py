@@ -59,7 +59,9 @@ def draw_round_frontier(found: RoundFrontier) -> bytes:
         ends = [budget] * 2, [lower.min(), upper.max()]
         marks.append(Mark("line", *ends, "budget of the snapshot", INK, is_dashed=True))
     paid = curve.price > 0
-    price = [Mark("line", *hold(curve.budget[paid], curve.price[paid]), colour=BLUE)]
+    # a price holds up to its budget
+    line = hold(curve.budget[paid][::-1], curve.price[paid][::-1])
+    price = [Mark("line", *line, colour=BLUE)]
     words = "listed prices" if found.dollars == "listed" else "added to the bill"
     dollars = Axis(f"dollars per hour, {words}", "near", float(x[0]), float(x[-1]))
     title = f"What a budget buys: value ({found.problem.objective}) of {found.problem.name}"
