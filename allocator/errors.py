@@ -20,7 +20,7 @@ NAMED = 3  # subjects, and ranges of lines, that a merged line names
 
 
 # packages that only some features need, as the extras of pyproject.toml ask for them
-OPTIONAL = ("kubernetes>=31", "matplotlib>=3.8", "psycopg[binary]>=3.1", "distributed>=2024.8")
+OPTIONAL = ("kubernetes>=31", "psycopg[binary]>=3.1", "distributed>=2024.8")
 
 
 def install_command(package: str) -> str:

@@ -1,6 +1,6 @@
 # Sourced by scripts/demo, scripts/test and .ci/run. Makes .venv on first use, then leaves it alone.
 #
-#   prepare_environment [EXTRA]    EXTRA: an extra of pyproject.toml ("plots", "test"), or nothing
+#   prepare_environment [EXTRA]    EXTRA: an extra of pyproject.toml ("test", "site"), or nothing
 #
 # Nothing is installed, and no network is needed, while pyproject.toml, scripts/constraints.txt and the place of
 # the repository stay the same; .venv/.installed remembers them.

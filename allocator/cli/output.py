@@ -23,7 +23,6 @@ from allocator.errors import (
     InvalidInput,
     NoPlanInTime,
     UsageError,
-    install_command,
 )
 from allocator.report.visible import show_hidden
 
@@ -170,20 +169,12 @@ def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> 
     return csv_text(columns, ([row.get(name) for name in columns] for row in flat))
 
 
-def write_results(
-    folder: str | Path, files: Mapping[str, str | bytes], picture: str, draw: Callable[[], bytes]
-) -> None:
-    """Write files and a picture, and name them; without matplotlib a note says so."""
+def write_results(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files, and name them."""
     from allocator.io.plans import write_files
-    from allocator.report.charts import style
 
-    made = dict(files)
-    if style.available():
-        made[picture] = draw()
-    else:
-        note(f"no {picture}: pictures need matplotlib: {install_command('matplotlib')}")
-    write_files(Path(folder), made)
-    note(f"written to {folder}: {', '.join(made)}")
+    write_files(Path(folder), files)
+    note(f"written to {folder}: {', '.join(files)}")
 
 
 def _print_message(*lines: str) -> None:

@@ -1,4 +1,4 @@
-"""The page of an assessment of a history: the answer, the table, and GPUs in use over time."""
+"""Pages of what would change: a history under other policies, and a cluster that was watched."""
 
 from __future__ import annotations
 
@@ -8,59 +8,96 @@ from typing import Any
 
 import numpy as np
 
-from allocator.report.charts.style import LOOKS, figure, legend, time_axis
-from allocator.report.page import draw, write_page
-from allocator.report.policies import REPORT
+from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, steps
+from allocator.report.page import LEAD, TEXT, Picture, Table, write_page
 
-LINES = tuple(look.colour for look in LOOKS.values())
+SHADOW = (
+    "Value of each decision, and the bound of every plan, less the value of what the cluster did."
+    " GPUs in use, and idle ones that waiting jobs could have used. Nothing is drawn where nothing"
+    " was seen. "
+)
+Rows = Sequence[Sequence[str]]
 
 
 def write_assessment(
     found: Mapping[str, Any],
     sentences: Sequence[str],
     columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    folder: Path,
+    rows: Rows,
+    out: Path,
 ) -> Path:
-    """Write report.html and its picture into a folder; return the path of the page.
+    """Write the page of an assessment (bench/assess) into a folder; return its path.
 
     Parameters
     ----------
     found : mapping
-        The assessment (bench/assess), of which the picture is drawn.
+        The assessment, of which the picture is drawn.
     sentences, columns, rows
         The answer in words, and its table, the last column of which are the assumptions.
-    folder : Path
-        Made if need be.
+    out : Path
+        The folder, which is made if need be.
     """
+    x = [0.0, *found["use"]["until_s"]]
+    marks = [
+        Mark("line", *steps(x, used), name, COLOURS[i % 8], is_dashed=i % 2 > 0)
+        for i, (name, used) in enumerate(found["use"]["gpus"].items())
+    ]
+    limit = [(found["gpus"], "all there is at the start")]
+    panel = Panel("GPUs in use", marks, Axis(kind="time"), Axis(kind="whole"), limit)
     assuming = " ".join(f"{c['name']}: {'; '.join(c['assuming'])}." for c in found["cases"])
     caption = f"GPUs in use between the first and the last submission. {assuming}"
-    pictures = draw(("use", "GPUs in use", caption, make(found)) for make in (_use,))
-    return write_page(
-        folder / REPORT,
-        "assessment.html",
-        pictures,
-        title=f"What would change: {found['history']}",
-        sentences=sentences,
-        columns=columns,
-        rows=rows,
-    )
+    picture = Picture("use", "GPUs in use", caption, Chart("GPUs in use", [panel]))
+    title = f"What would change: {found['history']}"
+    return _write(out / "report.html", title, sentences, columns, rows, picture)
 
 
-def _use(found: Mapping[str, Any]) -> Any:
-    """Draw the GPUs in use over time, a line for each case, and all that there are."""
-    until = np.array(found["use"]["until_s"])
-    size, unit = time_axis(float(until[-1]))
-    x = np.append(0.0, until) / size
-    drawn = figure(11.5, 3.4)
-    panel = drawn.subplots()
-    for i, (name, used) in enumerate(found["use"]["gpus"].items()):
-        look = {"color": LINES[i % len(LINES)], "linestyle": "--" if i % 2 else "-"}
-        panel.stairs(used, x, baseline=None, label=name, **look)
-    panel.axhline(found["gpus"], color="black", linewidth=1.1, label="all there is at the start")
-    panel.set(xlabel=unit, ylabel="GPUs in use")
-    panel.set_xlim(0, x[-1])
-    panel.set_ylim(bottom=0)
-    panel.grid(True)
-    legend(drawn, [panel])
-    return drawn
+def write_shadow(
+    found: Mapping[str, Any],
+    sentences: Sequence[str],
+    columns: Sequence[str],
+    rows: Rows,
+    out: Path,
+) -> Path:
+    """Write the page of what looks add up to (bench/shadow); `out` is the HTML file.
+
+    The other parameters are those of `write_assessment`.
+    """
+    names = ("at_s", "hours", "regret_bound", "regret", "gpus", "used", "usable")
+    seen = np.array([[look.get(name, np.nan) for name in names] for look in found["looks"]]).T
+    begin = seen[0] - found["from_s"]
+    # a round stands until its end, and nothing is drawn after it
+    x = np.stack([begin, begin + 3600.0 * seen[1], begin + 3600.0 * seen[1]]).T.reshape(-1)
+    bound, regret, gpus, used, usable = np.repeat(seen[2:], 3, axis=1)
+    line = regret.copy()
+    line[2::3] = np.nan
+    blue, orange, green = COLOURS[0], COLOURS[1], COLOURS[2]
+    value = [
+        Mark("area", x, bound, "up to bound", orange, regret, is_faint=True),
+        Mark("line", x, line, "regret", blue),
+    ]
+    held = [
+        Mark("area", x, used, "in use", INK, np.zeros(len(x)), is_faint=True),
+        Mark("area", x, used + usable, "idle, could be used", green, used),
+        Mark("line", x, gpus, "all there is", INK),
+    ]
+    since = Axis("since the first look", "time", high=found["to_s"] - found["from_s"])
+    panels = [
+        Panel("value above the cluster's", value, since),
+        Panel("GPUs", held, since, Axis(kind="whole")),
+    ]
+    caption = SHADOW + " ".join(f"{name}: {assumed}." for name, _, assumed in rows)
+    picture = Picture("shadow", "Round by round", caption, Chart("round by round", panels))
+    return _write(out, f"Beside {found['cluster']}", sentences, columns, rows, picture)
+
+
+def _write(
+    out: Path,
+    title: str,
+    sentences: Sequence[str],
+    columns: Sequence[str],
+    rows: Rows,
+    picture: Picture,
+) -> Path:
+    words = [(TEXT if i else LEAD).format(sentence) for i, sentence in enumerate(sentences)]
+    table = Table("The answer in numbers", columns, rows, [len(columns) - 1])
+    return write_page(out, title, [*words, table, picture])

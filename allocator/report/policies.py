@@ -1,31 +1,45 @@
-"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files."""
+"""The report of simulations: who wins, where, by how much, and how the cluster was used."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from allocator.report.charts import changes, cluster, holders, rounds, times
 from allocator.report.charts.series import window
-from allocator.report.nodes.simulated import node_figures
-from allocator.report.page import Picture, draw, write_page
-from allocator.report.policy_table import PolicyTable, policy_table
-from allocator.report.runs import Study, read_benchmark, read_simulation
-from allocator.report.words import compare_policies, headline
+from allocator.report.measures import MEASURES, Measure, interval, number, percent, unit_of
+from allocator.report.nodes.simulated import draw_simulated_nodes
+from allocator.report.page import HEADING, LEAD, NOTE, QUIET, TEXT, Picture, Table, write_page
+from allocator.report.runs import POOLED, Study, read_benchmark, read_simulation
+from allocator.report.theme import colour
+from allocator.report.words import best, compare_policies, complete, headline
 
 REPORT = "report.html"
+CELL = Markup('<span class="{}" data-metric="{}" title="{}">{}</span>')
+SMALL = Markup('<span class="small {}">{}</span>')
+POLICY = Markup(
+    '<svg class="key" viewBox="0 0 10 10" aria-hidden="true">'
+    '<circle cx="5" cy="5" r="5" fill="{}"/></svg>{}'
+)
+SIDES = "↓ less is better, ↑ more is better, * best. Small: change against {}."
+SINGLE = " One simulation gives no interval; “allocator bench policies” repeats it and gives one."
+MANY = (
+    " Means over the seeds; changes are means over pairs of equal jobs, with their 95 % bootstrap"
+    " intervals. Blue: better, orange: worse (the interval excludes 0 and Wilcoxon's paired test"
+    " gives p < 0.05), neither: undecided."
+)
+FEW = 6  # seeds; with fewer the paired test cannot decide
 
 
 def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
     """Write the report of a folder of `allocator bench policies --out`; return its path.
 
-    If no simulation has finished yet, the page says so. Without matplotlib the report has only
-    tables and words, and says so. Pictures go to the folder `pictures` next to the page.
+    If no simulation has finished yet, the page says so. Pictures go to the folder `pictures` next
+    to the page.
 
     Parameters
     ----------
@@ -42,63 +56,36 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     study = read_benchmark(Path(folder))
     out = Path(out) if out else Path(folder) / REPORT
     if not study.runs:
-        return write_page(out, "nothing.html", title="Nothing yet")
-    return write(study, out)
+        words = "No simulation has finished; what went wrong is in the folder “failed”."
+        return write_page(out, "Nothing yet", [NOTE.format(words)])
+    return _write(study, out)
 
 
 def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
     """Write the same report of one simulation, a folder of `allocator simulate --out`."""
-    return write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+    return _write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
 
 
-@dataclass(frozen=True)
-class Section:
-    """The part of a page about one workload.
-
-    Attributes
-    ----------
-    comparisons : a text per policy.
-    compared : the picture of the comparisons, if there is one.
-    pictures : all other pictures.
-    """
-
-    workload: str
-    headline: Markup
-    comparisons: Sequence[Markup]
-    table: PolicyTable
-    compared: Sequence[Picture]
-    pictures: Sequence[Picture]
-
-
-def write(study: Study, out: Path) -> Path:
-    """Write report and pictures, each file whole or not at all."""
+def _write(study: Study, out: Path) -> Path:
     policies = study.policies()
     workloads = study.workloads()
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
-    drawn = {workload: draw(figures(study, workload)) for workload in workloads}
-    return write_page(
-        out,
-        "policies.html",
-        [picture for found in drawn.values() for picture in found],
-        title=f"{what} on {', '.join(workloads)}",
-        about=about(study),
-        notes=study.notes,
-        sections=[
-            Section(
-                workload,
-                _keep_together(headline(study, workload)),
-                [_keep_together(text) for text in compare_policies(study, workload)],
-                policy_table(study, workload),
-                [p for p in found if p.name.startswith("changes")],
-                [p for p in found if not p.name.startswith("changes")],
-            )
-            for workload, found in drawn.items()
-        ],
-        is_single=study.single,
-        baseline=study.baseline,
-        has_comparison=len(policies) > 1,
-        seeds=len({run.seed for run in study.runs}),
-    )
+    parts: list[Picture | Table | Markup] = [
+        LEAD.format(_keep_together(headline(study, workload))) for workload in workloads
+    ]
+    parts += [NOTE.format(note) for note in study.notes]
+    for workload in workloads:
+        parts += [HEADING.format(workload)] if len(workloads) > 1 else []
+        pictures = list(_draw(study, workload))
+        first = [p for p in pictures if p.name.startswith("changes")]
+        parts += first
+        parts += [TEXT.format(_keep_together(t)) for t in compare_policies(study, workload)]
+        parts += [
+            *_tables(study, workload),
+            QUIET.format(_how_to_read(study)),
+            *pictures[len(first) :],
+        ]
+    return write_page(out, f"{what} on {', '.join(workloads)}", parts, _about(study))
 
 
 def _keep_together(text: Markup) -> Markup:
@@ -107,60 +94,115 @@ def _keep_together(text: Markup) -> Markup:
     return Markup(kept.replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
-def about(study: Study) -> str:
+def _about(study: Study) -> str:
     """Return what was simulated."""
     seeds = sorted({r.seed for r in study.runs})
     jobs = sorted({int(r.metrics.get("jobs", 0)) for r in study.runs})
     size = f"{jobs[0]:,}" if jobs[0] == jobs[-1] else f"{jobs[0]:,} to {jobs[-1]:,}"
     loads = sum(len(study.loads(w)) for w in study.workloads() if study.loads(w) != [""])
     parts = [
-        (
-            f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size}"
-            f" job{'s' * (jobs[-1] != 1)}"
-        ),
+        f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size}"
+        f" job{'s' * (jobs[-1] != 1)}",
         f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds",
+        *([f"{loads} loads"] if loads > 1 else []),
+        *([f"baseline {study.baseline}"] if len(study.policies()) > 1 else []),
     ]
-    if loads > 1:
-        parts.append(f"{loads} loads")
-    if len(study.policies()) > 1:
-        parts.append(f"baseline {study.baseline}")
     return "; ".join([", ".join(parts), *([study.machine] if study.machine else [])])
 
 
-def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield name, title, caption and figure of each picture of a workload, in order of the page."""
-    tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
+def _how_to_read(study: Study) -> str:
+    words = SIDES.format(study.baseline) + (SINGLE if study.single else MANY)
+    seeds = len({run.seed for run in study.runs})
+    if seeds < FEW and not study.single:
+        words += f" With {seeds} seeds everything stays undecided: ask for {FEW} or more."
+    return words
 
+
+def _tables(study: Study, workload: str) -> Iterator[Table]:
+    """Yield a table for each load, and one of the changes over all loads together."""
+    loads, policies = study.loads(workload), study.policies(workload)
+    shown = [m for m in MEASURES if any(_is_shown(m, r.metrics.get(m.key)) for r in study.runs)]
+    units = {}
+    for m in shown:
+        means = [study.mean(workload, load, p, m.key) for load in loads for p in policies]
+        units[m.key] = unit_of(m, means)
+    sides = {-1: "↓", 1: "↑", 0: ""}
+    head = ["policy", *(f"{m.title} {units[m.key][0]} {sides[m.better]}".strip() for m in shown)]
+    pooled = any((c.workload, c.load) == (workload, POOLED) for c in study.changes)
+    for load in [*loads, *([POOLED] if pooled else [])]:
+        rows = [
+            [
+                _name(study, policy),
+                *(_cell(study, workload, load, policy, m, units[m.key][1]) for m in shown),
+            ]
+            for policy in policies
+            if (load == POOLED and policy != study.baseline) or study.of(workload, load, policy)
+        ]
+        where = f", {study.together(workload)}" if load == POOLED else f", load {load}" * bool(load)
+        yield Table(f"All numbers{where}", head, rows)
+
+
+def _is_shown(measure: Measure, value: float | None) -> bool:
+    is_known = value is not None and math.isfinite(value)
+    return is_known and (value != 0 or measure.kind != "money")
+
+
+def _name(study: Study, policy: str) -> Markup:
+    name = POLICY.format(colour(policy), policy)
+    is_baseline = policy == study.baseline and len(study.policies()) > 1
+    return name + (SMALL.format("", "baseline") if is_baseline else "")
+
+
+def _cell(
+    study: Study, workload: str, load: str, policy: str, measure: Measure, size: float
+) -> Markup:
+    """Return a mean, and in small print its change against the baseline."""
+    value = study.mean(workload, load, policy, measure.key)
+    star = "*" * (best(study, workload, load, measure.key) == policy)
+    text, kind = number(value / size) + star, "best" if star else ""
+    if measure.key == "finished":
+        runs = study.of(workload, load, policy)
+        value, jobs = (sum(r.metrics.get(k, 0.0) for r in runs) for k in ("finished", "jobs"))
+        is_short = value < jobs or not complete(study, workload, load, policy)
+        text = f"{value:,.0f}" + (f" of {jobs:,.0f}" if is_short else "")
+        kind = "worse" if is_short else ""
+    change = study.change(workload, load, policy, measure.key) if measure.better else None
+    out = CELL.format(kind, measure.key, value, text) if math.isfinite(value) else Markup(text)
+    if load == POOLED:
+        out = Markup("")
+    if change is not None and math.isfinite(change.percent):
+        words = f"{percent(change.percent)} % {interval(change.low, change.high)}".strip()
+        out += SMALL.format("" if study.single else change.verdict, words)
+    return out
+
+
+def _draw(study: Study, workload: str) -> Iterator[Picture]:
+    """Yield the pictures of a workload, in order of the page."""
+    tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
     loads = study.loads(workload)
     many = len({r.seed for r in study.runs}) > 1
-    band = ""
-    if many:
-        band = (
-            " Means over the seeds."
-            if len(study.policies(workload)) > cluster.BANDS
-            else " Line: mean over the seeds; band: 8 of 10 seeds."
-        )
+    is_banded = len(study.policies(workload)) <= cluster.BANDS
+    band = " Line: mean over the seeds" + ("; band: 8 of 10 seeds." if is_banded else ".")
+    band = band if many else ""
     compared = changes.changes(study, workload)
     if compared is not None:
         dots = (
-            "A dot is the mean change over the seeds, with its 95 % interval. A hollow dot is"
+            "One simulation: no intervals."
+            if study.single
+            else "A dot is the mean change over the seeds, with its 95 % interval. A pale one is"
             " undecided: the interval holds 0, or Wilcoxon's paired test gives p above 5 %."
-            if not study.single
-            else "One simulation: no intervals."
         )
-        yield (
+        yield Picture(
             "changes" + tail,
             f"Who wins where: change against {study.baseline}",
             f"Blue background: better than {study.baseline}. Orange background: worse. {dots}",
             compared,
         )
-    pooled = " of all seeds" if many else ""
-    yield (
+    yield Picture(
         "times" + tail,
         "How long jobs take",
-        f"Share of all jobs{pooled} that were done, or had started, after a time. Further"
-        " left and further up is better. The line of a policy that left jobs undone ends below"
-        " “all”." + (" Band: 8 of 10 seeds." if "band" in band else ""),
+        "Share of all jobs that were done, or had started, after a time. Further left and further"
+        " up is better. The line of a policy that left jobs undone ends below “all”." + band,
         times.times(study, workload),
     )
     windows = {
@@ -169,7 +211,7 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     }
     found = {load: cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
-    yield (
+    yield Picture(
         "queue" + tail,
         "The queue",
         "Number of submitted, unfinished jobs that hold no GPU; lower is better. The queueing time"
@@ -179,33 +221,26 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     )
     load = loads[-1]
     seed = study.typical_seed(workload, load)
-    runs = [
-        r for p in study.policies(workload) for r in study.of(workload, load, p) if r.seed == seed
-    ]
-    which = (
-        f" Shown: {f'load {load}, ' if load else ''}seed {seed}, the one in the middle by the"
-        " baseline's completion time."
-        if many
-        else f" Shown: load {load}."
-        if load
-        else ""
-    )
+    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p)]
+    runs = [r for r in runs if r.seed == seed]
+    where = f"load {load}, " if load else ""
+    middle = ", the one in the middle by the baseline's completion time" if many else ""
+    which = f" Shown: {where}seed {seed}{middle}." if many or load else ""
     length = window(study, runs).length_s
-    yield (
+    yield Picture(
         "holders" + tail,
         "Who holds the GPUs",
         "Every block is a job. Its height is the number of its GPUs, its length the time for which"
-        " it holds them. White GPUs are idle. All panels show the same jobs." + which,
+        " it holds them. What is empty is idle. All panels show the same jobs." + which,
         holders.holders(study, runs, length),
     )
-    title = "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use"
-    yield (
+    yield Picture(
         "use" + tail,
-        title,
-        "The space below the black line shows idle GPUs." + band + cut,
+        "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use",
+        "The space below the dashed line shows idle GPUs." + band + cut,
         cluster.use(study, found),
     )
-    yield (
+    yield Picture(
         "decisions" + tail,
         "Decisions",
         "Each point is a round. The gap says by how much the best plan could be better at most. For"
@@ -213,4 +248,4 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
         + which,
         rounds.decisions(study, runs, length),
     )
-    yield from node_figures(study, runs, length, tail)
+    yield from draw_simulated_nodes(study, runs, length, tail)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.report.charts.style import order_policies
 from allocator.report.measures import BY_KEY
+from allocator.report.theme import order_policies
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -28,6 +30,7 @@ class ServedQueue:
     """The queue of one service; open it and close it with the service."""
 
     def __init__(self, queue: str, options: ServerOptions) -> None:
+        self.name = PurePath(urlsplit(queue).path).stem
         self.clock = time.time
         self.reads = open_queue(queue, wait_s=options.write_wait_s, reads_only=True)
         self.writes = open_queue(queue, wait_s=options.write_wait_s)

@@ -1,14 +1,14 @@
 """Draw the pictures of reports in the documentation.
 
-    # a few minutes; needs the extra "plots" (matplotlib)
+    # a few minutes
     python scripts/pictures/draw_report.py
     # keep the report folders
     python scripts/pictures/draw_report.py --keep reports
-    # one, many or live: a simulation, a benchmark or a queue
-    python scripts/pictures/draw_report.py --only live
+    # one or many: a simulation or a benchmark
+    python scripts/pictures/draw_report.py --only one
 
-The script simulates and compares shipped workloads, and runs the live demo with a policy that
-hangs, breaks rules and crashes. It then writes the reports and keeps the pictures.
+The script simulates and compares shipped workloads. It then writes the reports and keeps the
+pictures.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ MANY = [
     "--policies",
     "mip,las,static,greedy",
 ]
-LIVE = ["demo", "--live", "--sabotage"]
 KEPT = {
-    "one": ("holders", "use", "decisions"),
-    "many": ("changes", "times", "queue"),
-    "live": ("rounds",),
+    "one": ("holders",),
+    "many": ("changes", "queue"),
 }
 
 
@@ -57,25 +55,16 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         home = args.keep or Path(scratch)
-        for name, command, out in (
-            ("one", ONE, "--out"),
-            ("many", MANY, "--out"),
-            ("live", LIVE, "--dir"),
-        ):
+        for name, command in (("one", ONE), ("many", MANY)):
             if args.only not in (None, name):
                 continue
             folder = home / name
-            source = folder / "queue.db" if name == "live" else folder
-            report = folder / "report.html"
-            for arguments in (
-                [*command, out, str(folder)],
-                ["report", str(source), "--out", str(report)],
-            ):
+            for arguments in ([*command, "--out", str(folder)], ["report", str(folder)]):
                 if run(arguments):
                     raise SystemExit(f"failed: allocator {' '.join(arguments)}")
             for picture in KEPT[name]:
                 shutil.copyfile(
-                    folder / "pictures" / f"{picture}.png", PICTURES / f"report-{picture}.png"
+                    folder / "pictures" / f"{picture}.svg", PICTURES / f"report-{picture}.svg"
                 )
 
 

@@ -195,14 +195,14 @@ def test_every_figure_of_the_page_has_its_assumptions(tmp_path: Path, capsys: Ou
     assert code == 0 and f"assumed: {ASSUMED}" in err
     found = json.loads((tmp_path / "d" / "assessment.json").read_text())
     page = (tmp_path / "d" / "report.html").read_text()
-    lines = re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", page, re.S)[1:]
+    lines = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, re.S)
     names = [case["name"] for case in found["cases"]]
     assert [name for name, _ in lines] == names == [RECORDED, PRESENT, RIGID, names[3]]
-    caption = re.search(r"<p class=caption>(.*?)</p>", page, re.S)
+    caption = re.search(r'<p class="quiet">(GPUs in use.*?)</p>', page, re.S)
     for (_, line), case in zip(lines, found["cases"], strict=True):
         assert re.search(r"\d", line) and ASSUMED in case["assuming"][-1]
         words = "; ".join(case["assuming"])
-        assert re.findall(r"<td class=text>(.*?)</td>", line, re.S) == [words]
+        assert re.findall(r'class="why">(.*?)</td>', line, re.S) == [words]
         assert caption is not None and words in caption[1]
         assert f"{case['name']} assumes: {words}\n" in out
     code, out, err = call(capsys, "assess", history, "--elastic-share", "0.5", "--json", "--quiet")

@@ -134,7 +134,7 @@ def test_what_it_says(tiny: Path, tmp_path: Path, capsys: Output) -> None:
     for line in table:
         assumed = line.split("  ")[-1].strip()
         assert len(assumed) > 10 and assumed.split(";")[0] in written
-    assert "<svg" in written and (tmp_path / "pictures" / "shadow.png").exists()
+    assert "<svg" in written and (tmp_path / "pictures" / "shadow.svg").exists()
     assert json.loads(call(capsys, f"shadow report {tiny} --format json")[1])["rounds"] == 2
 
 

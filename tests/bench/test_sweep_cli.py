@@ -20,15 +20,11 @@ Output = pytest.CaptureFixture[str]
 
 
 @pytest.mark.nightly
-def test_a_sweep_from_end_to_end(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_from_end_to_end(tmp_path: Path, capsys: Output) -> None:
     """A generator and a folder under greedy (added as the baseline) and static: lines on standard
     error, the table on standard output, a row per task; every task's files are those of the
     simulation itself. Again: nothing runs, and `report`
     says the same."""
-    # no pictures: they take seconds
-    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     out = tmp_path / "out"
     words = f"bench policies --workloads reproduction,{folder} --loads 0.36 --jobs-per-workload 6"

@@ -4,14 +4,11 @@ words.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from cases.traces import SACCT
 from commands import Output, call
 from places import ROOT
@@ -33,25 +30,6 @@ def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
     assert (code, out) == (2, "") and "--state" in err and file.read_text() == "mine"
     code, _, err = call(capsys, f"queue init {tmp_path}")
     assert code == 1 and "it is a folder" in err
-
-
-def test_a_report_without_pictures_says_why(
-    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On standard error; the path of the page is still the only thing on standard output."""
-    folder = tmp_path / "results"
-    workload = ROOT / "data/workloads/demo"
-    assert call(capsys, f"simulate {workload} --policy greedy --until 900 --out {folder}")[0] == 0
-    find = importlib.util.find_spec
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(
-        "allocator.cli.measure.report.find_spec",
-        lambda name: None if name == "matplotlib" else find(name),
-    )
-    code, out, err = call(capsys, f"report {folder}")
-    assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
-    page = (folder / "report.html").read_text()
-    assert "plots" in page and "<figure" not in page and "data-metric" in page
 
 
 def test_own_log_from_slurm(tmp_path: Path) -> None:

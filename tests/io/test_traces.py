@@ -81,8 +81,6 @@ def test_what_is_assumed_is_said_everywhere(
     """By the import, in the folder, when it is read and written again, with the results, and in
     their report.
     """
-    # no pictures: they take seconds
-    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     monkeypatch.chdir(tmp_path)
     Path("log.csv").write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
     for asked, assumed in (

@@ -88,7 +88,7 @@ class Visit:
                 self.page.select_option("#f-kind", value)
             else:
                 self.page.fill(f"#f-{name}", value)
-        self.page.click("main button")
+        self.page.click("main form button >> nth=-1")
         return self.text()
 
     def text(self) -> str:
@@ -283,10 +283,10 @@ def test_pages_update_by_themselves_and_by_keyboard(visit: Visit) -> None:
     for path in ("/", "/nodes", "/submit", "/what-if"):
         visit.go(path)
         nameless = page.evaluate(
-            "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, svg')]"
-            ".filter(e => !e.closest('[aria-hidden]') && e.tagName != 'svg' && !e.labels?.length"
+            "[...document.querySelectorAll('a, button, input:not([type=hidden]), select')]"
+            ".filter(e => !e.closest('[aria-hidden]') && !e.labels?.length"
             " && !e.textContent.trim() && !e.getAttribute('aria-label')).length"
-            " + [...document.querySelectorAll('svg:not([aria-hidden]):not([aria-label])')].length"
+            " + document.querySelectorAll('svg:not([aria-hidden], [aria-label], svg svg)').length"
             " + [...document.querySelectorAll('table:not(:has(caption))')].length"
         )
         assert nameless == 0, path

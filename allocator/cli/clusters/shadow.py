@@ -127,7 +127,7 @@ def report(args: argparse.Namespace) -> int:
     found = summarise(Record(path).looks())
     said, table = sentences(found), rows(found)
     if args.out:
-        from allocator.report.shadow import write_shadow
+        from allocator.report.assessment import write_shadow
 
         page = write_shadow(found, said, COLUMNS, table, Path(args.out))
         note(f"written to {page}")

@@ -37,7 +37,7 @@ ABOUT = """\
 Run every engine on every instance, each in a process of its own that is killed some time after the
 limit. Rows go to OUT/runs.csv (and plans and bounds over time to OUT/trace.csv); what is there is
 not run again. Then, or with `report` alone, the tables go to standard output and OUT/tables.md;
-`report` draws the pictures too (extra `plots`)."""
+`report` draws the pictures too."""
 
 
 @command(
@@ -150,9 +150,9 @@ def report(folder: str, pictures: bool) -> str:
     text = markdown(results)
     write_files(Path(folder), {"tables.md": text})
     if pictures:
-        from allocator.report.solvers.pictures import draw
+        from allocator.report.solvers.page import write_pictures
 
-        note(*map(str, draw(results, folder)))
+        note(*map(str, write_pictures(results, folder)))
     return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
+from pathlib import Path
 
 from allocator.cli.output import has_progress, note, show_result
 from allocator.cli.parsing import command, folder_or_queue, option, parse_integer
@@ -17,8 +17,8 @@ allocator report cluster.db --last 200           the last 200 rounds of a queue 
 run` runs
 """
 ABOUT = """\
-Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and
-SVG in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
+Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as SVG
+in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
 bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
 who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on nodes (DIR of
 `allocator solve --out DIR`, and --snapshot) it shows which job gets which GPUs. The path of
@@ -44,14 +44,19 @@ the page goes to standard output."""
     ),
 )
 def call(args: argparse.Namespace) -> int:
-    from allocator.errors import install_command
+    from allocator.errors import UsageError
     from allocator.report.folders import write_report
 
     source = args.folder_or_queue
     if has_progress():
         note(f"drawing the report of {source}: seconds, minutes for a large benchmark")
-    page = write_report(source, args.out, args.last, args.snapshot)
+    if "://" in source or Path(source).is_file():
+        from allocator.server.pages.written import LAST, write_queue_report
+
+        page = write_queue_report(source, args.out, args.last or LAST)
+    elif args.last is not None:
+        raise UsageError(f'"{source}" is a folder; only queues have a last round')
+    else:
+        page = write_report(source, args.out, args.snapshot)
     show_result(args.format, {"report": str(page)}, lambda: print(page))
-    if find_spec("matplotlib") is None:
-        note(f"no pictures: they need matplotlib: {install_command('matplotlib')}")
     return 0

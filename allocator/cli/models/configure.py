@@ -51,7 +51,7 @@ def call(args: argparse.Namespace) -> int:
     from allocator.errors import UsageError
     from allocator.options.configure import configure, job_number
     from allocator.performance.pipelines import due_s
-    from allocator.report.charts.configure import draw
+    from allocator.report.charts.choices import draw_configurations
 
     if args.profile and args.out:
         raise UsageError(
@@ -79,9 +79,10 @@ def call(args: argparse.Namespace) -> int:
     if args.out:
         write_results(
             args.out,
-            {"configure.csv": format_csv(records, 7)},
-            "configure.svg",
-            lambda: draw(ways, chosen),
+            {
+                "configure.csv": format_csv(records, 7),
+                "configure.svg": draw_configurations(ways, chosen),
+            },
         )
     document = {
         "job_id": ways.job,

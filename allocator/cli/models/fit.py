@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
     from allocator.io.observations import read_observations
     from allocator.performance.fit.choose import ORDER, extend_range, fit
     from allocator.performance.fit.similar import guess_curves
-    from allocator.report.charts.fit import draw
+    from allocator.report.charts.choices import draw_fits
 
     for form in args.forms:
         if form not in ORDER:
@@ -81,7 +81,7 @@ def call(args: argparse.Namespace) -> int:
     models = fits.models_csv(fitted, guessed)
     if args.out:
         files = {"models.csv": models, "fit.csv": fits.report_csv(fitted)}
-        write_results(args.out, files, "fit.svg", lambda: draw(fitted))
+        write_results(args.out, {**files, "fit.svg": draw_fits(fitted)})
     document = {
         "models": [fits.fit_record(f) for f in fitted],
         "guesses": [

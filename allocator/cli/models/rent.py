@@ -150,12 +150,12 @@ def _show_estimated(made: RentalClasses, args: argparse.Namespace) -> int:
 def _write(found: RentResult, folder: Path) -> None:
     from allocator.cli.models.rent_source import text
     from allocator.io.plans import dumps, write_files
-    from allocator.report.charts.rental import picture
+    from allocator.report.charts.choices import draw_rent
 
     write_files(
         folder,
         {
-            "curve.svg": picture(found),
+            "curve.svg": draw_rent(found),
             "curve.csv": format_csv(found.curve_rows()),
             "classes.csv": text(found.classes),
             "rent.json": dumps(found.to_dict()) + "\n",

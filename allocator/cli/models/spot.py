@@ -86,13 +86,13 @@ def plan(args: argparse.Namespace) -> int:
         "clusters": rows,
     }
     if args.out is not None:
-        from allocator.report.charts.spot import picture
+        from allocator.report.charts.choices import draw_spot
 
         write_files(
             args.out,
             {
                 "plan.csv": format_csv(rows),
-                "time-against-cost.svg": picture(seen, choice, args.cost),
+                "time-against-cost.svg": draw_spot(seen, choice, args.cost),
                 "plan.json": dumps(document) + "\n",
             },
         )

@@ -166,12 +166,12 @@ def call(args: argparse.Namespace) -> int:
 
 def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> None:
     from allocator.engine.frontier.rounds import round_frontier
-    from allocator.report.charts import frontier
+    from allocator.report.charts.choices import draw_round_frontier
 
     found = round_frontier(problem, effort, tell=tell, **_asked(args))
     rows = format_csv(found.rows())
     document = found.to_dict()
-    _write(args.out, document, {"frontier.csv": rows}, lambda: frontier.of_round(found))
+    _write(args.out, document, {"frontier.csv": rows}, lambda: draw_round_frontier(found))
     show_result(args.format, document, lambda: _show_round(found), lambda: rows)
 
 
@@ -183,7 +183,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
 def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> None:
     from allocator.engine.frontier.jobs import jobs_frontier
     from allocator.engine.frontier.ways import job_ways
-    from allocator.report.charts import frontier
+    from allocator.report.charts.choices import draw_jobs_frontier
 
     found = jobs_frontier(
         problem, job_ways(problem, args.jobs, args.dollars), effort, args.dollars, tell
@@ -193,7 +193,7 @@ def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     if found.found is not None:
         files["ways.csv"] = format_csv(found.rows())
     document = found.to_dict()
-    _write(args.out, document, files, lambda: frontier.of_jobs(found))
+    _write(args.out, document, files, lambda: draw_jobs_frontier(found))
     show_result(args.format, document, lambda: _show_jobs(found), lambda: rows)
 
 
@@ -223,8 +223,9 @@ def _write(
     from allocator.io.plans import dumps
 
     if folder is not None:
-        json_file = {"frontier.json": dumps(document) + "\n"}
-        write_results(folder, {**files, **json_file}, "frontier.svg", picture)
+        document_text = dumps(document) + "\n"
+        pictures = {"frontier.svg": picture()}
+        write_results(folder, {**files, "frontier.json": document_text, **pictures})
 
 
 def _show_round(found: RoundFrontier) -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from allocator.report.chart import INK, Axis, Chart, Mark, Panel, steps
 from allocator.report.charts.series import BINS, Floats, RunSeries, series, spread
-from allocator.report.charts.style import (
-    LIMIT,
-    colour,
-    figure,
-    legend,
-    line,
-    show_nothing,
-    time_axis,
-    whole_ticks,
-)
 from allocator.report.runs import Study
+from allocator.report.theme import colour
 
+WHOLE = Axis(kind="whole")
 BANDS = 5  # policies; with more, bands would cover each other
 Found = Mapping[str, list[RunSeries]]
+
+
+class Quantity(NamedTuple):
+    """What a panel shows: its title, the values, and what there is at most."""
+
+    title: str
+    value: Callable[[RunSeries], Floats]
+    limit: Callable[[RunSeries], Floats] | None = None
+    axis: Axis = WHOLE
 
 
 def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str, list[RunSeries]]:
@@ -34,104 +36,60 @@ def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str
 
 def priced(found: Mapping[str, Found]) -> bool:
     """Return whether any GPU has a price, or memory on it."""
-    return any(
-        s.cost_of_all.any() or s.paid.any()
-        for policies in found.values()
-        for runs in policies.values()
-        for s in runs
-    )
+    every = (s for policies in found.values() for runs in policies.values() for s in runs)
+    return any(s.cost_of_all.any() or s.paid.any() for s in every)
 
 
-def queue(study: Study, found: Mapping[str, Found]) -> Any:
+def queue(study: Study, found: Mapping[str, Found]) -> Chart:
     """Draw the jobs before their first start and the paused jobs over time; found: by load."""
-    return _rows(
-        study,
-        found,
-        Quantity("jobs waiting for their first start", lambda s: s.waiting),
-        Quantity("jobs paused: started, but without GPUs now", lambda s: s.paused),
-        queues=True,
+    kinds = (
+        Quantity("Jobs that never started", lambda s: s.waiting),
+        Quantity("Jobs paused", lambda s: s.paused),
     )
+    return _draw(study, found, kinds, "jobs that wait")
 
 
-def use(study: Study, found: Mapping[str, Found], budget_per_hour: float | None = None) -> Any:
-    """Draw the GPUs held over time, and dollars per hour with their budget if GPUs have prices."""
+def use(study: Study, found: Mapping[str, Found]) -> Chart:
+    """Draw the GPUs held over time, and dollars per hour if GPUs have prices."""
     kinds = [Quantity("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
     if priced(found):
-        dollars = Quantity(
-            "dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all, budget_per_hour
-        )
-        kinds.append(dollars)
-    return _rows(study, found, *kinds)
+        paid = Quantity("Dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all, Axis())
+        kinds.append(paid)
+    return _draw(study, found, kinds, "GPUs in use")
 
 
-class Quantity(NamedTuple):
-    """What a panel shows: its title, the values, what there is at most, and a budget."""
-
-    title: str
-    value: Callable[[RunSeries], Floats]
-    limit: Callable[[RunSeries], Floats] | None = None
-    budget: float | None = None
-
-
-def _rows(study: Study, found: Mapping[str, Found], *kinds: Quantity, queues: bool = False) -> Any:
-    """Draw a panel per load and kind; with several loads the kinds stand in columns.
-
-    `queues`: the kinds have one scale, and the time when all of them are empty is left out.
-    """
-    drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
-    across = len(kinds) if len(found) > 1 else 1
-    how = "none" if not queues else "row" if across > 1 else "all"
-    grid = drawn.subplots(len(found) * len(kinds) // across, across, squeeze=False, sharey=how)
-    places = iter(grid.flat)
+def _draw(study: Study, found: Mapping[str, Found], kinds: Sequence[Quantity], words: str) -> Chart:
+    """Draw a panel per load and kind; the time when queues are empty is left out."""
+    panels = []
     for load, policies in found.items():
-        busy = _busy(policies, kinds) if queues else BINS
+        shown = BINS if kinds[0].limit else _busy(policies, kinds)
         for kind in kinds:
-            panel = next(places)
-            _panel(panel, policies, kind, busy, study.origin)
-            title = kind.title
-            panel.set_title(f"load {load}: {title}" if load else title[0].upper() + title[1:])
-    legend(drawn, list(grid.flat))
-    return drawn
+            title = (f"Load {load}: " if load else "") + kind.title
+            panels.append(_panel(study, policies, kind, title, shown))
+    return Chart(words, panels, len(kinds))
 
 
 def _busy(policies: Found, kinds: Sequence[Quantity]) -> int:
-    """Return the number of bins to show.
-
-    They reach a little beyond the last mean above a hundredth of the highest.
-    """
-    means = [
-        spread([kind.value(s) for s in runs])[0]
-        for runs in policies.values()
-        if runs
-        for kind in kinds
-    ]
+    """Return how many bins reach a little beyond the last mean above 1 % of the highest."""
+    means = [spread([k.value(s) for s in runs])[0] for runs in policies.values() for k in kinds]
     top = np.max(means, axis=0, initial=0.0) if means else np.zeros(1)
     over = np.flatnonzero(top > 0.01 * top.max(initial=0.0))
     return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
 
 
-def _panel(panel: Any, policies: Found, kind: Quantity, bins: int, origin: str) -> None:
-    _, value, limit, budget = kind
-    first = next((s for runs in policies.values() for s in runs), None)
-    if first is None:
-        show_nothing(panel, "nothing was simulated")
-        return
-    size, unit = time_axis(float(first.edges[-1]))
-    x = first.edges / size
+def _panel(study: Study, policies: Found, kind: Quantity, title: str, bins: int) -> Panel:
+    marks = []
+    edges = next((s.edges for runs in policies.values() for s in runs), np.zeros(1))[: bins + 1]
     for policy, runs in policies.items():
-        if not runs:
-            continue
-        middle, low, high = spread([value(s) for s in runs])
+        middle, low, high = (part[:bins] for part in spread([kind.value(s) for s in runs]))
         if len(runs) > 1 and len(policies) <= BANDS:
-            panel.stairs(high, x, baseline=low, fill=True, color=colour(policy), alpha=0.13)
-        panel.stairs(middle, x, baseline=None, **{**line(policy), "linewidth": 1.3})
-    if limit is not None:
-        top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
-        panel.stairs(top, x, baseline=None, color="black", linewidth=1.1, label="all there is")
-    if budget is not None:
-        panel.axhline(budget, color=LIMIT, linewidth=1.3, linestyle="--", label="budget")
-    panel.set_xlim(0, x[min(bins, len(x) - 1)])
-    panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
-    whole_ticks(panel)
-    panel.set_xlabel(f"{unit} since {origin}")
-    panel.grid(True)
+            x, top = steps(edges, high)
+            bottom = steps(edges, low)[1]
+            marks.append(Mark("area", x, top, low=bottom, colour=colour(policy), is_faint=True))
+        marks.append(Mark("line", *steps(edges, middle), policy, colour(policy)))
+    if kind.limit is not None:
+        top, *_ = spread([kind.limit(s) for runs in policies.values() for s in runs])
+        whole = steps(edges, top[:bins])
+        marks.append(Mark("line", *whole, "all there is", INK, is_dashed=True))
+    begin = Axis(f"since {study.origin}", "time", high=float(edges[-1]))
+    return Panel(title, marks, begin, kind.axis)

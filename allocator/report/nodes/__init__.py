@@ -1,1 +1,1 @@
-"""Pictures of nodes: which job has which GPUs, and how much is free and of no use."""
+"""Pictures of nodes: of a plan, and of a simulation."""

@@ -1,4 +1,4 @@
-"""The page of a plan on nodes: which job gets which GPUs."""
+"""The page of a plan: which job gets which GPUs of which nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.plans import PLAN_JSON
 from allocator.io.snapshots import read_snapshot
 from allocator.report.nodes.cells import STATES, JobPart, NodeRow, draw_nodes
-from allocator.report.page import draw, write_page
+from allocator.report.page import Picture, write_page
 
 
-def write_plan_report(
-    folder: Path, out: Path | str | None = None, snapshot: Path | str | None = None
-) -> Path:
+def write_plan_report(folder: Path, out: Path, snapshot: Path | str | None = None) -> Path:
     """Write the page of a plan; return its path.
 
     Parameters
     ----------
     folder : with plan.json.
-    out : the HTML file. The default is report.html in the folder.
+    out : the HTML file.
     snapshot : the snapshot of the plan, which has the nodes. The default is the folder itself.
 
     Raises
@@ -43,16 +41,14 @@ def write_plan_report(
         raise UsageError(f'the plan in "{folder}" is not one of the snapshot "{snapshot}"')
     nodes, parts = plan_on_nodes(problem, plan)
     caption = "A row per node, a cell per GPU, a colour per job."
-    figures = [("nodes", "Which job gets which GPUs", caption, draw_nodes(nodes, parts))]
     free = sum(node.gpus for node in nodes if node.state == STATES[0])
     free -= sum(part.gpus for part in parts if part.gpu < 0)
     free -= len({(part.node, part.gpu) for part in parts if part.gpu >= 0})
     return write_page(
-        Path(out) if out else folder / "report.html",
-        "plan.html",
-        draw(iter(figures)),
-        title=f"Plan for {plan.get('snapshot', folder.name)} by {plan.get('policy')}",
-        about=f"{len(nodes)} nodes; {len({p.job for p in parts})} jobs on them; {free} GPUs free",
+        out,
+        f"Plan for {plan.get('snapshot', folder.name)} by {plan.get('policy')}",
+        [Picture("nodes", "Which job gets which GPUs", caption, draw_nodes(nodes, parts))],
+        f"{len(nodes)} nodes; {len({p.job for p in parts})} jobs on them; {free} GPUs free",
     )
 
 

@@ -1,26 +1,30 @@
-"""The pictures of simulations with nodes: one moment of them, and fragmentation over time."""
+"""Pictures of the nodes of simulations: fragmentation over time, and the worst moment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from allocator.report.chart import Axis, Chart, Mark, Panel, hold
 from allocator.report.charts.series import begin_of
-from allocator.report.charts.style import figure, legend, line, time_axis, whole_ticks
 from allocator.report.measures import duration
 from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
+from allocator.report.page import Picture
 from allocator.report.runs import SimulationRun, Study
+from allocator.report.theme import colour
 
 if TYPE_CHECKING:
     import pandas as pd
 
+KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are free"}
 
-def node_figures(
+
+def draw_simulated_nodes(
     study: Study, runs: Sequence[SimulationRun], length: float, tail: str
-) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield name, title, caption and figure of each picture, none without nodes.
+) -> Iterator[Picture]:
+    """Yield the pictures, none without nodes.
 
     Parameters
     ----------
@@ -30,51 +34,48 @@ def node_figures(
     """
     if not all((run.folder / "fragmentation.csv").is_file() for run in runs):
         return
-    yield (
+    yield Picture(
         "fragmentation" + tail,
         "GPUs that are free and of no use",
-        "Above: free GPUs that would be enough for a waiting job, at the size that its user asked"
-        " for, if they were together. Below: all free whole GPUs of pools with nodes.",
-        draw_fragmentation(study, runs, length),
+        "First: free GPUs that would be enough for a waiting job, at the size that its user asked"
+        " for, if they were together. Second: all free whole GPUs of pools with nodes.",
+        _draw_fragmentation(study, runs, length),
     )
     run, at_s = find_moment(study, runs)
-    nodes, parts = state_at(study, run, at_s)
-    yield (
+    yield Picture(
         "nodes" + tail,
         "Which job has which GPUs",
         f"A row per node, a cell per GPU, a colour per job, under {run.policy},"
         f" {duration(at_s - begin_of(study, run))} after {study.origin}: the moment at which most"
         " GPUs were of no use, or else most were in use.",
-        draw_nodes(nodes, parts),
+        draw_nodes(*state_at(study, run, at_s)),
     )
 
 
-def draw_fragmentation(study: Study, runs: Sequence[SimulationRun], length: float) -> Any:
+def _draw_fragmentation(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart:
     """Draw unusable and free GPUs over time, a line per policy."""
-    drawn = figure(11.5, 4.4)
-    panels = drawn.subplots(2, 1, sharex=True)
-    size, unit = time_axis(length)
+    marks: dict[str, list[Mark]] = {name: [] for name in KINDS}
     for run in runs:
-        frame = study.frame(run, "fragmentation").groupby("at_s")[["unusable", "free"]].sum()
-        at = (frame.index.to_numpy() - begin_of(study, run)) / size
-        for panel, name in zip(panels, ("unusable", "free"), strict=True):
-            panel.step(at, frame[name].to_numpy(), where="post", **line(run.policy))
-    for panel, words in zip(panels, ("unusable GPUs", "free GPUs"), strict=True):
-        panel.set_xlim(0, length / size)
-        panel.set_ylim(bottom=0)
-        panel.set_ylabel(words)
-        panel.grid(True)
-        whole_ticks(panel)
-    panels[-1].set_xlabel(f"{unit} since {study.origin}")
-    legend(drawn, panels)
-    return drawn
+        frame = _sum_pools(study, run)
+        at = frame.index.to_numpy() - begin_of(study, run)
+        for name, found in marks.items():
+            line = hold(at, frame[name].to_numpy())
+            found.append(Mark("line", *line, run.policy, colour(run.policy)))
+    since = Axis(f"since {study.origin}", "time", high=length)
+    whole = Axis(kind="whole")
+    panels = [Panel(title, marks[name], since, whole) for name, title in KINDS.items()]
+    return Chart("free GPUs", panels, 2)
+
+
+def _sum_pools(study: Study, run: SimulationRun) -> pd.DataFrame:
+    return study.frame(run, "fragmentation").groupby("at_s")[["unusable", "free"]].sum()
 
 
 def find_moment(study: Study, runs: Sequence[SimulationRun]) -> tuple[SimulationRun, float]:
     """Return the run and the round after which most GPUs were unusable, then fewest free."""
     found = []
     for run in runs:
-        frame = study.frame(run, "fragmentation").groupby("at_s")[["unusable", "free"]].sum()
+        frame = _sum_pools(study, run)
         for at_s, unusable, free in frame.itertuples():
             found.append((unusable, -free, -at_s, run.policy, run))
     if not found:

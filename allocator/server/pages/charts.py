@@ -1,102 +1,168 @@
-"""Charts of the pages as numbers; templates/parts.html draws them."""
+"""Charts of the pages: money, GPUs in use, rounds, nodes, and what a job held."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from allocator.queue.costs import DailyCost
-from allocator.server.views.cluster import UseOverTime
+from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, boxes, steps
+from allocator.report.measures import duration, number
+from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
+from allocator.server.views.cluster import PoolState, UseOverTime
 from allocator.server.views.rounds import Round
 
-
-@dataclass(frozen=True)
-class Chart:
-    """Numbers that are stacked at each place of the horizontal axis.
-
-    Attributes
-    ----------
-    words : str
-        What the chart shows, for those who do not see it.
-    labels : sequence of str
-        Of the places.
-    series : dict of str to list
-        Where the numbers of a name begin and end, (from, to) at each place.
-    ticks : dict of float to str
-        Labels of the vertical axis by value; the largest is its end.
-    limit : float or None
-        A tick that is drawn as a limit.
-    is_filled : bool
-        The series are areas, not bars.
-    """
-
-    words: str
-    labels: Sequence[str]
-    series: Mapping[str, Sequence[tuple[float, float]]]
-    ticks: Mapping[float, str]
-    limit: float | None
-    is_filled: bool
+DOLLARS = Axis(label=lambda at: f"${at:,.2f}" if 0 < at < 10 else f"${at:,.0f}")
+FEW = 5  # labels of days
+SECONDS = Axis(kind="log", label=duration)
+SHARES = Axis(label=lambda at: f"{round(100 * at, 6):g} %")
 
 
 def draw_spending(
     days: Sequence[str], daily: Sequence[DailyCost], budget_per_hour: float | None
 ) -> Chart | None:
     """Return dollars by day, stacked by tenant, with a line at the budget of a day."""
-    spent = {(cost.day, cost.tenant): cost.dollars for cost in daily}
-    numbers = {
-        tenant: [spent.get((day, tenant), 0.0) for day in days]
-        for tenant in sorted({cost.tenant for cost in daily})
-    }
-    if not numbers:
+    if not daily:
         return None
-    today = sum(one[-1] for one in numbers.values())
-    words = f"US dollars by day and tenant; today {today:,.2f}"
-    budget = None if budget_per_hour is None else 24 * budget_per_hour
-    if budget is not None:
-        words += f"; budget {budget:,.0f} a day for all GPUs"
-    return _stack(words, [day[5:] for day in days], numbers, budget, "${}")
+    place = {day: i for i, day in enumerate(days)}
+    floor = np.zeros(len(days))
+    marks = []
+    tenants = sorted({cost.tenant for cost in daily})
+    for k, tenant in enumerate(tenants):
+        spent = np.zeros(len(days))
+        for cost in daily:
+            spent[place[cost.day]] += cost.dollars if cost.tenant == tenant else 0.0
+        found = [
+            (i + 0.05, low, i + 0.95, low + dollars, f"{tenant}, {days[i]}: ${dollars:,.2f}")
+            for i, (low, dollars) in enumerate(zip(floor.tolist(), spent.tolist(), strict=True))
+            if dollars
+        ]
+        marks += [boxes(found, COLOURS[k % 8], tenant)] if found else []
+        floor = floor + spent
+    every = -(-len(days) // FEW)
+    ticks = {i + 0.5: days[i][5:] for i in range(len(days) - 1, -1, -every)}
+    limit = [] if budget_per_hour is None else [(24 * budget_per_hour, "budget of a day")]
+    x = Axis(low=0.0, high=float(len(days)), ticks=ticks)
+    panel = Panel("US dollars by day", marks, x, DOLLARS, limit)
+    return Chart(f"US dollars by day and tenant; today {floor[-1]:,.2f}", [panel])
 
 
 def draw_use(use: UseOverTime) -> Chart | None:
     """Return GPUs in use over time, stacked by pool, with a line at all GPUs."""
     if not use.by_pool:
         return None
-    used = sum(gpus[-1] for gpus in use.by_pool.values())
-    words = f"GPUs in use over the last 24 hours; now {used} of {use.gpus}"
-    labels = [datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in use.at_s]
-    return _stack(words, labels, use.by_pool, use.gpus or None, "{} GPUs", is_filled=True)
+    edges = np.append(use.at_s, 2 * use.at_s[-1] - use.at_s[-2])
+    floor = np.zeros(len(use.at_s))
+    marks = []
+    for k, (pool, gpus) in enumerate(use.by_pool.items()):
+        x, high = steps(edges, floor + gpus)
+        low = steps(edges, floor)[1]
+        marks.append(Mark("area", x, high, pool, COLOURS[k % 8], low))
+        floor = floor + gpus
+    words = f"now {floor[-1]:,.0f} of {use.gpus:,} GPUs in use"
+    limit = [(use.gpus, "all GPUs")] if use.gpus else []
+    panel = Panel("GPUs in use", marks, Axis(kind="clock"), Axis(kind="whole"), limit)
+    return Chart(words, [panel])
 
 
 def draw_rounds(rows: Sequence[Round]) -> Chart:
-    """Return the changes of the latest rounds, the oldest first."""
-    ordered = list(rows)[::-1]
-    numbers = {"jobs started or stopped": [row.changes for row in ordered]}
-    return _stack("Jobs started or stopped by round", [str(row.number) for row in ordered], numbers)
+    """Return numbers of rounds; each point leads to its round."""
+    ordered = sorted(rows, key=lambda row: row.number)
+    x = [row.number for row in ordered]
+    links = [f"/rounds/{n}" for n in x]
+
+    def dots(name: str, values: Sequence[float | None], colour: str = COLOURS[0]) -> Mark:
+        y = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+        tips = [f"round {n}: {number(v)}" for n, v in zip(x, y, strict=True)]
+        return Mark("dots", x, y, name, colour, tips=tips, links=links)
+
+    value, bound = [row.value for row in ordered], [row.bound for row in ordered]
+    both = [dots("bound", bound, INK), dots("value", value)]
+    changes = dots("", [float(row.changes) for row in ordered])
+    gap = dots("", [row.gap for row in ordered])
+    took = dots("", [row.seconds.get("decide") for row in ordered])
+    axis = Axis("round", "near", label=lambda at: f"{at:.0f}")
+    if len(x) < 6:
+        axis = Axis("round", "near", ticks={float(n): str(n) for n in x})
+    panels = [
+        Panel("Jobs started or stopped", [changes], axis, Axis(kind="whole")),
+        Panel("Value of the plan, and the most it could be", both, axis),
+        Panel("Proven gap", [gap], axis, SHARES),
+        Panel("Seconds to decide", [took], axis, SECONDS),
+    ]
+    return Chart("rounds by number", panels, 2)
 
 
-def _stack(
-    words: str,
-    labels: Sequence[str],
-    numbers: Mapping[str, Sequence[float]],
-    limit: float | None = None,
-    unit: str = "{}",
-    is_filled: bool = False,
-) -> Chart:
-    ends = np.cumsum(list(numbers.values()), axis=0)
-    top = max(1.0, limit or 0.0, *ends[-1].tolist()) / 4
-    size = 10.0 ** math.floor(math.log10(top)) if top >= 1 else 1.0
-    # the next number that is 1, 2, 2.5 or 5 times a power of ten
-    step = next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= top - 1e-9)
-    ticks = {step * k: f"{step * k:,g}" for k in range(5)}
-    if limit is not None:
-        ticks = {at: label for at, label in ticks.items() if abs(at - limit) > 0.4 * step}
-        ticks[limit] = unit.format(f"{limit:,.0f}")
-    series = {
-        name: list(zip((end - np.array(values)).tolist(), end.tolist(), strict=True))
-        for (name, values), end in zip(numbers.items(), ends, strict=True)
-    }
-    return Chart(words, labels, series, ticks, limit, is_filled)
+def draw_holdings(
+    allocations: Sequence[Mapping[str, Any]], begin_s: float, end_s: float
+) -> Chart | None:
+    """Return when a job held how many GPUs of which pool."""
+    marks = []
+    for k, pool in enumerate(sorted({one["pool"] for one in allocations})):
+        found = [
+            (
+                one["ordered_s"],
+                0.0,
+                end_s if one["ended_s"] is None else one["ended_s"],
+                one["gpus"],
+                f"{one['gpus']} x {pool}, {one['phase']}",
+            )
+            for one in allocations
+            if one["pool"] == pool
+        ]
+        marks.append(boxes(found, COLOURS[k % 8], pool))
+    if not marks:
+        return None
+    x_axis = Axis(kind="clock", low=begin_s, high=max(end_s, begin_s + 1))
+    panel = Panel("GPUs held", marks, x_axis, Axis(kind="whole"), height=170)
+    return Chart(f"held GPUs {len(allocations)} times", [panel])
+
+
+def draw_pool(
+    pool: PoolState, most: int | None = None
+) -> tuple[Chart | None, dict[str, list[str]]]:
+    """Return the map of the first nodes of a pool, and the jobs on each node."""
+    rows = [NodeRow(node["node"], node["gpus"], node["state"]) for node in pool.nodes]
+    if pool.nodes:
+        parts = [
+            JobPart(
+                holder.job_id,
+                part.node,
+                part.gpus,
+                -1 if part.gpu is None else part.gpu,
+                1.0 if part.fraction is None else part.fraction,
+            )
+            for holder in pool.holders
+            for part in holder.nodes
+        ]
+    else:
+        rows = list(_make_rows(pool))
+        parts = list(_fill_rows(pool, rows))
+    jobs: dict[str, set[str]] = defaultdict(set)
+    for part in parts:
+        jobs[part.node].add(part.job)
+    chart = draw_nodes(rows[:most], parts, f"who has which GPU of {pool.pool}") if rows else None
+    return chart, {name: sorted(found) for name, found in jobs.items()}
+
+
+def _make_rows(pool: PoolState) -> Iterator[NodeRow]:
+    total = max(pool.gpus, sum(holder.gpus for holder in pool.holders))
+    for first in range(0, total, pool.gpus_per_node):
+        size = min(pool.gpus_per_node, total - first)
+        yield NodeRow(f"{pool.pool} {first} to {first + size - 1}", size)
+
+
+def _fill_rows(pool: PoolState, rows: Sequence[NodeRow]) -> Iterator[JobPart]:
+    """Yield the parts of the jobs of a pool without nodes, one after another."""
+    free = {row.name: row.gpus for row in rows}
+    for holder in pool.holders:
+        left = holder.gpus
+        for name, gpus in free.items():
+            taken = min(left, gpus)
+            if taken:
+                yield JobPart(holder.job_id, name, taken)
+                free[name] -= taken
+                left -= taken

@@ -10,13 +10,16 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response as Headers
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
+from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError, UsageError
-from allocator.queue.cluster_tables import read_stored_columns
+from allocator.queue.cluster_tables import config, read_stored_columns, read_stored_rows
 from allocator.queue.jobs.states import VERBS
+from allocator.queue.nodes import read_nodes
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import JobChange, JobSubmission, WhatIfRequest
+from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.pages.reading import MOST
 from allocator.server.pages.rendering import render_page
@@ -33,6 +36,7 @@ PLACES = {  # kind of a change: words, and where the value goes
     "weight": ("weight of a job", "jobs.{name}.weight"),
     "node": ("state of a node", "nodes.{name}.state"),
 }
+MORE = 8  # GPUs of a ready-made question
 Text = Annotated[str, Query(max_length=300)]
 
 
@@ -117,6 +121,7 @@ async def show_what_if(
     """Show who gains and who loses by other values."""
     found = None
     refusal = ""
+    questions, names = await served.queue.look(list_questions, caller)
     try:
         values = read_values(kind, name, value, set)
         if values:
@@ -129,11 +134,59 @@ async def show_what_if(
         "what_if.html",
         given={"kind": kind, "name": name, "value": value, "set": set},
         kinds=[(one, words) for one, (words, _) in PLACES.items()],
+        questions=questions,
+        names=names,
         found=found,
         refusal=refusal,
         limit_s=served.options.advice_s,
         most=MOST,
     )
+
+
+def list_questions(
+    connection: Connection, caller: Caller
+) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[str]]:
+    """Return ready-made questions by kind, as changes and words, and the names that they know."""
+    nodes = read_nodes(connection)
+    pools = read_stored_rows(connection, "pools.csv")
+    tenants = [
+        row for row in read_stored_rows(connection, "tenants.csv") if caller.can_see(row["tenant"])
+    ]
+    with_nodes = {row["pool"] for row in nodes}
+    budget = config(connection).get("budget_per_hour")
+    more = [
+        (f"pools.{row['pool']}.gpus={row['gpus'] + MORE}", f"{MORE} more GPUs of {row['pool']}")
+        for row in pools
+        if row["pool"] not in with_nodes
+    ]
+    money = (
+        []
+        if budget is None
+        else [
+            (f"budget_per_hour={share * budget / 100:g}", words)
+            for share, words in ((80, "20 % less budget"), (120, "20 % more budget"))
+        ]
+    )
+    quotas = [
+        (
+            f"tenants.{row['tenant']}.max_gpus={row['max_gpus'] + MORE}",
+            f"{MORE} more GPUs of quota for {row['tenant']}",
+        )
+        for row in tenants
+        if row["max_gpus"] is not None
+    ]
+    drains = [(f"nodes.{row['node']}.state=drain", f"drain {row['node']}") for row in nodes]
+    found = {"Money": money, "GPUs": more, "Quotas": quotas, "Nodes": drains}
+    names = [
+        row[kind]
+        for kind, rows in (("pool", pools), ("tenant", tenants), ("node", nodes))
+        for row in rows
+    ]
+    return [
+        (group, [(shlex.quote(place), words) for place, words in choices])
+        for group, choices in found.items()
+        if choices
+    ], names
 
 
 def read_values(kind: str, name: str, value: str, text: str) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -23,7 +23,6 @@ from allocator.server.api import jobs
 from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing, to_refusal
 from allocator.server.pages import charts
-from allocator.server.pages.gpu_map import draw_pool
 from allocator.server.pages.rendering import render_page
 from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
@@ -41,7 +40,8 @@ from allocator.server.views.tenants import DAYS, TenantRow, format_showback, rea
 router = APIRouter()
 MOST = 200  # rows of tables without pages
 MOST_DAYS = 366
-DRAWN = 40  # rounds of a chart
+MOST_NODES = 48  # of a pool on the overview
+HOURS = (6, 24, 168)  # of the chart of GPUs
 SPANS = (7, 14, 30, 90)  # days of a chart
 SIZE = 50  # jobs of a page
 MOST_EVENTS = 20  # of a job that are shown without a click
@@ -73,27 +73,43 @@ Text = Annotated[str, Query(max_length=300)]
 
 
 @router.get("/")
-async def show_overview(request: Request, caller: Reader, served: Served) -> Response:
+async def show_overview(
+    request: Request,
+    caller: Reader,
+    served: Served,
+    hours: Annotated[int, Query(ge=1, le=24 * MOST_DAYS)] = 24,
+) -> Response:
     """Show what runs, waits and is stuck, the money and the GPUs."""
     now_s = served.queue.clock()
 
     def read(connection: Connection) -> Response:
-        view = read_overview(connection, now_s, tenant=caller.only_tenant)
-        use = read_use(connection, now_s)
-        tenants = view.tenants
-        return render_page(
-            request,
-            caller,
-            "overview.html",
-            view=view,
-            rented=RENTED,
-            words=REASONS,
-            pools=[(pool, draw_pool(pool)) for pool in view.pools],
-            spending=charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
-            use=charts.draw_use(use),
-        )
+        begin_s = now_s - 3600.0 * hours
+        values = read_overview_page(connection, caller, now_s, begin_s)
+        return render_page(request, caller, "overview.html", **values)
 
     return await served.queue.look(read)
+
+
+def read_overview_page(
+    connection: Connection, caller: Caller, now_s: float, begin_s: float
+) -> dict[str, Any]:
+    """Return what the overview shows; the chart of GPUs begins at begin_s."""
+    view = read_overview(connection, now_s, tenant=caller.only_tenant)
+    tenants = view.tenants
+    pools = []
+    for pool in view.pools:
+        chart, _ = charts.draw_pool(pool, MOST_NODES)
+        pools.append((pool, chart, len(pool.nodes) if len(pool.nodes) > MOST_NODES else 0))
+    return {
+        "view": view,
+        "rented": RENTED,
+        "words": REASONS,
+        "pools": pools,
+        "hours": round((now_s - begin_s) / 3600),
+        "hour_spans": HOURS,
+        "spending": charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
+        "use": charts.draw_use(read_use(connection, begin_s, now_s)),
+    }
 
 
 @router.get("/jobs")
@@ -113,32 +129,40 @@ async def show_jobs(
     now_s = served.queue.clock()
 
     def read(connection: Connection) -> Response:
-        found = list_jobs(
-            connection, now_s, wanted, page=page, size=SIZE, tenant=caller.only_tenant
-        )
-        plan = read_last_plan(connection)
-        chosen = caller.only_tenant or tenant
-        reasons = [*([] if plan is None else plan.reasons), *filter(None, [reason])]
-        tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
-        tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
-        return render_page(
-            request,
-            caller,
-            "jobs.html",
-            found=found,
-            tenant=_read_tenant(connection, caller, now_s, chosen) if chosen else None,
-            wanted=wanted,
-            now_s=now_s,
-            given=request.query_params,
-            states=[(name, name) for name in (*GROUPS, *STATES)],
-            tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
-            reasons=[
-                ("", "any"),
-                *((code, REASONS.get(code, code)) for code in dict.fromkeys(reasons)),
-            ],
-        )
+        values = read_jobs_page(connection, caller, now_s, wanted, page)
+        return render_page(request, caller, "jobs.html", **values | {"given": request.query_params})
 
     return await served.queue.look(read)
+
+
+def read_jobs_page(
+    connection: Connection,
+    caller: Caller,
+    now_s: float,
+    wanted: JobFilter,
+    page: int = 1,
+    size: int = SIZE,
+) -> dict[str, Any]:
+    """Return what a page of jobs shows."""
+    found = list_jobs(connection, now_s, wanted, page=page, size=size, tenant=caller.only_tenant)
+    plan = read_last_plan(connection)
+    chosen = caller.only_tenant or wanted.tenant
+    reasons = [*([] if plan is None else plan.reasons), *filter(None, [wanted.reason])]
+    tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
+    tenants |= {row.tenant for row in found.rows} | set(filter(None, [wanted.tenant]))
+    return {
+        "found": found,
+        "tenant": _read_tenant(connection, caller, now_s, chosen) if chosen else None,
+        "wanted": wanted,
+        "now_s": now_s,
+        "given": {},
+        "states": [(name, name) for name in (*GROUPS, *STATES)],
+        "tenants": [("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
+        "reasons": [
+            ("", "any"),
+            *((code, REASONS.get(code, code)) for code in dict.fromkeys(reasons)),
+        ],
+    }
 
 
 @router.get("/jobs/{job_id:path}")
@@ -159,6 +183,7 @@ async def show_job(
         return view, _read_tenant(connection, caller, now_s, view.row.tenant)
 
     view, tenant = await served.queue.look(read)
+    end_s = now_s if view.job.finished_s is None else view.job.finished_s
     explanation = None
     refusal = ""
     if explain:
@@ -173,6 +198,7 @@ async def show_job(
         view=view,
         tenant=tenant,
         now_s=now_s,
+        held=charts.draw_holdings(view.allocations, view.job.submitted_s, end_s),
         most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),
         can_change=caller.can_change(view.row.tenant) and caller.session is not None,
@@ -208,7 +234,7 @@ async def show_nodes(request: Request, caller: Reader, served: Served, done: Tex
 
     def read(connection: Connection) -> Response:
         pools = read_pools(connection, tenant=caller.only_tenant)
-        drawn = [(pool, draw_pool(pool)) for pool in pools]
+        drawn = [(pool, *charts.draw_pool(pool)) for pool in pools]
         now_s, told = served.queue.clock(), DONE.get(done, "")
         return render_page(request, caller, "nodes.html", pools=drawn, done=told, now_s=now_s)
 
@@ -227,22 +253,27 @@ async def show_tenants(
     now_s = served.queue.clock()
 
     def read(connection: Connection) -> Response:
-        view = read_tenants_view(connection, now_s, days=days, tenant=caller.only_tenant)
-        row = view.find(caller.only_tenant or tenant)
-        daily = view.daily if row is None else view.list_costs(row.tenant)
-        budget = config(connection).get("budget_per_hour") if row is None else row.budget_per_hour
-        return render_page(
-            request,
-            caller,
-            "tenants.html",
-            view=view,
-            budget_per_hour=budget,
-            drawn="" if row is None else row.tenant,
-            drawn_days=sorted({*SPANS, days}),
-            spending=charts.draw_spending(view.days, daily, budget),
-        )
+        values = read_tenants_page(connection, caller, now_s, days, tenant)
+        return render_page(request, caller, "tenants.html", **values)
 
     return await served.queue.look(read)
+
+
+def read_tenants_page(
+    connection: Connection, caller: Caller, now_s: float, days: int = DAYS, tenant: str = ""
+) -> dict[str, Any]:
+    """Return what the page of tenants shows."""
+    view = read_tenants_view(connection, now_s, days=days, tenant=caller.only_tenant)
+    row = view.find(caller.only_tenant or tenant)
+    daily = view.daily if row is None else view.list_costs(row.tenant)
+    budget = config(connection).get("budget_per_hour") if row is None else row.budget_per_hour
+    return {
+        "view": view,
+        "budget_per_hour": budget,
+        "drawn": "" if row is None else row.tenant,
+        "drawn_days": sorted({*SPANS, days}),
+        "spending": charts.draw_spending(view.days, daily, budget),
+    }
 
 
 @router.get("/tenants.csv")
@@ -266,11 +297,16 @@ async def show_rounds(request: Request, caller: Reader, served: Served, page: Pa
     """Show the journal of rounds, page by page."""
 
     def read(connection: Connection) -> Response:
-        found = list_rounds(connection, page=page)
-        changes = charts.draw_rounds(found.rows[:DRAWN])
-        return render_page(request, caller, "rounds.html", found=found, changes=changes)
+        values = read_rounds_page(connection, page)
+        return render_page(request, caller, "rounds.html", **values)
 
     return await served.queue.look(read)
+
+
+def read_rounds_page(connection: Connection, page: int = 1, size: int = SIZE) -> dict[str, Any]:
+    """Return what a page of the journal shows."""
+    found = list_rounds(connection, page=page, size=size)
+    return {"found": found, "changes": charts.draw_rounds(found.rows)}
 
 
 @router.get("/rounds/{number}")

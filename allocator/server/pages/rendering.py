@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from markupsafe import Markup, escape
 from allocator.controller.reporting.status import describe_state, format_month
 from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
+from allocator.report.chart import to_html
 from allocator.report.measures import number
+from allocator.report.theme import read_theme
 from allocator.report.visible import show_hidden
 from allocator.server.caller import Caller
 
@@ -37,28 +40,40 @@ def render_page(
     request: Request, caller: Caller | None, template: str, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """Fill a template of this package; values are escaped unless they are Markup."""
+    cluster = "" if caller is None else request.app.state.service.queue.name
+    text = fill(template, caller, values, request.url.path, request.url.query, cluster)
+    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+
+
+def fill(
+    template: str,
+    caller: Caller | None,
+    values: Mapping[str, Any],
+    path: str = "",
+    query: str = "",
+    cluster: str = "",
+) -> str:
+    """Return a page as a caller sees it."""
     pages = PAGES if caller is not None else ()
     if caller is not None and caller.can_write:
         pages = (*pages, ("/submit", "Submit"))
-    text = (
-        _templates()
-        .get_template(template)
-        .render(
-            values,
-            caller=caller,
-            csrf=caller.session.csrf if caller is not None and caller.session is not None else "",
-            pages=pages,
-            path=request.url.path,
-            query=request.url.query,
-            stamp=stamp_static(),
-        )
-    )
-    return HTMLResponse(show_hidden(text), status, {"Cache-Control": "no-store"})
+    frame = {
+        "caller": caller,
+        "csrf": caller.session.csrf if caller is not None and caller.session is not None else "",
+        "pages": pages,
+        "path": path,
+        "query": query,
+        "stamp": stamp_static(),
+        "cluster": cluster,
+    }
+    return show_hidden(_templates().get_template(template).render({**values, **frame}))
 
 
 @cache
 def read_static(name: str) -> bytes:
-    """Return a file of the folder `static`."""
+    """Return a file of the folder `static`, or the style sheet of all pages and reports."""
+    if name == "allocator.css":
+        return read_theme("page.css").encode()
     return files("allocator.server.pages").joinpath("static", name).read_bytes()
 
 
@@ -100,6 +115,7 @@ def _templates() -> Environment:
         "signed": format_signed,
         "exact": write_exactly,
         "zip": zip,
+        "chart": to_html,
         "expected": lambda row, now_s: describe_next(vars(row), now_s),
         "node_state": describe_state,
         "places": lambda values: " ".join(f"{place}={x}" for place, x in values.items()),

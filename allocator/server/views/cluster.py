@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue import cluster_tables
-from allocator.queue.costs import DAY
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
@@ -25,7 +24,7 @@ _HOLDERS = (
     f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
     " ORDER BY j.seq"
 )
-SAMPLES = 49
+SAMPLES = 97
 _USED = (
     "SELECT pool, held_gpus, ordered_s, ended_s FROM allocations"
     " WHERE held_gpus > 0 AND (ended_s IS NULL OR ended_s > ?)"
@@ -131,9 +130,9 @@ class UseOverTime:
     gpus: int
 
 
-def read_use(connection: Connection, now_s: float) -> UseOverTime:
-    """Return the GPUs in use over the last day, and how many there are now."""
-    at_s = np.linspace(now_s - DAY, now_s, SAMPLES)
+def read_use(connection: Connection, begin_s: float, end_s: float) -> UseOverTime:
+    """Return the GPUs in use from a time to another, and how many there are now."""
+    at_s = np.linspace(begin_s, end_s, SAMPLES)
     pools = cluster_tables.gpus(connection)
     rows = query(connection, _USED, float(at_s[0]))
     by_pool = {}
