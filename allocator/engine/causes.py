@@ -5,9 +5,8 @@ is its cause. So lifting all limits that are named gives the job more, and lifti
 does not. A lifted limit is absent:
 
     budget        no budget_per_hour of the round
-    quota         no max_gpus, budget_per_hour, gpu_hours_per_month, max_spot_gpus or
-                  max_spot_share of its tenant and of those above it, and no GPUs that tenants do
-                  not lend
+    quota         no limit of its tenant, no max_gpus, budget_per_hour or gpu_hours_per_month of
+                  the tenants above it, and no GPUs that tenants do not lend
     GPUs          every pool has GPUs for all jobs
     max_changes   tried last, if the other three together do not help
 
@@ -452,9 +451,8 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
     `tenant` is the tenant whose quota is lifted.
     """
     model = round_.model
+    mine = (round_.problem.jobs.tenant == tenant)[round_.instance.job]  # columns
     own = np.zeros(model.m, dtype=bool)
-    own[
-        model.index[(round_.problem.jobs.tenant == tenant)[round_.instance.job][model.entry_column]]
-    ] = True
+    own[model.index[mine[model.entry_column]]] = True
     out = model.rows_of(*kinds_of(*limits))
     return out & (own | ~model.rows_of(*kinds_of(QUOTA)))

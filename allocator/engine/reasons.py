@@ -398,7 +398,7 @@ class _Writer:
         """
         own = self.round.instance.tenants[self.round.problem.jobs.tenant[j]]
         names = {
-            (layer, block.labels[np.atleast_2d(block.row)[layer, o]]): block.kind
+            (layer, block.labels[block.layers[layer, o]]): block.kind
             for block, broken in (self._broken_alone if is_alone else self._broken)
             for layer in np.flatnonzero(broken[:, o] if o >= 0 else ()).tolist()
         }

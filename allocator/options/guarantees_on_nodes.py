@@ -93,24 +93,10 @@ class GuaranteesOnNodes:
                 option.append(o)
             if size > SMALL or registry.available("highs") is None:
                 return goal
-        if not limits and not stays and self._fits(goal, option, needs):
-            return goal
         model = self._model(goal, np.array(option, dtype=np.int64), limits)
         placed = place_options(model, needs, stays, self._needs.holes())
         answer = registry.get("highs").solve(placed.model, SolveLimits(SEARCH_S, 0.0))
         return round(answer.bound) if answer.termination is Termination.GAP else goal
-
-    def _fits(self, goal: int, option: list[int], needs: dict[int, Need]) -> bool:
-        """Return whether best fit of the largest options that are needed reaches the goal."""
-        t, holes, served = self._options, self._needs.holes(), set[int]()
-        for at in sorted(needs, key=lambda at: -needs[at].gpus):
-            j, need = int(t.job[option[at]]), needs[at]
-            places = None if j in served or need.gpus > goal else holes.find(need)
-            if places is not None:
-                holes.take(places, need)
-                served.add(j)
-                goal -= need.gpus
-        return goal == 0
 
     def _stay(self, o: int) -> tuple[Place, ...] | None:
         """Return the places that a job keeps with option `o`, None = none."""

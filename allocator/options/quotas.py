@@ -202,7 +202,10 @@ def most_jobs(problem: Problem) -> Floats:
 
 
 def job_rows(problem: Problem, m: OptionTable) -> list[Block]:
-    """Build sum_{o of q} x_o <= max_jobs_q for every tenant q with a limit; empty without any."""
+    """Build the rows sum_{o of q} x_o <= max_jobs_q, one for each tenant q that has a limit.
+
+    The list is empty if no tenant has one.
+    """
     most = most_jobs(problem)
     if not np.isfinite(most).any():
         return []
@@ -258,7 +261,8 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
     sizes = _SizesOfJobs(option_table)
-    on_nodes = GuaranteesOnNodes(problem, option_table, most_jobs(problem))
+    few = most_jobs(problem)
+    on_nodes = GuaranteesOnNodes(problem, option_table, few)
     for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
@@ -282,7 +286,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
                 place[problem.jobs.tenant[jobs]].tolist(),
                 place[parent].tolist(),
                 rows,
-                most_jobs(problem)[tenants].tolist(),
+                few[tenants].tolist(),
             ),
             _find_shares(problem, jobs),
         )

@@ -86,7 +86,7 @@ def usage_cost(round_: CompiledRound, prices: Floats) -> Floats:
         if block.kind in RULES:
             at = first[block.kind]
             price = np.append(prices[at : at + len(block.upper)], 0.0)
-            total += block.coef * price[np.atleast_2d(block.row)].sum(axis=0)
+            total += block.coef * price[block.layers].sum(axis=0)
     return total
 
 
@@ -103,7 +103,7 @@ def find_broken_rows(
         if block.kind not in kinds:
             continue
         # the last row stands for none, and the last option for nothing
-        row = np.pad(np.atleast_2d(block.row), ((0, 0), (0, 1)), constant_values=-1)
+        row = np.pad(block.layers, ((0, 0), (0, 1)), constant_values=-1)
         coef = np.append(block.coef, 0.0)
         used = np.zeros(len(block.upper) + 1)
         for of_plan in row[:, chosen]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,26 +16,20 @@ SHADOW = (
     " GPUs in use, and idle ones that waiting jobs could have used. Nothing is drawn where nothing"
     " was seen. "
 )
-Rows = Sequence[Sequence[str]]
 
 
-def write_assessment(
-    found: Mapping[str, Any],
-    sentences: Sequence[str],
-    columns: Sequence[str],
-    rows: Rows,
-    out: Path,
-) -> Path:
-    """Write the page of an assessment (bench/assess) into a folder; return its path.
+class Answer(NamedTuple):
+    """An answer in sentences, and its table. The last column has the assumptions of each row."""
 
-    Parameters
-    ----------
-    found : mapping
-        The assessment, of which the picture is drawn.
-    sentences, columns, rows
-        The answer in words, and its table, the last column of which are the assumptions.
-    out : Path
-        The folder, which is made if need be.
+    sentences: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write_assessment(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
+    """Write the page of an assessment (bench/assess) into a folder; return the path of the page.
+
+    The folder is made if it does not exist.
     """
     x = [0.0, *found["use"]["until_s"]]
     marks = [
@@ -48,20 +42,11 @@ def write_assessment(
     caption = f"GPUs in use between the first and the last submission. {assuming}"
     picture = Picture("use", "GPUs in use", caption, Chart("GPUs in use", [panel]))
     title = f"What would change: {found['history']}"
-    return _write(out / "report.html", title, sentences, columns, rows, picture)
+    return _write(out / "report.html", title, answer, picture)
 
 
-def write_shadow(
-    found: Mapping[str, Any],
-    sentences: Sequence[str],
-    columns: Sequence[str],
-    rows: Rows,
-    out: Path,
-) -> Path:
-    """Write the page of what looks add up to (bench/shadow); `out` is the HTML file.
-
-    The other parameters are those of `write_assessment`.
-    """
+def write_shadow(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
+    """Write the page of a summary of recorded rounds (bench/shadow) to an HTML file."""
     names = ("at_s", "hours", "regret_bound", "regret", "gpus", "used", "usable")
     seen = np.array([[look.get(name, np.nan) for name in names] for look in found["looks"]]).T
     begin = seen[0] - found["from_s"]
@@ -85,19 +70,13 @@ def write_shadow(
         Panel("value above the cluster's", value, since),
         Panel("GPUs", held, since, Axis(kind="whole")),
     ]
-    caption = SHADOW + " ".join(f"{name}: {assumed}." for name, _, assumed in rows)
+    caption = SHADOW + " ".join(f"{name}: {assumed}." for name, _, assumed in answer.rows)
     picture = Picture("shadow", "Round by round", caption, Chart("round by round", panels))
-    return _write(out, f"Beside {found['cluster']}", sentences, columns, rows, picture)
+    return _write(out, f"Beside {found['cluster']}", answer, picture)
 
 
-def _write(
-    out: Path,
-    title: str,
-    sentences: Sequence[str],
-    columns: Sequence[str],
-    rows: Rows,
-    picture: Picture,
-) -> Path:
-    words = [(TEXT if i else LEAD).format(sentence) for i, sentence in enumerate(sentences)]
-    table = Table("The answer in numbers", columns, rows, [len(columns) - 1])
+def _write(out: Path, title: str, answer: Answer, picture: Picture) -> Path:
+    words = [(TEXT if i else LEAD).format(said) for i, said in enumerate(answer.sentences)]
+    last = len(answer.columns) - 1
+    table = Table("The answer in numbers", answer.columns, answer.rows, [last])
     return write_page(out, title, [*words, table, picture])

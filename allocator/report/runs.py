@@ -120,7 +120,6 @@ class Study:
     ----------
     single : whether it is one folder of `simulate` and not a benchmark.
     notes : what a reader should know first.
-    origin : what happened at time 0 of the pictures.
     """
 
     name: str
@@ -130,7 +129,6 @@ class Study:
     changes: Sequence[MetricChange]
     notes: Sequence[str] = ()
     machine: str = ""
-    origin: str = "the first submission"
     _frames: dict[tuple[Path, str, str], Any] = field(default_factory=dict, repr=False)
 
     def workloads(self) -> list[str]:

@@ -39,6 +39,11 @@ class Block:
         none = np.zeros(0)
         return cls(kind, (), np.zeros(0, dtype=np.int64), none, none, none)
 
+    @property
+    def layers(self) -> Ints:
+        """The row that each option uses in each layer, (L, n), -1 = none; no layer without rows."""
+        return np.atleast_2d(self.row) if len(self.upper) else np.zeros((0, len(self.row)), int)
+
     def keep(self, use: Bools) -> Block:
         """Return the block without the rows that `use` leaves out."""
         if use.all():

@@ -82,7 +82,7 @@ def find_feasible_options(instance: Instance) -> Bools:
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
     for rows in (r for r in i.rules if r.kind != LEAVING):  # such an option may wait for nodes
-        for row in np.atleast_2d(rows.row) if len(rows.upper) else ():
+        for row in rows.layers:
             fits &= (rows.coef == 0) | (rows.coef <= np.append(rows.upper, np.inf)[row])
     return fits
 
@@ -99,7 +99,7 @@ def _find_dominated(i: Instance, fits: Bools, most_nodes: Ints | None) -> Bools:
     new = begins_run(i.job, i.pool) | (i.primary >= 0)
     new[1:] |= i.cost[1:] < i.cost[:-1]  # more GPUs may need less memory, and cost less
     for rows in i.rules:  # more GPUs may end before a reservation begins
-        for row in np.atleast_2d(rows.row) if len(rows.upper) else ():
+        for row in rows.layers:
             amount = np.where(row >= 0, rows.coef, 0.0)
             new[1:] |= amount[1:] < amount[:-1]
     counts = fits

@@ -82,9 +82,7 @@ def _layers(b: Block, first: int) -> Iterator[tuple[Ints, Floats, Bools | None]]
 
     None stands for all options. A block may have several entries of an option.
     """
-    if not len(b.upper):
-        return
-    for row in np.atleast_2d(b.row):
+    for row in b.layers:
         used = (row >= 0) & (b.coef != 0)
         if used.all():
             yield first + row, b.coef, None

@@ -76,8 +76,8 @@ class NodeParts:
 def list_least_parts(gpus: int, most_nodes: int, largest: int) -> list[int]:
     """List the least GPUs of the largest part of a job, of its second largest, and so on.
 
-    The job is on at most `most_nodes` nodes, which have at most `largest` GPUs. For a job of pods
-    all of them are numbers of pods.
+    The job is on at most `most_nodes` nodes, which have at most `largest` GPUs. For a job
+    of pods, all three parameters count pods.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def _find_lowest(planes: Floats, low: Floats, high: Floats) -> tuple[Floats, flo
 
     The last entry of a plane is its height at 0. The linear program is solved by the
     predictor-corrector method (Mehrotra 1992, SIAM Journal on Optimization 2), from the middle of
-    the box. None = it does not converge.
+    the box; to import a solver would take longer than a round. None = it does not converge.
     """
     n = len(low)
     rows = np.vstack([np.column_stack([planes[:, :-1], -np.ones(len(planes))]), np.eye(n, n + 1)])

@@ -133,8 +133,13 @@ def test_the_documented_commands_start_a_job_where_the_plan_says(
         for line in file.read_text().splitlines():
             if line.startswith("# kubectl "):
                 call_kubectl(line[2:], tmp_path / "files")
-    pods = "/api/v1/namespaces/ml/pods"
-    bound = lambda: [p["spec"].get("nodeName") for p in cluster.send("GET", pods)["items"]]  # noqa: E731
-    wait_for(lambda: len(bound()) == 2 and all(bound()), every_s=0.2)
+
+    def bound() -> list[str]:
+        return [
+            pod["spec"].get("nodeName")
+            for pod in cluster.send("GET", "/api/v1/namespaces/ml/pods")["items"]
+        ]
+
+    wait_for(lambda: len(bound()) == 2 and all(bound()))
     planned = (tmp_path / "files" / "3-start.yaml").read_text()
     assert all(f"{name}:" in planned.replace(",", " ") for name in bound())

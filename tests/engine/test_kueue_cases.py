@@ -3,9 +3,10 @@
 tests/data/kueue has what the tests state (kubernetes-sigs/kueue at ff69552e, 2026-08-22,
 pkg/scheduler/preemption: priority, tree and share are TestPreemption, TestHierarchicalPreemptions
 and TestFairPreemptions), under our own names and with the terms of docs/coming-from.md. GPUs stand
-for CPUs, and a priority is thirty times the weight of the one below. `differs` says where this
-decides otherwise: `shares` of queues are not made equal, or GPUs are `owed` to all jobs of a queue.
-The jobs are ten minutes old.
+for CPUs, and each priority is a weight, thirty times that of the next lower one. The column
+`differs` names the cases in which a decision here is another one: `shares`, because the shares of
+queues are not made equal, or `owed`, because a guarantee is owed to all jobs of a queue. All jobs
+were submitted ten minutes before the round.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ CASES = {row["case"]: row for row in csv.DictReader((DATA / "cases.csv").open())
 
 @pytest.mark.parametrize("case", [name for name in CASES if not CASES[name]["not_expressible"]])
 def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) -> None:
-    """The job starts where Kueue admits it, the jobs that stop lose no more than those that Kueue
-    preempts, and every queue has of its nominal quota what its jobs can hold."""
+    """The new job starts in every case in which Kueue admits it. The jobs that stop lose no more
+    value than those that Kueue preempts. Each queue keeps as much of its nominal quota as its jobs
+    can use. The table names the cases in which a decision differs."""
     known, tables = CASES[case], {}
     for name in ("jobs", "pools", "quotas", "rates", "tenants"):
-        tables[name] = re.findall(
-            rf"^(?:case|{case}),(.*)", (DATA / f"{name}.csv").read_text(), re.MULTILINE
-        )
-        (tmp_path / f"{name}.csv").write_text("\n".join(tables[name]))
+        file = f"{name}.csv"
+        tables[name] = re.findall(rf"(?m)^(?:case|{case}),(.*)", (DATA / file).read_text())
+        (tmp_path / file).write_text("\n".join(tables[name]))
     (tmp_path / "config.toml").write_text("now_s = 600")
     plan = allocator.solve(allocator.Problem.read(tmp_path), objective=known["objective"], gap=0.0)
     gets = dict(zip(plan.jobs["job_id"], plan.jobs["gpus"], strict=True))
@@ -40,12 +41,12 @@ def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) ->
     if known["is_admitted"] == "yes":
         lost = sum(value[name] for name in jobs if name != "new" and not gets[name])
         theirs = sum(value[name] for name in known["victims"].split("|"))
-        found = "shares" if not gets["new"] else "owed" if lost > theirs else ""
-        assert found == known["differs"]
+        differs = "shares" if not gets["new"] else "owed" if lost > theirs else ""
+        assert differs == known["differs"]
     for quota in csv.DictReader(tables["quotas"]):
         sums, holds = {0}, 0
         for name, job in jobs.items():
             if job["tenant"] == quota["tenant"] and job["model"] == quota["gpu_type"]:
                 sums |= {total + int(job["max_gpus"]) for total in sums}
                 holds += gets[name]
-        assert holds >= max(total for total in sums if total <= int(quota["guaranteed_gpus"]))
+        assert holds >= max(s for s in sums if s <= int(quota["guaranteed_gpus"]))

@@ -38,14 +38,14 @@ def call(args: argparse.Namespace) -> int:
     from allocator.clusters.kubernetes.admission import answer_checks
     from allocator.clusters.kubernetes.api import Reader
     from allocator.clusters.kubernetes.client import ClientApi
-    from allocator.errors import AllocatorError
+    from allocator.errors import AllocatorError, UsageError
 
     reader = Reader(ClientApi(args.context, args.kubeconfig))
     while True:
         try:
             lines = answer_checks(reader, lambda view: decide(view, args.objective), time.time())
-        except AllocatorError as error:  # the next round looks anew
-            if args.once:
+        except AllocatorError as error:  # the next round looks again
+            if args.once or isinstance(error, UsageError):
                 raise
             lines = [f"nothing decided: {error}"]
         note(*lines)

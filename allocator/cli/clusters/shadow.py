@@ -127,10 +127,10 @@ def report(args: argparse.Namespace) -> int:
     found = summarise(Record(path).looks())
     said, table = sentences(found), rows(found)
     if args.out:
-        from allocator.report.assessment import write_shadow
+        from allocator.report.assessment import Answer, write_shadow
 
-        page = write_shadow(found, said, COLUMNS, table, Path(args.out))
-        note(f"written to {page}")
+        answer = Answer(said, COLUMNS, table)
+        note(f"written to {write_shadow(found, answer, Path(args.out))}")
     show_result(
         args.format,
         found,

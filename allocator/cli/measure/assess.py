@@ -108,12 +108,12 @@ def call(args: argparse.Namespace) -> int:
         )
     said = [*sentences(found), intervals(found)]
     if args.out:
-        from allocator.report.assessment import write_assessment
+        from allocator.report.assessment import Answer, write_assessment
 
-        assuming = ("; ".join(case["assuming"]) for case in found["cases"])
-        table = [(*row, words_) for row, words_ in zip(rows(found), assuming, strict=True)]
-        write_files(Path(args.out), {"assessment.json": dumps(found)})
-        page = write_assessment(found, said, (*COLUMNS, "assuming"), table, Path(args.out))
+        each = zip(rows(found), found["cases"], strict=True)
+        table = [(*row, "; ".join(case["assuming"])) for row, case in each]
+        page = write_assessment(found, Answer(said, (*COLUMNS, "assuming"), table), Path(args.out))
+        write_files(page.parent, {"assessment.json": dumps(found)})
         note(f"written to {args.out}: {page.name}, assessment.json")
     show_result(args.format, found, lambda: _show(found, said))
     return 0

@@ -9,20 +9,20 @@ from allocator.cli.output import has_progress, note, show_result
 from allocator.cli.parsing import command, folder_or_queue, option, parse_integer
 
 EXAMPLES = """
-allocator report results                         of `allocator simulate WORKLOAD --out results`, \
-or of a benchmark
-allocator report results --out week-47.html      elsewhere; pictures go to the folder `pictures` \
-next to it
-allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
-run` runs
+allocator report results                         of `allocator simulate WORKLOAD --out results`
+allocator report results --out week-47.html      elsewhere
+allocator report cluster.db --last 200           the last 200 rounds of a queue
 """
 ABOUT = """\
-Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as SVG
-in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
-bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
-who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on nodes (DIR of
-`allocator solve --out DIR`, and --snapshot) it shows which job gets which GPUs. The path of
-the page goes to standard output."""
+Write a report as one HTML file, report.html, which needs neither a network nor scripts. Its
+pictures are also written as SVG files to the folder `pictures` beside it. The path of the report
+goes to standard output.
+
+DIR is the folder that `allocator simulate`, `allocator bench policies` or `allocator bench solvers`
+wrote with --out. The report of a queue (path or database URL) shows its overview, rounds, tenants
+and jobs, and is written to the folder QUEUE.report. If DIR is a plan on nodes, written by
+`allocator solve --out DIR`, the report shows which job has which GPUs; --snapshot names the
+snapshot of the plan."""
 
 
 @command(

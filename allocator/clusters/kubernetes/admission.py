@@ -23,11 +23,7 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
 from allocator.clusters.kubernetes.progress import ask_jobs
-from allocator.clusters.kubernetes.suggestions.suggest import (
-    OF_STATUS,
-    list_changes,
-    our_check,
-)
+from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes, our_check
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
 

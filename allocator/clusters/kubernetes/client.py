@@ -130,9 +130,8 @@ def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:
     if isinstance(answer, dict) and status < 300:
         return answer
     message = answer.get("message") if isinstance(answer, dict) else None
-    is_of_pod = (
-        request.is_text and message is None
-    )  # a pod may refuse what the API server passed on
+    # a pod may refuse a request that the API server passed on to it
+    is_of_pod = request.is_text and message is None
     if 400 <= status < 500 and status != 429 and not is_of_pod:
         hint = "; allocator rbac prints what is needed" if status == 403 else ""
         raise Refused(status, f"{place}: {status} {message or 'refused'}{hint}")

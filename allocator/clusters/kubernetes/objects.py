@@ -33,9 +33,8 @@ def field(value: Any, *path: str) -> Any:
     (True, None)
     """
     for name in path:
-        if not isinstance(
-            value, dict
-        ):  # objects are JSON; asking for a Mapping takes ten times as long
+        # objects are JSON; to ask for a Mapping takes ten times as long
+        if not isinstance(value, dict):
             return None
         value = value.get(name)
     return value

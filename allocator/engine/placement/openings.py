@@ -24,7 +24,10 @@ NODES = 24  # most nodes on which the cost of a hole is worked out
 ROUNDING = 1e-9  # relative, of sums of losses
 
 Spots = dict[int, tuple[Place, ...]]  # places by job
-Rank = tuple[bool, float, int]  # the node is too small for the whole hole; least loss; GPUs missing
+Rank = tuple[bool, float, int]
+"""Of a node: whether it is smaller than the whole hole, the least that its jobs lose if they free
+the hole, and how many GPUs they have to free.
+"""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ HOURS = Axis("hours to the end", "log")
 
 
 def draw_configurations(ways: RunConfigurations, chosen: Mapping[str, int]) -> bytes:
-    """Draw all ways to run one job, the front and the chosen ones (label -> way)."""
+    """Draw all ways to run one job, the Pareto front, and the chosen ways (label -> way)."""
     marks = []
     for i, pool in enumerate(dict.fromkeys(ways.pool)):
         mine = np.flatnonzero([p == pool for p in ways.pool])
@@ -45,7 +45,7 @@ def draw_configurations(ways: RunConfigurations, chosen: Mapping[str, int]) -> b
 
 
 def draw_round_frontier(found: RoundFrontier) -> bytes:
-    """Draw the value of plans and the bound over dollars per hour, and the value of one more."""
+    """Draw the value of plans and its bound over dollars per hour, and what a dollar more adds."""
     curve, (x, upper) = found.found, found.curve(400)
     lower = curve.solves.lower(x)
     marks = [
@@ -72,7 +72,7 @@ def draw_round_frontier(found: RoundFrontier) -> bytes:
 
 
 def draw_jobs_frontier(found: JobsFrontier) -> bytes:
-    """Draw the ways of each job and, for several jobs, their sums within the limits."""
+    """Draw the ways to run each job and, for several jobs, the hours of plans within the limits."""
     words = "listed prices" if found.dollars == "listed" else "added to the bill"
     dollars, w, marks = Axis(f"dollars, {words}", "near"), found.ways, []
     for j, name in enumerate(w.name[:MOST_JOBS]):

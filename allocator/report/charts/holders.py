@@ -24,12 +24,12 @@ BINS = 300
 
 
 def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart:
-    """Draw the runs of one workload, load and seed, one per policy; length: seconds to show."""
+    """Draw a panel for each policy of one workload, load and seed; it shows `length` seconds."""
     panels = [
         Panel(
             run.policy,
             _marks(study, run, _spans(study, run), length),
-            Axis(f"since {study.origin}", "time", high=length),
+            Axis("since the first submission", "time", high=length),
             Axis("GPUs", "whole"),
             height=260 if len(runs) < 3 else 200,
         )
@@ -39,10 +39,10 @@ def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart
 
 
 def _spans(study: Study, run: SimulationRun) -> pd.DataFrame:
-    """Return the spans of positive length, in seconds since the first submission.
+    """Return the intervals in which jobs held GPUs, in seconds since the first submission.
 
-    `kind` is the size class that the job asked for. Of a colocation only the primary job has its
-    span.
+    The column `kind` is the size class of the GPUs that the job requested. Where jobs share GPUs,
+    only the interval of the primary job is returned.
     """
     frame = study.frame(run, "spans")
     frame = frame[frame["held"] > 0]

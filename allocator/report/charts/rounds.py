@@ -43,7 +43,7 @@ def decisions(study: Study, runs: Sequence[SimulationRun], length: float) -> Cha
         if fell.any():
             y = np.maximum(took[fell], LEAST_S)
             over_time.append(Mark("dots", at[fell], y, "fell back", INK))
-    since = Axis(f"since {study.origin}", "time", high=length)
+    since = Axis("since the first submission", "time", high=length)
     panels = [
         Panel("Seconds to decide, by time", over_time, since, SECONDS),
         Panel("Seconds to decide, by jobs", over_jobs, Axis("jobs", "whole"), SECONDS),

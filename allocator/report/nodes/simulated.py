@@ -1,4 +1,4 @@
-"""Pictures of the nodes of simulations: fragmentation over time, and the worst moment."""
+"""Charts of the nodes in a simulation: fragmentation over time, and the nodes when it was worst."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are 
 def draw_simulated_nodes(
     study: Study, runs: Sequence[SimulationRun], length: float, tail: str
 ) -> Iterator[Picture]:
-    """Yield the pictures, none without nodes.
+    """Yield the pictures; there are none if the simulation has no nodes.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def draw_simulated_nodes(
         "nodes" + tail,
         "Which job has which GPUs",
         f"A row per node, a cell per GPU, a colour per job, under {run.policy},"
-        f" {duration(at_s - begin_of(study, run))} after {study.origin}: the moment at which most"
+        f" {duration(at_s - begin_of(study, run))} after the first submission: when most"
         " GPUs were of no use, or else most were in use.",
         draw_nodes(*state_at(study, run, at_s)),
     )
@@ -61,7 +61,7 @@ def _draw_fragmentation(study: Study, runs: Sequence[SimulationRun], length: flo
         for name, found in marks.items():
             line = hold(at, frame[name].to_numpy())
             found.append(Mark("line", *line, run.policy, colour(run.policy)))
-    since = Axis(f"since {study.origin}", "time", high=length)
+    since = Axis("since the first submission", "time", high=length)
     whole = Axis(kind="whole")
     panels = [Panel(title, marks[name], since, whole) for name, title in KINDS.items()]
     return Chart("free GPUs", panels, 2)

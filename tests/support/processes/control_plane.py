@@ -1,9 +1,9 @@
-"""A real control plane of Kubernetes on this machine: etcd and an API server with RBAC, and what is
-there of controller manager and scheduler.
+"""Start a real Kubernetes: etcd, an API server with RBAC, a controller manager, a scheduler.
 
-The programs are where the tests of the ecosystem look: KUBEBUILDER_ASSETS names a folder, and
-/usr/local/kubebuilder/bin is the default one. Definitions of Kueue are read from `kueue-crds`
-beside it. No kubelet is there: a test says itself what becomes of pods.
+The programs are read from the folder that KUBEBUILDER_ASSETS names, as in other tests of the
+Kubernetes ecosystem; the default is /usr/local/kubebuilder/bin. If there is a folder `kueue-crds`
+beside it, the resource definitions of Kueue are read from there. There is no kubelet, so each test
+sets the status of pods itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ USERS = ("admin", "bob")  # bob has no rights
 
 
 class ControlPlane(ExitStack):
-    """A context, which ends everything that it started; `send` is a request of the superuser."""
+    """A context manager, which ends every process that it started."""
 
     def __enter__(self) -> Self:
         if missing := [name for name in NEEDED if not (ASSETS / name).exists()]:
@@ -48,11 +48,11 @@ class ControlPlane(ExitStack):
         return self
 
     def kubeconfig(self, user: str) -> str:
-        """The kubeconfig of a user."""
+        """Return the path of the kubeconfig file of a user."""
         return str(self.folder / user / "kubeconfig")
 
     def send(self, method: str, path: str, body: Object | None = None, **more: Any) -> Object:
-        """The answer to a request of the superuser."""
+        """Send a request as the superuser, and return the answer."""
         return self.api.send(Request(method, path, body, **more))
 
     def _start(self) -> None:
