@@ -19,7 +19,7 @@ BUDGETS = {
     "allocator/domain, tokens": 39_239,
     "allocator/engine, tokens": 46_411,
     "allocator/executors, tokens": 31_198,
-    "allocator/io, tokens": 40_748,
+    "allocator/io, tokens": 41_469,
     "allocator/loop, tokens": 3_106,
     "allocator/market, tokens": 10_916,
     "allocator/options, tokens": 34_336,
