@@ -5,8 +5,8 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 1. few groups, those nearest to a change, may change; all others keep their columns
 2. more groups may
 3. all columns of plans above the value that is enough are searched, which is the proof
-4. where that takes long: groups drawn at random may change, those nearest to a change more often,
-   as many as can be searched, and as long as this finds better plans
+4. where that takes long: groups drawn at random may change, more often those that are near to a
+   change or lose much, as many as can be searched, and as long as this finds better plans
 
 The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
 "Using constraint programming and local search methods to solve vehicle routing problems", 1998).
@@ -37,7 +37,7 @@ GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
 FIRST, LAST = 4e6, 1e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
-PATIENCE = 100  # searches that may find nothing, or as many as were made before the last success
+PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 COUNTED = 6  # rows with a price that are counted exactly, all others cannot bind
@@ -142,9 +142,11 @@ class Search:
             open_ = self.find_open(self.enough)
             if self.is_closed() or len(open_) <= LITTLE:
                 return
-            loss = self.losses.of_change(self.c, self.plan)[open_]
+            loss = np.maximum(self.losses.of_change(self.c, self.plan)[open_], 0.0)
             scale = np.sort(loss)[min(len(loss) - 1, int(2 * size))]
-            key = np.maximum(loss / max(scale, EXACT), -3.0) - random.gumbel(size=len(loss))
+            own = self.losses.of_plan(self.plan)[open_]
+            weight = np.exp(-loss / max(scale, EXACT)) + own / max(own.max(), EXACT)
+            key = random.exponential(size=len(loss)) / np.maximum(weight, EXACT)
             groups, before = open_[np.argsort(key, kind="stable")[: int(size)]], self.value
             bound = self.change(groups, NEIGHBOURHOOD)
             if len(groups) == len(open_):
