@@ -12,12 +12,12 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 BUDGETS = {
     "allocator, tokens": 4_649,
     "allocator/audit, tokens": 14_676,
-    "allocator/bench, tokens": 33_375,
+    "allocator/bench, tokens": 33_386,
     "allocator/cli, tokens": 50_801,
     "allocator/clusters, tokens": 44_029,
     "allocator/controller, tokens": 30_684,
     "allocator/domain, tokens": 39_239,
-    "allocator/engine, tokens": 46_411,
+    "allocator/engine, tokens": 46_619,
     "allocator/executors, tokens": 31_198,
     "allocator/io, tokens": 41_003,
     "allocator/loop, tokens": 3_106,
@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_995,
     "formulations/transient, tokens": 6_450,
     "scripts, tokens": 29_508,
-    "tests, tokens": 347_851,
+    "tests, tokens": 348_175,
 }
 
 
