@@ -140,8 +140,9 @@ tenant=team-1,min_gpus=2,max_gpus=16 gpu_types=T4,max_gpus=8
 gpus_per_pod=2,min_gpus=2,max_gpus=8 min_gpus=128,max_gpus=128
 tenant=team-2,max_gpus=8,restart_s=9 gpu_types=A100,min_gpus=4,max_gpus=4,sizes=4
 max_gpus=4,time_limit_s=900 max_gpus=2,memory_gb=40"""
-for n, cells in enumerate(ROWS.split()):  # for the snapshot `full`
+ROW_CASES: dict[str, tuple[str, dict[str, Any]]] = {}  # for the snapshot `full`
+for n, cells in enumerate(ROWS.split()):
     row = {"job_id": "new", "model": "bert-1", "total_work": "20000"}
     row |= dict(cell.split("=") for cell in cells.split(","))
     text = f"{','.join(row)}\n{','.join(row.values())}\n"
-    CASES[f"{n}.csv"] = text, row | {"remaining_work": 20000}
+    ROW_CASES[f"{n}.csv"] = text, row | {"remaining_work": 20000}

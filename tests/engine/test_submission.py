@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases.submissions import CASES, JOB, RAY, SBATCH
+from cases.submissions import CASES, JOB, RAY, ROW_CASES, SBATCH
 from commands import Output, call
 from examples import series
 from places import ROOT
@@ -47,13 +47,13 @@ def outcomes(plan: Plan | list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return list(zip(*(plan.jobs[name] for name in GOT), strict=True))
 
 
-@pytest.mark.parametrize("name", series([*CASES][::-1], 2))
+@pytest.mark.parametrize("name", series([*CASES, *ROW_CASES][::-1], 2))
 def test_the_answer_is_what_submitting_does(name: str, tmp_path: Path, capsys: Output) -> None:
     """The plan with it is that of a snapshot into which its row was written by hand, job by job;
     the plan without it is that of the snapshot; the snapshot of --out has the job; each piece of
     advice, followed, gives what was said.
     """
-    text, row = CASES[name]
+    text, row = (CASES | ROW_CASES)[name]
     source = FULL if name[0].isdigit() else DEMO
     file, out = tmp_path / name, tmp_path / "out"
     file.write_text(text, encoding="utf-8")

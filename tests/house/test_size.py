@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_995,
     "formulations/transient, tokens": 6_450,
     "scripts, tokens": 29_508,
-    "tests, tokens": 348_256,
+    "tests, tokens": 348_286,
 }
 
 
