@@ -15,6 +15,8 @@ from allocator.domain.schema.columns import TABLES
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import UsageError
 
+USER = "ALLOCATOR_USER"  # variable of a job: who submitted it
+
 
 class Record:
     """Give a record its short text."""

@@ -218,8 +218,12 @@ class DecisionSearch:
         self._problem = problem
         self._plan = decision.allocation
         self._witness = decision.witness
-        self._until = time.monotonic() + seconds
+        self._seconds = seconds
         self._left = MOST
+
+    @cached_property
+    def _until(self) -> float:  # reasons may be read long after the plan was made
+        return time.monotonic() + self._seconds
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""

@@ -18,7 +18,7 @@ import numpy as np
 from allocator.audit import Audit, audit
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, Problem
+from allocator.domain.problem import NO_PLACEMENTS, Bools, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
 from allocator.engine.decided import Decision, tolerance
@@ -146,6 +146,7 @@ def explain_decision(
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
     left_s: float = math.inf,
+    whose: Bools | None = None,
 ) -> Plan:
     """Add prices, reasons and tables to a decision.
 
@@ -158,6 +159,8 @@ def explain_decision(
     left_s : float
         Wall seconds at most for the decisions that the reasons need. They are made when a reason is
         first read.
+    whose : (J,), optional
+        The only jobs that are given a reason.
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     problem = dataclasses.replace(problem, reservations=decision.round.problem.reservations)
@@ -170,6 +173,7 @@ def explain_decision(
         seconds=spent,
         search=search,
         left_s=left_s,
+        whose=whose,
     )
 
 

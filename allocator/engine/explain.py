@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.schema.colocation import join_names
 from allocator.domain.snapshot import Snapshot
@@ -25,7 +26,7 @@ from allocator.engine.advice.start import StartEstimate, describe_start
 from allocator.engine.advice.summary import summary
 from allocator.engine.advice.trials import SolveCommand, Trials
 from allocator.engine.decided import Decision
-from allocator.engine.decision import explain_decision, run_policy
+from allocator.engine.decision import run_policy
 from allocator.engine.expected import forecast
 from allocator.engine.expected_words import describe_expected
 from allocator.engine.reasons import price_to_beat
@@ -246,18 +247,17 @@ def explain_decided(
     tries: int | None = None,
     seconds: float = math.inf,
     trusts_assumed: bool = False,
+    result: Plan | None = None,
 ) -> Explanation:
     """Explain one job after the problem of its snapshot was decided by a command.
 
     The other parameters are those of `explain`. With `trusts_assumed` the start of a job whose
-    speed is assumed is estimated, too, without a range.
+    speed is assumed is estimated, too, without a range. `result` is the plan of the decision with
+    the reason of the job.
     """
-    policy, solver = command.policy, command.solver
     round_ = decision.round
     j = job_number(problem, job_id)
-    result = explain_decision(
-        problem, decision, policy=policy, solver=solver, limits=command.limits
-    )
+    result = result or command.plan(problem, decision, np.arange(len(problem.jobs)) == j)
     price = usage_cost(round_, decision.prices)
     _, offers, needs = price_to_beat(round_, decision.chosen, price)
     got = {name: column[j] for name, column in result.jobs.items()}
@@ -293,7 +293,7 @@ def explain_decided(
         losers,
         is_late,
         start,
-        summary(got, name_of(policy), problem.budget_per_hour, advice.changes, start),
+        summary(got, name_of(command.policy), problem.budget_per_hour, advice.changes, start),
         problem.now_s,
     )
 

@@ -94,6 +94,7 @@ def find_reasons(
     search: CauseSearch | None = None,
     seconds: float = np.inf,
     fragments: Fragments | None = None,
+    whose: Bools | None = None,
 ) -> Reasons:
     """Find the reasons for all jobs.
 
@@ -110,6 +111,8 @@ def find_reasons(
         Approximate limit of the time for that.
     fragments : Fragments, optional
         The holes that the plan leaves, if pools have nodes.
+    whose : (J,), optional
+        The only jobs that are given a reason.
 
     Notes
     -----
@@ -121,6 +124,8 @@ def find_reasons(
     better = is_better(round_, chosen)
     price = usage_cost(round_, prices)
     wants = _has_option(m, better, len(chosen)) | (chosen < 0)
+    if whose is not None:
+        wants &= whose
     flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - price)
     blocked = _best_options(m.job, np.where(fitting, m.value, -np.inf), len(chosen))
     if fragments is None:

@@ -50,6 +50,7 @@ def build_result(
     seconds: Mapping[str, float],
     search: CauseSearch | None = None,
     left_s: float = math.inf,
+    whose: Bools | None = None,
 ) -> Plan:
     """Build the Plan with all that plan.json contains.
 
@@ -65,6 +66,8 @@ def build_result(
         Decides again without some limits. If it is None, reasons come from prices.
     left_s : float
         Approximate limit of the seconds for these decisions.
+    whose : (J,), optional
+        The only jobs that are given a reason.
     """
     round_ = decision.round
     proposal, witness, allocation = decision.proposal, decision.witness, decision.allocation
@@ -77,7 +80,9 @@ def build_result(
         fragments = None
         if proposal.placed is not None:
             fragments = Fragments(problem, allocation)
-        reasons = find_reasons(round_, proposal.choice, decision.prices, search, left_s, fragments)
+        reasons = find_reasons(
+            round_, proposal.choice, decision.prices, search, left_s, fragments, whose
+        )
         return {
             "reason": reasons.code,
             "detail": _describe_details(problem, round_, allocation, reasons.detail),

@@ -9,6 +9,7 @@ budgets).
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.domain.records import USER
 from allocator.domain.times import month_start_s
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
@@ -25,11 +27,11 @@ from allocator.queue.holdings import Turns, read_turns_of, read_turns_since, spl
 
 HOUR = 3600.0
 DAY = 86_400.0
-KEYS = ("month", "day", "tenant", "model", "job_id")  # by which costs can be summed
+KEYS = ("month", "day", "tenant", "user", "model", "job_id")  # by which costs can be summed
 RECENT_DAYS = 14  # for which the costs of tenants are shown
 _COLUMNS = (
-    "SELECT a.job_id, a.generation, j.tenant, j.model, a.gpus, a.ordered_s, a.ended_s,"
-    " COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb"
+    "SELECT a.job_id, a.generation, j.tenant, j.environment, j.model, a.gpus, a.ordered_s,"
+    " a.ended_s, COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb"
     " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
     " LEFT JOIN pools p ON p.pool = a.pool WHERE "
 )
@@ -63,6 +65,7 @@ class _PaidSpan(NamedTuple):
 
     job_id: str
     tenant: str
+    user: str
     model: str
     begin_s: float
     end_s: float
@@ -176,11 +179,11 @@ def _format_day(day: int) -> str:
 
 
 def _paid_spans(
-    rows: Sequence[tuple[str, int, str, str, int, float, float | None, float]],
+    rows: Sequence[tuple[str, int, str, str, str, int, float, float | None, float]],
     turns: Turns,
     now_s: float,
 ) -> Iterator[_PaidSpan]:
-    for job_id, generation, tenant, model, gpus, ordered_s, ended_s, price in rows:
+    for job_id, generation, tenant, environment, model, gpus, ordered_s, ended_s, price in rows:
         changes = turns.get((job_id, generation), ())
         for begin_s, end_s, own in split_by_holder(gpus, ordered_s, ended_s, changes):
             if own:
@@ -188,6 +191,7 @@ def _paid_spans(
                 yield _PaidSpan(
                     job_id,
                     tenant or DEFAULT_TENANT,
+                    json.loads(environment).get(USER, ""),
                     model,
                     begin_s,
                     max(begin_s, until_s),

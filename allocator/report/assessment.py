@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, steps
+from allocator.report.chart import COLOURS, FAINT, INK, Axis, Chart, Mark, Panel, steps
 from allocator.report.page import LEAD, TEXT, Picture, Table, write_page
 
 SHADOW = (
@@ -61,7 +61,7 @@ def write_shadow(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
         Mark("line", x, line, "regret", blue),
     ]
     held = [
-        Mark("area", x, used, "in use", INK, np.zeros(len(x)), is_faint=True),
+        Mark("area", x, used, "in use", FAINT, np.zeros(len(x)), is_faint=True),
         Mark("area", x, used + usable, "idle, could be used", green, used),
         Mark("line", x, gpus, "all there is", INK),
     ]

@@ -213,7 +213,7 @@ def _has_come(path: Path, looks: int, slurm: FakeSlurm, calls: int) -> bool:
     return slurm.count_calls() >= calls and sum(1 for _ in Record(path).looks()) >= looks
 
 
-def test_a_folder_that_somebody_writes(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot of each look counts; a folder that is gone for a moment is a gap."""
     folder, world = tmp_path / "now", Changing([])
     write_snapshot(cluster(job("a", 1, 1), job("b", 4, 1)), folder)
@@ -224,3 +224,7 @@ def test_a_folder_that_somebody_writes(tmp_path: Path) -> None:
     assert shadow.run(1) == 0
     kinds = [(one.kind, one.every_s) for one in Record(tmp_path / "s.db").looks()]
     assert kinds == [(ROUND, 60.0), (GAP, 60.0)]
+    (tmp_path / "ray").mkdir()
+    monkeypatch.chdir(tmp_path)  # the name of a kind is no folder
+    with pytest.raises(ClusterUnreachable):
+        observer("ray", ObserveRequest({"address": "http://127.0.0.1:1"}), [])()

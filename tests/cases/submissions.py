@@ -14,7 +14,7 @@ srun python train.py
 #SBATCH --gres=gpu:8
 """
 ELASTIC = """#!/bin/sh
-#SBATCH -J elastic -G 1
+#SBATCH -J elastic
 #SBATCH --gpus-per-node=2 -t 30:00 --partition=v100,a100
 #SBATCH --comment='{"allocator": {"model": "bert", "min_gpus": 1, "max_gpus": 8, \
 "total_work": 9000}}'
@@ -134,3 +134,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # file -> its text, and its ro
         | {"min_gpus": 1, "max_gpus": 4},
     ),
 }
+ROWS = """max_gpus=8,weight=5 min_gpus=4,max_gpus=4,preemptible=false,weight=50
+max_gpus=2,after=job-0000 max_gpus=8,deadline_s=2003600,weight=3
+tenant=team-1,min_gpus=2,max_gpus=16 gpu_types=T4,max_gpus=8
+gpus_per_pod=2,min_gpus=2,max_gpus=8 min_gpus=128,max_gpus=128
+tenant=team-2,max_gpus=8,restart_s=9 gpu_types=A100,min_gpus=4,max_gpus=4,sizes=4
+max_gpus=4,time_limit_s=900 max_gpus=2,memory_gb=40"""
+ROW_CASES: dict[str, tuple[str, dict[str, Any]]] = {}  # for the snapshot `full`
+for n, cells in enumerate(ROWS.split()):
+    row = {"job_id": "new", "model": "bert-1", "total_work": "20000"}
+    row |= dict(cell.split("=") for cell in cells.split(","))
+    text = f"{','.join(row)}\n{','.join(row.values())}\n"
+    ROW_CASES[f"{n}.csv"] = text, row | {"remaining_work": 20000}

@@ -8,6 +8,7 @@ import pytest
 from controller_rigs import Rig
 from queues import NOW
 
+from allocator.domain.records import USER
 from allocator.domain.times import month_start_s
 from allocator.queue.costs import read_costs
 
@@ -36,26 +37,26 @@ def test_the_limit_of_a_month(make: Callable[..., Rig], restarts: bool) -> None:
     rig.replay_all()
 
 
-def test_costs_by_month_and_model(rig: Rig) -> None:
+def test_costs_by_month_user_and_model(rig: Rig) -> None:
     """A job of 2 GPUs at 2.5 $ from about an hour before December to an hour after its start, and
     one of another model that begins in the middle, split by month."""
     rig.clock.now_s = month_start_s(NOW, 1) - 3720
     rig.submit("a", work=1e6, gpus=2, tenant="blue")
     rig.steps(3600, 600)
-    rig.submit("b", model="n", work=1e6, gpus=1, tenant="red")
+    rig.submit("b", model="n", work=1e6, gpus=1, tenant="red", environment={USER: "eve"})
     rig.steps(3600, 600)
     now_s, since_s = rig.clock.now_s, month_start_s(NOW)
     with rig.queue.store.read() as connection:
-        rows = read_costs(connection, now_s, since_s, ("month", "tenant", "model"))
-    hours = {(row["month"], row["tenant"], row["model"]): row["gpu_hours"] for row in rows}
+        rows = read_costs(connection, now_s, since_s, ("month", "user", "model"))
+    hours = {(row["month"], row["user"], row["model"]): row["gpu_hours"] for row in rows}
     first = month_start_s(now_s)
     a, b = (rig.history(name)[0]["ordered_s"] for name in "ab")
     assert hours == pytest.approx(
         {
-            ("2023-11", "blue", "m"): 2 * (first - a) / HOUR,
-            ("2023-11", "red", "n"): (first - b) / HOUR,
-            ("2023-12", "blue", "m"): 2 * (now_s - first) / HOUR,
-            ("2023-12", "red", "n"): (now_s - first) / HOUR,
+            ("2023-11", "", "m"): 2 * (first - a) / HOUR,
+            ("2023-11", "eve", "n"): (first - b) / HOUR,
+            ("2023-12", "", "m"): 2 * (now_s - first) / HOUR,
+            ("2023-12", "eve", "n"): (now_s - first) / HOUR,
         }
     )
     assert [row["dollars"] for row in rows] == pytest.approx([2.5 * h for h in hours.values()])

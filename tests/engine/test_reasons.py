@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from builders import problem
 from fakes.random_rounds import random_snapshot
+from places import ROOT
 from reason_checks import Checker, table
 
 from allocator.domain.plan import Plan
@@ -22,6 +24,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import AllocatorError
+from allocator.io.snapshots import read_snapshot
 from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
@@ -35,6 +38,15 @@ def reasons(p: Problem, **how: object) -> list[tuple[str | None, str]]:
     """(code, detail) of every job, decided exactly."""
     jobs = decide(p, limits=EXACT, **how).jobs  # type: ignore[arg-type]
     return list(zip(jobs["reason"], map(str, jobs["detail"]), strict=True))
+
+
+def test_reasons_read_late_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for reasons begins when they are read, not when the plan is made."""
+    p = validate(read_snapshot(ROOT / "data" / "snapshots" / "full"))
+    now, later = decide(p), decide(p)
+    told = list(now.jobs["reason"])
+    monkeypatch.setattr(time, "monotonic", lambda at=time.monotonic: at() + 100)
+    assert later.jobs["reason"] == told
 
 
 def test_a_budget_is_the_cause_only_for_those_whom_dollars_admit() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases.submissions import CASES, JOB, RAY, SBATCH
+from cases.submissions import CASES, JOB, RAY, ROW_CASES, SBATCH
 from commands import Output, call
 from examples import series
 from places import ROOT
@@ -18,17 +18,19 @@ import allocator
 from allocator.domain.plan import Plan
 from allocator.engine.advice.submission import submit, with_job
 from allocator.engine.advice.trials import SolveCommand
+from allocator.io.snapshots import write_snapshot
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
+FULL = DEMO.with_name("full")
 GOT = ("job_id", "action", "pool", "gpus", "reason")
 
 
-def with_row(folder: Path, row: dict[str, Any]) -> Path:
-    """The demo with one more line in its jobs.csv."""
-    shutil.copytree(DEMO, folder)
+def with_row(source: Path, folder: Path, row: dict[str, Any]) -> Path:
+    """The snapshot with one more line in its jobs.csv."""
+    shutil.copytree(source, folder)
     jobs = list(csv.DictReader((folder / "jobs.csv").read_text(encoding="utf-8").splitlines()))
     latest = max(float(job["submitted_s"]) for job in jobs)
-    now = allocator.Problem.read(DEMO).checked.now_s
+    now = allocator.Problem.read(source).checked.now_s
     assert now >= latest
     jobs.append({"submitted_s": now, **row})
     names = list(dict.fromkeys(name for job in jobs for name in job))
@@ -45,25 +47,32 @@ def outcomes(plan: Plan | list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return list(zip(*(plan.jobs[name] for name in GOT), strict=True))
 
 
-@pytest.mark.parametrize("name", series([*CASES][::-1], 2))
+@pytest.mark.parametrize("name", series([*CASES, *ROW_CASES][::-1], 2))
 def test_the_answer_is_what_submitting_does(name: str, tmp_path: Path, capsys: Output) -> None:
     """The plan with it is that of a snapshot into which its row was written by hand, job by job;
-    the plan without it is that of the snapshot; the snapshot of --out has the job.
+    the plan without it is that of the snapshot; the snapshot of --out has the job; each piece of
+    advice, followed, gives what was said.
     """
-    text, row = CASES[name]
+    text, row = (CASES | ROW_CASES)[name]
+    source = FULL if name[0].isdigit() else DEMO
     file, out = tmp_path / name, tmp_path / "out"
     file.write_text(text, encoding="utf-8")
-    code, said, err = call(capsys, f"whatif {DEMO} --submit {file} --out {out} --json")
+    code, said, err = call(capsys, f"whatif {source} --submit {file} --out {out} --json")
     assert code == 0, err
     told = json.loads(said)
-    really = allocator.solve(allocator.Problem.read(with_row(tmp_path / "really", row)))
+    folder = with_row(source, tmp_path / "really", row)
+    really = allocator.solve(allocator.Problem.read(folder))
     assert outcomes(told["after"]["jobs"]) == outcomes(really)
     assert outcomes(told["before"]["jobs"]) == outcomes(
-        allocator.solve(allocator.Problem.read(DEMO))
+        allocator.solve(allocator.Problem.read(source))
     )
     assert told["after"]["objective_value"] == really.objective_value
     assert outcomes(allocator.solve(allocator.Problem.read(out))) == outcomes(really)
     assert told["job_id"] == row["job_id"] and told["answer"].startswith(row["job_id"])
+    for advice in told["explanation"]["changes"]:
+        write_snapshot(allocator.changed(allocator.read_snapshot(folder), advice["values"]), out)
+        got = outcomes(allocator.solve(allocator.Problem.read(out)))[-1]
+        assert got[2:4] == (advice["pool"], advice["gpus"])
 
 
 def test_who_is_pushed_away_is_named(tmp_path: Path, capsys: Output) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from commands import Output, call
 from places import ROOT
 from queues import Story, cluster
 
+from allocator.domain.records import USER
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.snapshots import read_snapshot, write_snapshot
@@ -62,6 +64,7 @@ def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> 
     with Queue(name) as queue:
         job = queue.job("j")
     assert job.command == command
+    assert job.environment.pop(USER) == os.environ.get("USER", "")
     assert job.environment == {"A": "b=c", "ALLOCATOR_PROGRESS_LOG": words[-1]}
     code, out, _ = submit(capsys, name, "--key", "k", "--format", "json")
     assert (code, json.loads(out)) == (0, {"schema_version": 1, "job_id": "m-2", "new": True})

@@ -145,6 +145,7 @@ def test_a_repeated_submission_is_one_job(server: Server) -> None:
             job = {**JOB, "job_id": "again", "max_gpus": gpus}
             answer = client.post("/api/v1/jobs", json=job)
             assert (answer.status_code, answer.json().get("new")) == (status, is_new)
+        assert client.get("/api/v1/jobs/again").json()["environment"] == ["ALLOCATOR_USER"]
 
 
 def test_no_secret_is_in_the_process_list(server: Server) -> None:

@@ -15,7 +15,7 @@ from allocator.bench.shadow.judging import judge
 from allocator.bench.shadow.record import FAULT, GAP, ROUND, Look, Record
 from allocator.clusters.adapter import ObserveRequest
 from allocator.clusters.folder import add_tables, build_snapshot
-from allocator.clusters.registry import get_cluster
+from allocator.clusters.registry import REGISTRY, get_cluster
 from allocator.controller.guarded_decision import Stopped
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
@@ -46,7 +46,7 @@ def observer(cluster: str, request: ObserveRequest, added: Sequence[Path]) -> Ob
         If there is no such cluster or file.
     """
     add_tables(Snapshot(cluster, {}, {}), added)
-    if Path(cluster).is_dir():
+    if cluster not in REGISTRY.names() and Path(cluster).is_dir():
         return lambda: (read_snapshot(cluster), ())
     adapter = get_cluster(cluster)
 

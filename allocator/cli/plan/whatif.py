@@ -77,7 +77,6 @@ not there yet, whom it would push away, and what would make it start sooner."""
 def call(args: argparse.Namespace) -> int:
     from allocator.domain.changes import changed
     from allocator.engine.advice.trials import SolveCommand
-    from allocator.engine.decision import explain_decision
     from allocator.engine.whatif import compare
     from allocator.io.snapshots import write_snapshot
     from allocator.solvers.base import SolveLimits
@@ -105,10 +104,9 @@ def call(args: argparse.Namespace) -> int:
     if args.out:
         write_snapshot(other, args.out)
     comparison = None if before is None else compare(before, after, values)
-    how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
-    result = explain_decision(problem, after, **how)
+    result = command.plan(problem, after)
     if args.format == "json":
-        old = None if before is None else explain_decision(as_is, before, **how).to_dict()
+        old = None if before is None else command.plan(as_is, before).to_dict()
         print_json(
             {
                 "set": values,
@@ -150,7 +148,6 @@ def _submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveCommand)
     """Answer when the job of a file would start, and whom it would push away."""
     from allocator.clusters.submission.read import read_new_job
     from allocator.engine.advice.submission import submit, with_job
-    from allocator.engine.decision import explain_decision
     from allocator.io.snapshots import write_snapshot
 
     place = Path(args.folder_or_queue)
@@ -168,20 +165,18 @@ def _submit(args: argparse.Namespace, snapshot: Snapshot, command: SolveCommand)
     note(*(f"{args.submit}: {line}" for line in job.notes))
     if args.out:
         write_snapshot(other, args.out)
-    how = {"policy": args.policy, "solver": args.solver, "limits": command.limits}
-    plan = explain_decision(with_other, after, **how)
     if args.format == "json":
         print_json(
             {
                 "submit": {"file": args.submit, "job": dict(job.row), "notes": list(job.notes)},
-                "before": explain_decision(problem, before, **how).to_dict(),
-                "after": plan.to_dict(),
+                "before": command.plan(problem, before).to_dict(),
+                "after": command.plan(with_other, after).to_dict(),
                 **done.to_dict(),
             }
         )
         return 0
     print(done.answer)
     if done.comparison.jobs:
-        show([differences(done.comparison, plan)])
+        show([differences(done.comparison, done.plan)])
     print(*done.lines(), sep="\n")
     return 0

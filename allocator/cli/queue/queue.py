@@ -355,13 +355,13 @@ call = CommandGroup(
         ),
         _verb(
             "costs",
-            "GPU-hours and dollars by month, day, tenant, model or job",
+            "GPU-hours and dollars by month, day, tenant, user, model or job",
             "allocator queue costs cluster.db\n"
             "allocator queue costs cluster.db --by tenant,model --months 3 --format csv",
             option(
                 "--by",
                 "KEYS",
-                "what to sum by: month, day, tenant, model, job_id (default: month,tenant)",
+                "what to sum by: month, day, tenant, user, model, job_id (default: month,tenant)",
                 lambda text: text.split(","),
                 ["month", "tenant"],
             ),

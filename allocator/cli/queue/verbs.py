@@ -24,6 +24,7 @@ from allocator.controller.reporting.expected import TOLD, add_expected, read_exp
 from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
@@ -65,7 +66,7 @@ def init(args: argparse.Namespace) -> None:
 
 
 def submit(args: argparse.Namespace, queue: Queue) -> None:
-    environment = dict(args.env)
+    environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
     for name, variable in FIELDS.items():
         if getattr(args, name) is not None:
             environment[variable] = getattr(args, name)

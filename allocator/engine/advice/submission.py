@@ -11,6 +11,7 @@ import numpy as np
 
 from allocator.domain.changes import changed
 from allocator.domain.findings import join_words
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
@@ -52,12 +53,15 @@ class Submission:
         The plan without it and the plan with it.
     later : tuple of LaterStart
         Jobs that start later, the most delayed first.
+    plan : Plan
+        The plan with it, and reasons of the jobs in `comparison`.
     """
 
     job_id: str
     explanation: Explanation
     comparison: Comparison
     later: tuple[LaterStart, ...]
+    plan: Plan
 
     @property
     def answer(self) -> str:
@@ -155,12 +159,17 @@ def submit(
     before = command.decide(problem)
     after = command.decide(with_other)
     name = with_other.jobs.job_id[-1]
-    told = explain_decided(other, with_other, name, command, after, trusts_assumed=True)
     found = compare(before, after)
+    whose = np.isin(with_other.jobs.job_id, [name, *(job.job_id for job in found.jobs)])
+    plan = command.plan(with_other, after, whose)
+    told = explain_decided(
+        other, with_other, name, command, after, trusts_assumed=True, result=plan
+    )
     others = tuple(job for job in found.jobs if job.job_id != name)
     mine = tuple(job for job in found.jobs if job.job_id == name)
     comparison = dataclasses.replace(found, jobs=(*mine, *others))
-    return Submission(name, told, comparison, tuple(_find_later(before, after))), before, after
+    later = tuple(_find_later(before, after))
+    return Submission(name, told, comparison, later, plan), before, after
 
 
 def _find_later(before: Decision, after: Decision) -> list[LaterStart]:

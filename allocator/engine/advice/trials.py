@@ -11,18 +11,20 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from allocator.domain.changes import changed, text_at
-from allocator.domain.problem import Problem
+from allocator.domain.plan import Plan
+from allocator.domain.problem import Bools, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.decided import Decision
-from allocator.engine.decision import decide_round, override_settings
+from allocator.engine.decision import decide_round, explain_decision, override_settings
 from allocator.errors import AllocatorError
 from allocator.policies.registry import AnyPolicy
 from allocator.solvers.base import SolveLimits
@@ -60,6 +62,11 @@ class SolveCommand:
         Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
         """
         return decide_round(problem, policy=self.policy, solver=self.solver, limits=self.limits)
+
+    def plan(self, problem: Problem, decision: Decision, whose: Bools | None = None) -> Plan:
+        """Return the plan of a decision, with reasons of all jobs or of those of `whose` (J,)."""
+        how: dict[str, Any] = {"policy": self.policy, "solver": self.solver, "limits": self.limits}
+        return explain_decision(problem, decision, whose=whose, **how)
 
 
 @dataclass(frozen=True)

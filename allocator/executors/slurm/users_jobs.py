@@ -26,6 +26,7 @@ from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
+from allocator.domain.records import USER
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
@@ -286,5 +287,5 @@ def _build_submission(
     if not known["may_change"]:
         values["preemptible"] = False
     said = {"per": known["per"], "gpu_type": known["gpu_type"] or ""}
-    environment = {USERS_JOB: json.dumps(said), **known["progress"]}
+    environment = {USER: known["user"], USERS_JOB: json.dumps(said), **known["progress"]}
     return {**values, "job_id": name, "pools": known["partitions"], "environment": environment}

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote, suggest_names
+from allocator.domain.records import USER
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
@@ -65,11 +66,11 @@ class Submission:
     line: int | None = None
 
     def content(self) -> str:
-        """Return a digest of everything that was given; equal submissions have equal digests."""
+        """Return a digest of all that was given but the user; equal submissions have equal ones."""
         said = [
             sorted((k, text) for k, v in self.cells.items() if (text := text_of(v))),
             list(self.command),
-            sorted(self.environment.items()),
+            sorted((k, v) for k, v in self.environment.items() if k != USER),
             self.workdir,
         ]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
+from allocator.domain.records import USER
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.queue.database.schema import ACTIVE
@@ -107,6 +108,8 @@ async def submit_job(
         raise Refusal(
             403, "forbidden", f"you submit jobs of tenant {show_name(caller.tenant)} only"
         )
+    if caller.name:
+        values["environment"] = {**values.get("environment", {}), USER: caller.name}
     said = build_submission(values)
     now_s = served.queue.clock()
 

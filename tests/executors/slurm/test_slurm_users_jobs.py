@@ -198,6 +198,7 @@ def test_what_is_taken_and_what_is_left(world: World) -> None:
     pair = world.slurm.run(*het, script, user="nobody").strip()
     world.step_until(lambda: f"{array}_3" in world.states() and late in world.states())
     assert "after" in str(world.queue.jobs()[-1].values) and pair not in world.states()
+    assert world.queue.jobs()[-1].environment["ALLOCATOR_USER"]
     world.step_until(lambda: set(world.states().values()) == {"done"})
     refused = [text for text in world.events if "not_taken" in text and f"-{pair}+" in text]
     assert len(refused) == 2 and "heterogeneous job, which is refused" in refused[0]
