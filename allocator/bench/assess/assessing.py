@@ -163,7 +163,9 @@ class _Assessment:
     def _run(self, workload: Workload, policy: str, react_s: float, watch: Any) -> Simulation:
         options = SimulationOptions(seed=self.question.seed, react_s=react_s, prove_every=0)
         state = initial_state(workload, policy, options)
-        state.cluster = UnsettledCluster(state.cluster.world.workload, options)
+        made = state.cluster.world.workload
+        reserve_after_s = 0.0 if policy == OWN else made.problem.reserve_after_s
+        state.cluster = UnsettledCluster(made, options, reserve_after_s)
         return continue_simulation(
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
