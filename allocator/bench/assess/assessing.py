@@ -3,7 +3,8 @@
 1. calibration: the site's own scheduler (`easy`) is simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
-   site's own scheduler, and the time that this one may let an event wait; by bisection
+   site's own scheduler, and the time that this one may let an event wait; by steps
+   that double, then by bisection
 
 Every case is compared with the simulated scheduler of the site, not with the record: what the
 simulation gets wrong, it gets wrong in both.
@@ -217,10 +218,13 @@ class _Assessment:
 
         if not has_limits(outcome):
             return np.inf
-        low, high = 0, self.gpus
+        low, high, less = 0, self.gpus, max(1, self.gpus // STEPS)
         while high - low > max(1, high // STEPS):
-            middle = (low + high) // 2
-            low, high = (low, middle) if serves(middle) else (middle, high)
+            middle = max(high - less, (low + high) // 2)
+            if serves(middle):
+                high, less = middle, 2 * less
+            else:
+                low = middle
         return int(scale_gpus(workload, high / self.gpus).problem.pools.gpus.sum())
 
     def _case(
