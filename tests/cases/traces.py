@@ -111,7 +111,7 @@ def workload(name: str, gpus: int, **at: str) -> dict[str, object]:
         "status": {
             "admission": {
                 "podSetAssignments": [
-                    {"count": 2, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: str(gpus)}}
+                    {"flavors": {GPU: "a100"}, "resourceUsage": {GPU: str(gpus)}}
                 ],
             },
             "conditions": [
@@ -122,39 +122,38 @@ def workload(name: str, gpus: int, **at: str) -> dict[str, object]:
     }
 
 
-def event(name: str, reason: str, at: str) -> dict[str, object]:
-    about = {"kind": "Workload", "namespace": "ml", "name": name}
+def event(reason: str, at: str) -> dict[str, object]:
+    about = {"kind": "Workload", "namespace": "ml", "name": "b"}
     return {"kind": "Event", "reason": reason, "eventTime": f"{DAY}{at}Z", "involvedObject": about}
 
 
 WORKLOADS = [
     workload("a", 4, Admitted="10:05:00", Finished="11:05:00"),
     workload("b", 8, Admitted="12:00:00", Finished="13:00:00"),
-    event("b", "Admitted", "10:30:00"),
-    event("b", "EvictedDueToPreempted", "11:00:00"),
-    workload("c", 2, Admitted="12:00:00"),
+    event("Admitted", "10:30:00"),
+    event("EvictedDueToPreempted", "11:00:00"),
 ]
 
 
 def series(name: str, values: str, **labels: str) -> dict[str, object]:
     """A series of pod p: a value each minute, - = none."""
-    metric = {"__name__": name, "namespace": "ml", "pod": "p", **labels}
-    values_ = [[60 * k, v] for k, v in enumerate(values) if v != "-"]
-    return {"metric": metric, "values": values_}
+    return {
+        "metric": {"__name__": name, "namespace": "ml", "pod": "p", **labels},
+        "values": [[60 * k, v] for k, v in enumerate(values) if v != "-"],
+    }
 
 
 PODS_SEEN = [
-    series("kube_pod_status_phase", "1", pod="old", phase="Running"),
+    series("kube_pod_status_phase", "1111111", pod="old", phase="Running"),
     series("kube_pod_status_phase", "-11", phase="Pending"),
     series("kube_pod_status_phase", "---111", phase="Running"),
-    series("kube_pod_status_phase", "------1", phase="Succeeded"),
     series("kube_pod_container_resource_requests", "-2", resource="nvidia_com_gpu"),
     series("DCGM_FI_DEV_GPU_UTIL", "---5", modelName="NVIDIA A100"),
 ]
 
 
 def kueue(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
-    return _write(folder / "list.json", json.dumps({"kind": "List", "items": WORKLOADS})), {}
+    return _write(folder / "list.json", json.dumps({"items": WORKLOADS})), {}
 
 
 def prometheus(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:

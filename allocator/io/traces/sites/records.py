@@ -62,7 +62,7 @@ def read_trace(
         raise input_error(source, "has no record of a job")
     names = (*NEEDED, TRES[0], *OTHERS)
     cells = {name: [str(r.get(name) or "") for r in records] for name in names}
-    trace = read_rows(CsvRows(str(source), cells, range(len(records))), options, tenants)
+    trace = read_rows(CsvRows(str(source), cells, range(1, len(records) + 1)), options, tenants)
     return replace(trace, assumed=(*trace.assumed, *assumed))
 
 
