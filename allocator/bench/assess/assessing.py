@@ -3,8 +3,8 @@
 1. calibration: the site's own scheduler (`easy`) is simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
-   site's own scheduler, and the time that this one may let an event wait; by steps
-   that double, then by bisection
+   site's own scheduler, and the time that this one may let an event wait; by growing
+   steps, then by bisection
 
 Every case is compared with the simulated scheduler of the site, not with the record: what the
 simulation gets wrong, it gets wrong in both.
@@ -222,7 +222,7 @@ class _Assessment:
         while high - low > max(1, high // STEPS):
             middle = max(high - less, (low + high) // 2)
             if serves(middle):
-                high, less = middle, 2 * less
+                high, less = middle, 4 * less
             else:
                 low = middle
         return int(scale_gpus(workload, high / self.gpus).problem.pools.gpus.sum())

@@ -31,6 +31,13 @@ class UnsettledCluster(TraceDrivenCluster):
         self, workload: Workload, options: SimulationOptions, reserve_after_s: float
     ) -> None:
         super().__init__(workload, options)
+        problem = workload.problem
+        self._is_hard = bool(
+            self.world.has_nodes.any()
+            or can_colocate(problem)
+            or problem.settings.get("longrun")
+            or not np.isnan(problem.jobs.gpu_fraction).all()
+        )
         self._reserve_after_s = reserve_after_s
         self._rate = _find_rates(workload)
 
@@ -46,19 +53,13 @@ class UnsettledCluster(TraceDrivenCluster):
         False also where that is harder to say: with nodes, shared GPUs or long-run budgets; for
         starts also with any other rule but those of the GPUs of pools.
         """
+        if self._is_hard:
+            return False
         w = self.world
-        problem, runs = w.workload.problem, w.pool[w.active] >= 0
-        jobs, free = problem.jobs, w.capacity - w.used_gpus()
+        jobs, runs = w.workload.problem.jobs, w.pool[w.active] >= 0
         running, waiting = w.active[runs], w.active[~runs]
-        is_hard = (
-            w.has_nodes.any()
-            or can_colocate(problem)
-            or problem.settings.get("longrun")
-            or not np.isnan(jobs.gpu_fraction).all()
-            or jobs.preemptible[running].any()
-            or (free < 0).any()
-        )
-        if is_hard:
+        free = w.capacity - w.used_gpus()
+        if jobs.preemptible[running].any() or (free < 0).any():
             return False
         if (jobs.min_gpus[waiting] > free.max()).all():
             return bool(len(running))
