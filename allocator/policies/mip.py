@@ -24,6 +24,7 @@ from allocator.options.instance_building import same_columns
 from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
+from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
@@ -65,7 +66,7 @@ def mip(task: Task) -> Proposal:
         task = closer
     if task.solver is None and start is not None and _is_proven(task, start):
         plan = (
-            unchanged_choice
+            _start_what_fits(task, unchanged_choice)
             if stays and _proven_gap(task, unchanged_choice) <= task.limits.gap
             else start
         )
@@ -97,7 +98,7 @@ def mip(task: Task) -> Proposal:
         why = "; ".join(filter(None, (why, answer.detail)))
     wanted = max(task.limits.gap, 1e-9)
     if stays and relative_gap(bound, value(unchanged_choice)) <= wanted:
-        best = unchanged_choice
+        best = _start_what_fits(task, unchanged_choice)
     return Proposal(
         best,
         bound,
@@ -111,6 +112,24 @@ def mip(task: Task) -> Proposal:
         answer.log,
         task=_task_if_changed(task, given),
     )
+
+
+def _start_what_fits(task: Task, unchanged_choice: Ints) -> Ints:
+    """Return the choice that stops and changes nothing, with the jobs that can start beside it.
+
+    A job may be worth less than the gap. It does not wait next to free GPUs for that.
+    """
+    i = task.round.instance
+    able = np.flatnonzero((unchanged_choice[i.job] < 0) & (i.value > 0) & (i.primary < 0))
+    free_capacity = FreeCapacity(task.round, unchanged_choice) if len(able) else None
+    if free_capacity is None or max(free_capacity.free, default=0) <= 0:
+        return unchanged_choice
+    able = able[i.load[able] <= np.array(free_capacity.free)[i.pool[able]]]
+    density = i.value[able] / i.load[able]
+    for o in able[np.argsort(-density, kind="stable")].tolist():
+        if free_capacity.choice[i.job[o]] < 0:
+            free_capacity.assign(int(i.job[o]), o)
+    return free_capacity.choice
 
 
 def _task_if_changed(task: Task, given: Task) -> Task | None:

@@ -14,18 +14,17 @@ from commands import Output, call
 from worlds import workload
 
 import allocator
-from allocator.bench.assess import assessing, outcomes
+from allocator.bench.assess import outcomes
 from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question, assess
 from allocator.bench.assess.settled import UnsettledCluster
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
-from allocator.cli.measure.assess_words import sentences
+from allocator.cli.measure.assess_words import LONGER, sentences
 from allocator.cli.output import SCHEMA_VERSION
 from allocator.domain.workload import RecordedTimes, Workload
 from allocator.errors import UsageError
 from allocator.io.plans import dumps
 from allocator.io.workloads import write_workload
 from allocator.performance.table import RateTable
-from allocator.simulator.cluster import TraceDrivenCluster
 
 HOUR = 3600.0
 ASSUMED = "the log does not say what jobs could use"
@@ -82,8 +81,8 @@ def test_rounds_that_could_change_nothing_are_left_out(monkeypatch: pytest.Monke
         return outcome_of(made, run)
 
     monkeypatch.setattr(outcomes, "outcome_of", count)
-    for every in (UnsettledCluster, TraceDrivenCluster):
-        monkeypatch.setattr(assessing, "UnsettledCluster", every)
+    for is_plain in (UnsettledCluster._is_plain, lambda cluster: False):
+        monkeypatch.setattr(UnsettledCluster, "_is_plain", is_plain)
         rounds.append({})
         documents.append(dumps(assess(site(12), Question())))
     assert documents[0] == documents[1]
@@ -99,10 +98,11 @@ def test_another_scheduler_is_not_believed() -> None:
     wait = seen["simulated"]["waiting_s_mean"]
     assert seen["waiting_percent"] == pytest.approx(-100 * HOUR / (wait + HOUR))
     assert not seen["believed"] and seen["largest"] == "waiting"
-    answer, belief = sentences(late)
+    answer, belief = sentences(late)[:2]
     assert answer.startswith("Not to be believed as yet: ")
     assert belief.startswith("Forecasts are not to be believed: mean waiting is ")
     assert re.search(r"the most in day \d; 10 % of waiting and 2 points of use are allowed", belief)
+    assert belief.endswith(LONGER)
 
 
 def test_cases_are_compared_with_the_present(found: dict[str, Any]) -> None:
@@ -116,6 +116,10 @@ def test_cases_are_compared_with_the_present(found: dict[str, Any]) -> None:
     assert rigid["change_percent"]["waiting_s"]["percent"] == pytest.approx([percent] * 2)
     assert rigid["fewest_gpus"][0] >= 4
     elastic = by["this allocator, 50 % elastic"]
+    rigid_only, said = (
+        set(a["assuming"]) - set(b["assuming"]) for a, b in ((rigid, elastic), (elastic, rigid))
+    )
+    assert rigid_only == {"each job at the GPUs it asked for, and never stopped"} and len(said) == 3
     low, high = elastic["figures"]["completion_s_mean"]
     assert low < high < present["figures"]["completion_s_mean"][0]
     assert all(low <= high for low, high in elastic["figures"].values())
@@ -199,6 +203,8 @@ def test_every_figure_of_the_page_has_its_assumptions(tmp_path: Path, capsys: Ou
     names = [case["name"] for case in found["cases"]]
     assert [name for name, _ in lines] == names == [RECORDED, PRESENT, RIGID, names[3]]
     caption = re.search(r'<p class="quiet">(GPUs in use.*?)</p>', page, re.S)
+    lead = re.findall(r"<p[^>]*>([^<]*)</p>", page)
+    assert any(ASSUMED in said for said in lead[:3]) and ASSUMED in out.split("\n\n")[0]
     for (_, line), case in zip(lines, found["cases"], strict=True):
         assert re.search(r"\d", line) and ASSUMED in case["assuming"][-1]
         words = "; ".join(case["assuming"])

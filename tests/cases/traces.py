@@ -97,6 +97,68 @@ SACCT = """JobID|Submit|Start|End|State|Elapsed|Account|User|Partition|Priority|
 6|2026-11-28T14:00:00|2026-11-28T14:00:00|2026-11-28T15:00:00|COMPLETED|01:00:00|nlp|eve|v100|0\
 |cpu=1,node=1|cpu=1
 """
+GPU = "nvidia.com/gpu"
+DAY = "2026-11-28T"
+
+
+def workload(name: str, gpus: int, **at: str) -> dict[str, object]:
+    """A workload of Kueue in namespace ml, with conditions since these times of a day."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"namespace": "ml", "name": name, "creationTimestamp": f"{DAY}10:00:00Z"},
+        "spec": {"queueName": "vision"},
+        "status": {
+            "admission": {
+                "podSetAssignments": [
+                    {"flavors": {GPU: "a100"}, "resourceUsage": {GPU: str(gpus)}}
+                ],
+            },
+            "conditions": [
+                {"type": k, "status": "True", "reason": k, "lastTransitionTime": f"{DAY}{t}Z"}
+                for k, t in at.items()
+            ],
+        },
+    }
+
+
+def event(reason: str, at: str) -> dict[str, object]:
+    about = {"kind": "Workload", "namespace": "ml", "name": "b"}
+    return {"kind": "Event", "reason": reason, "eventTime": f"{DAY}{at}Z", "involvedObject": about}
+
+
+WORKLOADS = [
+    workload("a", 4, Admitted="10:05:00", Finished="11:05:00"),
+    workload("b", 8, Admitted="12:00:00", Finished="13:00:00"),
+    event("Admitted", "10:30:00"),
+    event("EvictedDueToPreempted", "11:00:00"),
+]
+
+
+def series(name: str, values: str, **labels: str) -> dict[str, object]:
+    """A series of pod p: a value each minute, - = none."""
+    return {
+        "metric": {"__name__": name, "namespace": "ml", "pod": "p", **labels},
+        "values": [[60 * k, v] for k, v in enumerate(values) if v != "-"],
+    }
+
+
+PODS_SEEN = [
+    series("kube_pod_status_phase", "1111111", pod="old", phase="Running"),
+    series("kube_pod_status_phase", "-11", phase="Pending"),
+    series("kube_pod_status_phase", "---111", phase="Running"),
+    series("kube_pod_container_resource_requests", "-2", resource="nvidia_com_gpu"),
+    series("DCGM_FI_DEV_GPU_UTIL", "---5", modelName="NVIDIA A100"),
+]
+
+
+def kueue(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
+    return _write(folder / "list.json", json.dumps({"items": WORKLOADS})), {}
+
+
+def prometheus(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
+    answers = ({"data": {"resultType": "matrix", "result": [s]}} for s in PODS_SEEN)
+    return _write(folder / "answers.json", " ".join(map(json.dumps, answers))), {}
 
 
 def philly(folder: Path) -> tuple[Path, Mapping[str, tuple[str, ...]]]:
@@ -144,6 +206,8 @@ SAMPLES: Mapping[str, Callable[[Path], tuple[Path, Mapping[str, tuple[str, ...]]
     "alibaba-openb": openb,
     "gavel": gavel,
     "slurm": sacct,
+    "kueue": kueue,
+    "prometheus": prometheus,
     "csv": table,
 }
 

@@ -104,7 +104,7 @@ report: {QUEUE} --last 1
     )
 )
 SAME = {  # imports: one that is run, and those with the same function
-    "csv": "auto philly sia alibaba-openb gavel",
+    "csv": "auto philly sia alibaba-openb gavel kueue prometheus",
     "spot-events": "spot-counts spot-held spot-prices spot-log catalog",
 }
 COMMANDS = [*find_commands(main.parser())]

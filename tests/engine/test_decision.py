@@ -200,3 +200,13 @@ def test_extreme_numbers_are_no_audit_failure(n: int) -> None:
     )
     r = decide(p)
     assert math.isfinite(r.objective_value) and r.objective_value <= r.bound < math.inf
+
+
+def test_no_job_waits_beside_free_gpus_because_it_is_worth_little() -> None:
+    """Of 2,001 jobs on 2,001 GPUs one does not run yet. Its share of the value is below the gap,
+    and it starts, without any other change.
+    """
+    runs = {"state": "running", "pool": "p0", "gpus": 1}
+    jobs = [{"max_gpus": 1, "preemptible": False, **(runs if j else {})} for j in range(2001)]
+    plan = decide(problem(jobs, [{"gpus": 2001}]))
+    assert set(plan.jobs["gpus"]) == {1}

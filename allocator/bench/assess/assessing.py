@@ -3,7 +3,8 @@
 1. calibration: the site's own scheduler (`easy`) is simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
-   site's own scheduler; by bisection
+   site's own scheduler, and the time that this one may let an event wait; by growing
+   steps, then by bisection
 
 Every case is compared with the simulated scheduler of the site, not with the record: what the
 simulation gets wrong, it gets wrong in both.
@@ -31,7 +32,7 @@ OWN, OURS = "easy", "mip"
 OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens
 MOST_WAITING = 0.1  # relative difference of mean waiting, and
 MOST_USE = 0.02  # difference of the share of GPUs in use, up to which forecasts are believed
-STEPS = 32  # the fewest GPUs are found to this part of all
+STEPS = 20  # the fewest GPUs are found to this part of them
 CURVES = (0.005, 0.15)  # c of the best and of the worst published scaling, docs/traces.md
 RECORDED, PRESENT, RIGID = "as recorded", "your scheduler, simulated", "this allocator, rigid"
 Watch = Callable[[str, float], None]
@@ -116,8 +117,15 @@ class _Assessment:
             )
             cases.append(self._case(RECORDED, [record], words, known))
             use[RECORDED] = record.used.tolist()
+        limited = int(np.isfinite(self.workload.problem.jobs.time_limit_s).sum())
         words = (
-            f"policy {OWN}: backfill behind the first of the queue, by weight, then submission",
+            f"policy {OWN}: backfill behind the first of the queue, by weight, then submission,"
+            f" {OWN_REACT_S:g} s after an event at the latest",
+            *(
+                [f"it expects the {limited:,} jobs with a time limit to reach it"]
+                if limited
+                else []
+            ),
             *self.common,
         )
         cases.append(self._case(PRESENT, [self.present], words, self.counted))
@@ -134,6 +142,7 @@ class _Assessment:
             "jobs": len(self.counted),
             "gpus": self.gpus,
             "resampled": self.period,
+            "assuming": self.common,
             "calibration": calibration,
             "cases": cases,
             "use": {"until_s": (at[1:] - at[0]).tolist(), "gpus": use},
@@ -143,7 +152,10 @@ class _Assessment:
         """Yield name, workloads and assumptions of each case of this allocator."""
         asked, problem = self.question, self.rigid.problem
         rounds = f"rounds every {problem.interval_s:g} s, and {asked.react_s:g} s after an event"
-        service = "fewest GPUs: mean waiting and completion at most as of your scheduler, simulated"
+        service = (
+            f"fewest GPUs: mean waiting and completion at most {asked.react_s:g} s above those of"
+            f" your scheduler, simulated; found to {100 / STEPS:g} %"
+        )
         ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
         low, high = asked.span
@@ -163,7 +175,9 @@ class _Assessment:
     def _run(self, workload: Workload, policy: str, react_s: float, watch: Any) -> Simulation:
         options = SimulationOptions(seed=self.question.seed, react_s=react_s, prove_every=0)
         state = initial_state(workload, policy, options)
-        state.cluster = UnsettledCluster(state.cluster.world.workload, options)
+        made = state.cluster.world.workload
+        reserve_after_s = 0.0 if policy == OWN else made.problem.reserve_after_s
+        state.cluster = UnsettledCluster(made, options, reserve_after_s)
         return continue_simulation(
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
@@ -176,8 +190,9 @@ class _Assessment:
     def _find_fewest(self, name: str, workload: Workload, outcome: Outcome) -> float:
         """Return the fewest GPUs that keep the present service, inf = there are too few now."""
         counted, at = self.counted, workload.problem.jobs.submitted_s
+        slack_s = self.question.react_s * counted.sum()  # it decides so much later
         limits = [
-            float(times[counted].sum()) * (1.0 + 1e-9)
+            float(times[counted].sum()) * (1.0 + 1e-9) + slack_s
             for times in (self.present.waiting_s, self.present.completion_s)
         ]
 
@@ -203,10 +218,13 @@ class _Assessment:
 
         if not has_limits(outcome):
             return np.inf
-        low, high = 0, self.gpus
-        while high - low > max(1, self.gpus // STEPS):
-            middle = (low + high) // 2
-            low, high = (low, middle) if serves(middle) else (middle, high)
+        low, high, less = 0, self.gpus, max(1, self.gpus // STEPS)
+        while high - low > max(1, high // STEPS):
+            middle = max(high - less, (low + high) // 2)
+            if serves(middle):
+                high, less = middle, 4 * less
+            else:
+                low = middle
         return int(scale_gpus(workload, high / self.gpus).problem.pools.gpus.sum())
 
     def _case(
@@ -220,6 +238,8 @@ class _Assessment:
         for key in ("waiting_s", "completion_s"):
             pairs = [getattr(o, key)[chosen] for o in (*found, self.present)]
             each = [outcomes.change(p, pairs[-1], self.period_of[chosen]) for p in pairs[:-1]]
+            if pairs[-1].mean() < OWN_REACT_S:  # percent of next to nothing say nothing
+                each = [(np.nan,) * 3]
             percent, low, high = np.array(each).T.tolist()
             changes[key] = {
                 "percent": [min(percent), max(percent)],

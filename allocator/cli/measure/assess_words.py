@@ -23,10 +23,19 @@ COLUMNS = (
 )
 TIMES = ("waiting_s_mean", "waiting_s_p50", "waiting_s_p90", "waiting_s_p99", "completion_s_mean")
 
+LONGER = (
+    "The record has longer waits than the GPUs and the queue explain: limits, nodes, other"
+    " resources or start-up may be missing from the history."
+)
+SHORTER = (
+    "The record has shorter waits: the site may have had more GPUs than the history, or another"
+    " order of its queue."
+)
+
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return the answer: what changes, and whether that is to be believed."""
-    return [_answer(found), _belief(found)]
+    """Return the answer: what changes, whether that is to be believed, and what both assume."""
+    return [_answer(found), _belief(found), f"Assumed: {'; '.join(found['assuming'])}."]
 
 
 def _answer(found: Mapping[str, Any]) -> str:
@@ -42,8 +51,8 @@ def _answer(found: Mapping[str, Any]) -> str:
     doubt = "" if (found["calibration"] or {}).get("believed") else "Not to be believed as yet: "
     return (
         f"{doubt}{'with' if doubt else 'With'} every job at the size it asked for, these"
-        f" {found['jobs']:,} jobs would wait {after} on average in place of {before}"
-        f" ({_change(rigid['change_percent']['waiting_s'])}), {service}."
+        f" {found['jobs']:,} jobs would wait {after} on average in place of {before} under"
+        f" your scheduler, simulated ({_change(rigid['change_percent']['waiting_s'])}), {service}."
     )
 
 
@@ -72,7 +81,8 @@ def _belief(found: Mapping[str, Any]) -> str:
     most = f"{100 * MOST_WAITING:g} % of waiting and {100 * MOST_USE:g} points of use are allowed"
     where = f", the most in {seen['largest_in']}" if seen["largest_in"] else ""
     why = f"{waiting}{where}" if seen["largest"] == "waiting" else use
-    return f"Forecasts are not to be believed: {why}; {most}."
+    cause = LONGER if seen["waiting_percent"] < 0 else SHORTER
+    return f"Forecasts are not to be believed: {why}; {most}. {cause}"
 
 
 def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -61,7 +61,7 @@ FORMATS: Mapping[str, FormatEntry] = {
         ),
     ),
     "slurm": FormatEntry(
-        f"{_HERE}.slurm",
+        f"{_HERE}.sites.slurm",
         "FILE",
         "what sacct --parsable2 prints, - for standard input",
         (
@@ -69,6 +69,24 @@ FORMATS: Mapping[str, FormatEntry] = {
             ExtraOption("pools", "WHAT", "a pool for each GPU type (default), or each partition"),
             ExtraOption("weight", "WHAT", "of jobs: equal (default), or priority"),
         ),
+        has_types=True,
+    ),
+    "kueue": FormatEntry(
+        f"{_HERE}.sites.kueue",
+        "JSON",
+        "what kubectl get workloads,events --all-namespaces -o json prints",
+        (
+            ExtraOption("tenant", "WHAT", "queue (default), namespace or cluster-queue"),
+            ExtraOption("weight", "WHAT", "of jobs: equal (default), or priority"),
+            ExtraOption("until", "DATE", "when it was printed: until then open workloads ran"),
+        ),
+        has_types=True,
+    ),
+    "prometheus": FormatEntry(
+        f"{_HERE}.sites.prometheus",
+        "SOURCE",
+        "pods with GPUs: kube-state-metrics and DCGM, from a server or its answers",
+        (ExtraOption("step", "SECONDS", "between two samples of a server (default: 60)"),),
         has_types=True,
     ),
     "csv": FormatEntry(

@@ -78,6 +78,8 @@ def add_colocated_options(
         The same for secondary jobs with several primary jobs (several_primaries.py).
     """
     jobs = problem.jobs
+    if groups is None and not len(pairs[0]) and (jobs.secondary < 0).all():
+        return exclusive
     sets, keep, is_several = _list_sets(problem, pairs, groups)
     # a secondary job that may not share any more may move to as many other GPUs of its pool
     if not len(sets) and not (jobs.primary >= 0).any():

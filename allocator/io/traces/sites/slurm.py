@@ -36,7 +36,7 @@ from allocator.domain.schema.cells import parse
 from allocator.errors import Fault, UsageError
 from allocator.io.traces import assemble, curves
 from allocator.io.traces.base import Trace, TraceOptions, TracePool, sort_out, trace_jobs
-from allocator.io.traces.slurm_records import (
+from allocator.io.traces.sites.slurm_records import (
     find_missing,
     names_of,
     read_gpus,
@@ -67,7 +67,11 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
     Raises InvalidInput, and UsageError for options that do not fit the records.
     """
-    rows = read_records(source)
+    return read_rows(read_records(source), options, TENANTS)
+
+
+def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) -> Trace:
+    """Read records as `read` does; `tenants` are the columns that --tenant may name."""
     submitted, start, end, seconds = read_times(rows)
     held, nodes = read_gpus(rows)
     gpus = np.array([sum(types.values()) for types in held], dtype=np.int64)
@@ -75,9 +79,9 @@ def read(source: Path, options: TraceOptions) -> Trace:
         {
             "are steps of jobs": np.array(["." in name for name in rows["JobID"]], dtype=bool),
             "never started, or ran for no time": np.isnan(start) | (seconds == 0),
-            "have no GPU (gres/gpu in AllocTRES or ReqTRES)": gpus == 0,
+            "have no GPU": gpus == 0,
             "have GPUs of several types": np.array([len(types) > 1 for types in held], dtype=bool),
-            "still run, and no Elapsed says for how long": np.isnan(seconds),
+            "still run, and nothing says for how long": np.isnan(seconds),
             "have times that go back": (start < submitted) | (seconds < 0),
         }
     )
@@ -102,7 +106,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
         jobs,
         job_id=_unique(names),
         model=curves.draw_curves(len(jobs), options),
-        tenant=_tenants(rows, index, options) or jobs.tenant,
+        tenant=_tenants(rows, index, options, tenants) or jobs.tenant,
         gpu_types=types,
         weight=_weights(rows, index, options),
     )
@@ -111,7 +115,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
         "each job runs on the GPU type that it had",
         *assumed,
         *([f"further runs of requeued jobs ({again}) are jobs of their own"] if again else []),
-        *([f"jobs that still ran ({cut}) were done when sacct was called"] if cut else []),
+        *([f"jobs that still ran ({cut}) were done when the records were made"] if cut else []),
     ]
     notes = tuple(_notes(rows, index, most, pools))
     return Trace(jobs, pools, len(rows), dropped, notes, origin_s=origin, assumed=tuple(assumed))
@@ -174,11 +178,13 @@ def _form_pools(
     return assemble.scale_pools(pools, options.gpus), assumed
 
 
-def _tenants(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> tuple[str, ...]:
-    kind = _choose(options, "tenant", tuple(TENANTS))
-    if "tenant" not in options.extra and TENANTS[kind] not in rows.values:
+def _tenants(
+    rows: CsvRows, index: Sequence[int], options: TraceOptions, tenants: Mapping[str, str]
+) -> tuple[str, ...]:
+    kind = _choose(options, "tenant", tuple(tenants))
+    if "tenant" not in options.extra and tenants[kind] not in rows.values:
         return ()
-    return _cells(rows, TENANTS[kind], index, f"--tenant {kind}")
+    return _cells(rows, tenants[kind], index, f"--tenant {kind}")
 
 
 def _weights(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> Floats:
