@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,20 @@ def test_weights_come_before_submission() -> None:
     """A heavier job that came last is the head of the queue; equal ones keep their order."""
     asks = [Ask(0, 4, 10), Ask(1, 4, 10), Ask(1, 4, 10), Ask(2, 4, 10, weight=2)]
     assert starts(asks, 4, "easy") == [0, 20, 30, 10]
+
+
+def test_by_hand_on_nodes() -> None:
+    """Two nodes of 4. a has 3 of the first until 10, b of the second until 20. At 1 come: c, 2 GPUs
+    for 5 s, for which no node has room before 10; d and e, 1 each for 30 s, which leave it room;
+    f, all 8, from 31; g, 1 for 20 s, on the first node beside d after c: f does not wait for it.
+    """
+    asks = [Ask(0, 3, 10), Ask(0, 3, 20), Ask(1, 2, 5), Ask(1, 1, 30), Ask(1, 1, 30)]
+    asks += [Ask(1, 8, 9), Ask(1, 1, 20)]
+    nodes = [{"node": n, "pool": "p", "gpus": 4} for n in "xy"]
+    pools = [{"pool": "p", "gpus": 8, "gpus_per_node": 4}]
+    for policy in ("easy", "conservative"):
+        assert starts(asks, 8, policy, nodes=nodes, pools=pools) == [0, 0, 10, 1, 1, 31, 10]
+        assert starts(asks, 8, policy)[2] == 1
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
@@ -170,7 +185,7 @@ def next_event(asks: Sequence[Ask], start: Sequence[int], now: int) -> int:
     return int(min((t for t in times if t > now), default=now))
 
 
-def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
+def starts(asks: Sequence[Ask], gpus: int, policy: str, **tables: Any) -> list[int]:
     """When the simulator starts each job, in whole seconds."""
     rows = [
         {
@@ -184,7 +199,7 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
         for a in asks
     ]
     run = allocator.simulate(
-        workload(rows, gpus, rates=LINEAR),
+        workload(rows, gpus, rates=LINEAR, **tables),
         policy=policy,
         options=allocator.SimulationOptions(react_s=1.0, prove_every=0),
     )

@@ -1,6 +1,7 @@
 """Assess a history: is the simulation true, and what would this allocator do with the same jobs?
 
-1. calibration: the site's own scheduler (`easy`) is simulated, and compared with what was recorded
+1. calibration: the site's own scheduler (`easy`, or `conservative` where jobs are placed on nodes,
+   as Slurm does) is simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
    site's own scheduler; by bisection
@@ -27,8 +28,12 @@ from allocator.errors import UsageError
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.run import continue_simulation, initial_state
 
-OWN, OURS = "easy", "mip"
-OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens
+OURS = "mip"
+OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens, or less often
+OWN = {
+    "easy": "backfill behind the first of the queue",
+    "conservative": "backfill on nodes, with a reservation for each waiting job",
+}
 MOST_WAITING = 0.1  # relative difference of mean waiting, and
 MOST_USE = 0.02  # difference of the share of GPUs in use, up to which forecasts are believed
 STEPS = 32  # the fewest GPUs are found to this part of all
@@ -48,6 +53,9 @@ class Question:
         of the GPUs asked for, and c of the speeds (`make_elastic`).
     react_s : float
         Arrivals and completions cause early rounds of this allocator, so many seconds apart.
+    own_every_s : float
+        The site's own scheduler looks at its queue so often, as bf_interval of Slurm: it starts
+        jobs half of that later, on average. 0: at once.
     seed : int
         Seed of the simulations, and of the draw of elastic jobs.
     """
@@ -56,6 +64,7 @@ class Question:
     span: tuple[float, float] = (0.5, 2.0)
     curves: Sequence[float] = CURVES
     react_s: float = 60.0
+    own_every_s: float = 0.0
     seed: int = 0
 
 
@@ -85,14 +94,22 @@ class _Assessment:
         self.rigid = make_rigid(workload)
         self.gpus = int(workload.problem.pools.gpus.sum())
         self.period, self.period_of = outcomes.periods(workload)
-        run = self._run(self.rigid, OWN, OWN_REACT_S, lambda share, _: watch(PRESENT, share))
+        self.own = "conservative" if workload.problem.has_nodes.any() else "easy"
+        every_s = question.own_every_s
+        run = self._run(
+            self.rigid,
+            self.own,
+            max(OWN_REACT_S, every_s),
+            lambda share, _: watch(PRESENT, share),
+            latency_s=every_s / 2,
+        )
         self.present = outcomes.outcome_of(self.rigid, run)
         self.counted: Bools = np.isfinite(self.present.completion_s)
         if not self.counted.any():
             raise UsageError("no job of the history can run on its GPUs: nothing to assess")
         left_out = int((~self.counted).sum())
         self.common = [
-            "jobs run as long as the history says, and schedulers know it",
+            "jobs run as long as the history says",
             *([f"{left_out:,} jobs that the GPUs can never hold are left out"] if left_out else []),
             *([f"of the history: {workload.assumed}"] if workload.assumed else []),
         ]
@@ -116,8 +133,11 @@ class _Assessment:
             )
             cases.append(self._case(RECORDED, [record], words, known))
             use[RECORDED] = record.used.tolist()
+        own, every_s = self.own, self.question.own_every_s
         words = (
-            f"policy {OWN}: backfill behind the first of the queue, by weight, then submission",
+            f"policy {own}: {OWN[own]}, by weight, then submission,"
+            f" {f'every {every_s:g} s' if every_s else 'at once'}; it expects jobs to run to their"
+            " time limits, if they have any",
             *self.common,
         )
         cases.append(self._case(PRESENT, [self.present], words, self.counted))
@@ -144,7 +164,8 @@ class _Assessment:
         asked, problem = self.question, self.rigid.problem
         rounds = f"rounds every {problem.interval_s:g} s, and {asked.react_s:g} s after an event"
         service = "fewest GPUs: mean waiting and completion at most as of your scheduler, simulated"
-        ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
+        decides = f"policy {OURS}, objective {problem.objective}, which knows how long jobs run"
+        ours = (f"{decides}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
         low, high = asked.span
         for share in asked.shares:
@@ -160,8 +181,12 @@ class _Assessment:
             ]
             yield f"this allocator, {100 * share:g} % elastic", workloads, (*words, *ours)
 
-    def _run(self, workload: Workload, policy: str, react_s: float, watch: Any) -> Simulation:
-        options = SimulationOptions(seed=self.question.seed, react_s=react_s, prove_every=0)
+    def _run(
+        self, workload: Workload, policy: str, react_s: float, watch: Any, latency_s: float = 0.0
+    ) -> Simulation:
+        options = SimulationOptions(
+            seed=self.question.seed, react_s=react_s, latency_s=latency_s, prove_every=0
+        )
         state = initial_state(workload, policy, options)
         state.cluster = UnsettledCluster(state.cluster.world.workload, options)
         return continue_simulation(
