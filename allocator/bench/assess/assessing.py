@@ -56,6 +56,10 @@ class Question:
     own_every_s : float
         The site's own scheduler looks at its queue so often, as bf_interval of Slurm: it starts
         jobs half of that later, on average. 0: at once.
+    every_s : float, optional
+        Seconds between rounds of this allocator, instead of those of the history.
+    progress : bool
+        Whether jobs that are never stopped report to this allocator what they have done.
     seed : int
         Seed of the simulations, and of the draw of elastic jobs.
     """
@@ -65,6 +69,8 @@ class Question:
     curves: Sequence[float] = CURVES
     react_s: float = 60.0
     own_every_s: float = 0.0
+    every_s: float | None = None
+    progress: bool = True
     seed: int = 0
 
 
@@ -109,7 +115,7 @@ class _Assessment:
             raise UsageError("no job of the history can run on its GPUs: nothing to assess")
         left_out = int((~self.counted).sum())
         self.common = [
-            "jobs run as long as the history says",
+            "jobs run as long as the history says, and schedulers know it",
             *([f"{left_out:,} jobs that the GPUs can never hold are left out"] if left_out else []),
             *([f"of the history: {workload.assumed}"] if workload.assumed else []),
         ]
@@ -136,8 +142,7 @@ class _Assessment:
         own, every_s = self.own, self.question.own_every_s
         words = (
             f"policy {own}: {OWN[own]}, by weight, then submission,"
-            f" {f'every {every_s:g} s' if every_s else 'at once'}; it expects jobs to run to their"
-            " time limits, if they have any",
+            f" {f'every {every_s:g} s' if every_s else 'at once'}",
             *self.common,
         )
         cases.append(self._case(PRESENT, [self.present], words, self.counted))
@@ -162,10 +167,12 @@ class _Assessment:
     def _variants(self) -> Iterator[tuple[str, list[Workload], tuple[str, ...]]]:
         """Yield name, workloads and assumptions of each case of this allocator."""
         asked, problem = self.question, self.rigid.problem
-        rounds = f"rounds every {problem.interval_s:g} s, and {asked.react_s:g} s after an event"
+        every_s = asked.every_s or problem.interval_s
+        rounds = f"rounds every {every_s:g} s, and {asked.react_s:g} s after an event"
         service = "fewest GPUs: mean waiting and completion at most as of your scheduler, simulated"
-        decides = f"policy {OURS}, objective {problem.objective}, which knows how long jobs run"
-        ours = (f"{decides}, {rounds}", service)
+        if not asked.progress:
+            rounds += ", to which jobs that are never stopped report no progress"
+        ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
         low, high = asked.span
         for share in asked.shares:
@@ -182,10 +189,10 @@ class _Assessment:
             yield f"this allocator, {100 * share:g} % elastic", workloads, (*words, *ours)
 
     def _run(
-        self, workload: Workload, policy: str, react_s: float, watch: Any, latency_s: float = 0.0
+        self, workload: Workload, policy: str, react_s: float, watch: Any, **options_: Any
     ) -> Simulation:
         options = SimulationOptions(
-            seed=self.question.seed, react_s=react_s, latency_s=latency_s, prove_every=0
+            seed=self.question.seed, react_s=react_s, prove_every=0, **options_
         )
         state = initial_state(workload, policy, options)
         state.cluster = UnsettledCluster(state.cluster.world.workload, options)
@@ -193,9 +200,13 @@ class _Assessment:
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
 
+    def _run_ours(self, workload: Workload, watch: Any) -> Simulation:
+        asked = self.question
+        options = {"interval_s": asked.every_s, "progress": asked.progress}
+        return self._run(workload, OURS, asked.react_s, watch, **options)
+
     def _try(self, name: str, workload: Workload) -> Outcome:
-        watch = self.watch
-        run = self._run(workload, OURS, self.question.react_s, lambda share, _: watch(name, share))
+        run = self._run_ours(workload, lambda share, _: self.watch(name, share))
         return outcomes.outcome_of(workload, run)
 
     def _find_fewest(self, name: str, workload: Workload, outcome: Outcome) -> float:
@@ -217,7 +228,7 @@ class _Assessment:
         def serves(gpus: int) -> bool:
             less = scale_gpus(workload, gpus / self.gpus)
             try:
-                run = self._run(less, OURS, self.question.react_s, stop_if_worse)
+                run = self._run_ours(less, stop_if_worse)
             except _WorseError:
                 return False
             return has_limits(outcomes.outcome_of(less, run))

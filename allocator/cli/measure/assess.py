@@ -10,6 +10,7 @@ from allocator.cli.output import note, progress_bar, show_result, warn
 from allocator.cli.parsing import (
     command,
     duration,
+    flag,
     many,
     number,
     option,
@@ -88,6 +89,20 @@ def _range(text: str) -> tuple[float, float]:
         duration(1e-3),
         60.0,
         dest="react_s",
+    ),
+    option(
+        "--every",
+        "TIME",
+        "time between its rounds (default: as the history says)",
+        duration(1e-3),
+        dest="every_s",
+    ),
+    flag(
+        "--no-progress",
+        "jobs that are never stopped do not report to it what they have done",
+        dest="progress",
+        action="store_false",
+        default=True,
     ),
     option(
         "--own-every",
