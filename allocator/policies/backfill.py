@@ -1,4 +1,4 @@
-"""Backfill: `easy` reserves GPUs for the first job that does not fit, `conservative` for every job.
+"""Backfill: `easy` reserves GPUs for the first job that does not fit, the others for every job.
 
 Sources: EASY, Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; conservative backfill,
 Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in
@@ -12,6 +12,10 @@ over before one begins, or needs only GPUs that this one leaves.
 
 A job with `time_limit_s` is expected to run to its limit, as its user said; another one until its
 work is done at the speed of the option, as in a plan (engine/expected.py).
+
+`slurm` is `conservative` with less precision, as Slurm's plugin has by default (see its option
+bf_window_linear): it tries to start a job only at the last of the ends that lie within 30 s of the
+first, then within 60 s, 120 s ... So a large job is expected later, and fewer others wait for it.
 
 What differs from the sources: reservations are made anew in every round. In pools with nodes, runs
 and reservations are on particular nodes, on as few as possible, as in Slurm. With several pools, a
@@ -46,6 +50,7 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.placement.holes import Place
 
 CLOSE = 1e-9  # relative rounding of times
+PRECISION_S = 30.0  # first window of Slurm, which doubles
 
 
 def easy(task: Task) -> Proposal:
@@ -58,8 +63,16 @@ def conservative(task: Task) -> Proposal:
     return _backfill(task, reservations=math.inf)
 
 
-def _backfill(task: Task, reservations: float) -> Proposal:
-    """Start the waiting jobs that fit beside the reservations, of which so many are made."""
+def slurm(task: Task) -> Proposal:
+    """Do as `conservative`, at the times that Slurm tries."""
+    return _backfill(task, math.inf, PRECISION_S)
+
+
+def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposal:
+    """Start the waiting jobs that fit beside the reservations, of which so many are made.
+
+    With a window they begin when no job ends, or at the last end of a window.
+    """
     round_ = task.round
     i, jobs = round_.instance, round_.problem.jobs
     asked = options_at_requested_size(round_)
@@ -81,6 +94,8 @@ def _backfill(task: Task, reservations: float) -> Proposal:
             for p, free in enumerate(free_capacity.free)
             for mine in (i.pool[held] == p,)
         ]
+        for pool in pools if window_s else ():
+            pool.try_last_of(window_s)
         left = reservations
         for j in waiting.tolist():
             if left == 0 and not any(free > 0 for free in free_capacity.free):
@@ -121,9 +136,22 @@ def _expected_run_s(round_: CompiledRound) -> Floats:
 class _FreeOverTime:
     """Free GPUs of a pool: `free[n]` from `at_s[n]` seconds from now, until the next time."""
 
+    tried: set[float] | None = None  # times at which a run may begin, None = all
+
     def __init__(self, free: float, end_s: Floats, gpus: Floats) -> None:
         self.at_s, which = np.unique(np.append(0.0, end_s), return_inverse=True)
         self.free = np.cumsum(np.bincount(which, np.append(free, gpus))).astype(np.float64)
+
+    def try_last_of(self, window_s: float) -> None:
+        """Try only the last end of each window, which is twice as long as the one before."""
+        self.tried, n = {0.0}, 1
+        while n < len(self.at_s):
+            n = int(np.searchsorted(self.at_s, self.at_s[n] + window_s, side="right"))
+            self.tried.add(float(self.at_s[n - 1]))
+            window_s *= 2
+
+    def _may_begin(self) -> list[bool]:
+        return [self.tried is None or at_s in self.tried for at_s in self.at_s.tolist()]
 
     def is_free_now(self, run_s: float, gpus: float) -> bool:
         """Return whether so many GPUs are free for a run that starts now."""
@@ -137,6 +165,7 @@ class _FreeOverTime:
         short = np.where(self.free < gpus - ROUNDING, self.at_s, math.inf)
         next_short = np.minimum.accumulate(short[::-1])[::-1]
         fits = next_short >= (self.at_s + run_s) * (1.0 - CLOSE)
+        fits &= self._may_begin()
         return float(self.at_s[fits.argmax()]) if fits.any() else math.inf
 
     def take(self, at_s: float, run_s: float, gpus: float) -> tuple[Place, ...]:
@@ -146,6 +175,8 @@ class _FreeOverTime:
             if n == len(self.at_s) or self.at_s[n] != t:
                 self.at_s = np.insert(self.at_s, n, t)
                 self.free = np.insert(self.free, n, self.free[n - 1], axis=0)
+        if self.tried is not None:
+            self.tried.add(at_s + run_s)
         return self._take((self.at_s >= at_s) & (self.at_s < at_s + run_s), gpus)
 
     def _take(self, rows: Bools, gpus: float) -> tuple[Place, ...]:
@@ -175,9 +206,9 @@ class _FreeOnNodes(_FreeOverTime):
     def first(self, run_s: float, gpus: float) -> float:
         if run_s == math.inf:
             return math.inf
-        for n, at_s in enumerate(self.at_s.tolist()):
-            if self._holds(n, at_s + run_s, gpus):
-                return float(at_s)
+        for n, may_begin in enumerate(self._may_begin()):
+            if may_begin and self._holds(n, self.at_s[n] + run_s, gpus):
+                return float(self.at_s[n])
         return math.inf
 
     def _holds(self, begin: int, until_s: float, gpus: float) -> bool:

@@ -1,7 +1,7 @@
 """Assess a history: is the simulation true, and what would this allocator do with the same jobs?
 
-1. calibration: the site's own scheduler (`easy`, or `conservative` where jobs are placed on nodes,
-   as Slurm does) is simulated, and compared with what was recorded
+1. calibration: the site's own scheduler (`easy`, or `slurm` where jobs are placed on nodes) is
+   simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
    site's own scheduler; by bisection
@@ -29,10 +29,10 @@ from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.run import continue_simulation, initial_state
 
 OURS = "mip"
-OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens, or less often
+OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens
 OWN = {
     "easy": "backfill behind the first of the queue",
-    "conservative": "backfill on nodes, with a reservation for each waiting job",
+    "slurm": "backfill on nodes, with a reservation for each waiting job, as Slurm's",
 }
 MOST_WAITING = 0.1  # relative difference of mean waiting, and
 MOST_USE = 0.02  # difference of the share of GPUs in use, up to which forecasts are believed
@@ -53,9 +53,6 @@ class Question:
         of the GPUs asked for, and c of the speeds (`make_elastic`).
     react_s : float
         Arrivals and completions cause early rounds of this allocator, so many seconds apart.
-    own_every_s : float
-        The site's own scheduler looks at its queue so often, as bf_interval of Slurm: it starts
-        jobs half of that later, on average. 0: at once.
     every_s : float, optional
         Seconds between rounds of this allocator, instead of those of the history.
     progress : bool
@@ -68,7 +65,6 @@ class Question:
     span: tuple[float, float] = (0.5, 2.0)
     curves: Sequence[float] = CURVES
     react_s: float = 60.0
-    own_every_s: float = 0.0
     every_s: float | None = None
     progress: bool = True
     seed: int = 0
@@ -100,15 +96,8 @@ class _Assessment:
         self.rigid = make_rigid(workload)
         self.gpus = int(workload.problem.pools.gpus.sum())
         self.period, self.period_of = outcomes.periods(workload)
-        self.own = "conservative" if workload.problem.has_nodes.any() else "easy"
-        every_s = question.own_every_s
-        run = self._run(
-            self.rigid,
-            self.own,
-            max(OWN_REACT_S, every_s),
-            lambda share, _: watch(PRESENT, share),
-            latency_s=every_s / 2,
-        )
+        self.own = "slurm" if workload.problem.has_nodes.any() else "easy"
+        run = self._run(self.rigid, self.own, OWN_REACT_S, lambda share, _: watch(PRESENT, share))
         self.present = outcomes.outcome_of(self.rigid, run)
         self.counted: Bools = np.isfinite(self.present.completion_s)
         if not self.counted.any():
@@ -139,10 +128,8 @@ class _Assessment:
             )
             cases.append(self._case(RECORDED, [record], words, known))
             use[RECORDED] = record.used.tolist()
-        own, every_s = self.own, self.question.own_every_s
         words = (
-            f"policy {own}: {OWN[own]}, by weight, then submission,"
-            f" {f'every {every_s:g} s' if every_s else 'at once'}",
+            f"policy {self.own}: {OWN[self.own]}, by weight, then submission",
             *self.common,
         )
         cases.append(self._case(PRESENT, [self.present], words, self.counted))

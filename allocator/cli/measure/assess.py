@@ -29,7 +29,7 @@ allocator assess data/examples/history --elastic-share 0.5 --out answer
 ABOUT = """\
 HISTORY is a workload whose workload.csv says when jobs started and ended (recorded_start_s,
 recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy, or
-conservative where there are nodes) is simulated and compared with the record; then this allocator
+slurm where there are nodes) is simulated and compared with the record; then this allocator
 gets the same jobs, rigid, or elastic as far as you say. Every figure comes with what it assumes.
 With --out, DIR/report.html has the
 table and a picture, DIR/assessment.json all numbers."""
@@ -103,15 +103,6 @@ def _range(text: str) -> tuple[float, float]:
         dest="progress",
         action="store_false",
         default=True,
-    ),
-    option(
-        "--own-every",
-        "TIME",
-        "your own scheduler looks at its queue so often, as bf_interval of Slurm (default: 0, at"
-        " once)",
-        duration(0),
-        0.0,
-        dest="own_every_s",
     ),
     option("--seed", "N", "which jobs are elastic", parse_integer(0), 0),
     option("--out", "DIR", "folder of the page"),
