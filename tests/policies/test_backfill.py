@@ -260,16 +260,16 @@ def test_easy_is_in_the_order_of_a_real_slurm() -> None:
 
 @pytest.mark.soak
 def test_a_real_slurm_is_met_by_its_history(tmp_path: Path) -> None:
-    """300 jobs of 1 to 64 GPUs come within 18 minutes to a real Slurm of 25 nodes of 8 GPUs, of
-    which they take 90 %. The history as sacct prints it is imported and assessed: mean waiting is
+    """150 jobs of 1 to 64 GPUs come within 8 minutes to a real Slurm of 25 nodes of 8 GPUs, 1.2
+    times what these can do. The history, as of sacct, is imported and assessed: mean waiting is
     within 15 %, and the GPUs in use within 2 points.
     """
     rng = np.random.default_rng(40)
-    at = np.sort(rng.uniform(0, 1100, 300))
-    gpus = rng.choice([1, 2, 4, 8, 16, 32, 64], 300, p=[0.26, 0.17, 0.17, 0.2, 0.11, 0.06, 0.03])
-    run = np.exp(rng.uniform(np.log(10), np.log(200), 300))
-    run *= 0.9 * 200 * 1100 / (gpus @ run)
-    minutes = np.ceil((run + 3) * rng.uniform(1, 3, 300) / 60).astype(int)
+    at = np.sort(rng.uniform(0, 500, 150))
+    gpus = rng.choice([1, 2, 4, 8, 16, 32, 64], 150, p=[0.26, 0.17, 0.17, 0.2, 0.11, 0.06, 0.03])
+    run = np.exp(rng.uniform(np.log(10), np.log(200), 150))
+    run *= 1.2 * 200 * 500 / (gpus @ run)
+    minutes = np.ceil((run + 3) * rng.uniform(1, 3, 150) / 60).astype(int)
     config = (
         "SchedulerParameters=bf_interval=5,bf_resolution=1,sched_min_interval=0\nMinJobAge=7200\n"
     )
@@ -291,5 +291,4 @@ def test_a_real_slurm_is_met_by_its_history(tmp_path: Path) -> None:
     tables, _ = import_trace("slurm", tmp_path / "history.txt", TraceOptions())
     found = assess(allocator.read_workload(write_tables(tables, tmp_path / "w")), Question())
     seen = found["calibration"]
-    print(seen)
     assert abs(seen["waiting_percent"]) <= 15 and abs(seen["use_points"]) <= 2
