@@ -788,7 +788,7 @@ def search(
     for r in range(len(low)):
         low[r], high[r] = node.low[r], node.high[r]
     begin_near(field, node, spare)
-    unclear, above, age = -np.inf, np.inf, STEPS
+    unclear, above, age, visits = -np.inf, np.inf, STEPS, 0.0
     while True:
         enough = value + gap * abs(value)
         status, bound, found = visit(
@@ -808,6 +808,7 @@ def search(
             return value, max(unclear, enough)
         else:
             above, age = take_node(field, node, waiting, s), STEPS
-        if spare.tally[0] >= steps:
+        visits += 1.0  # where columns tie, a visit may take no step
+        if max(spare.tally[0], visits) >= steps:
             s = find_waiting(waiting, 1.0)
             return value, max(unclear, above, waiting.bound[s], enough)

@@ -21,6 +21,7 @@ from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearMo
 from formulations.model.ragged import ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
+LARGEST_WHOLE = 2.0**53  # number up to which every whole one is exact
 MANY = 3_000_000  # entries whose places are short integers, which take half the memory
 
 
@@ -189,6 +190,14 @@ class Choices:
         """
         count = np.bincount(self.matrix.indices, minlength=self.R)
         return np.where(self.total > 0, self.total / np.maximum(1, count), 1.0)
+
+    @cached_property
+    def value_unit(self) -> float:
+        """Largest number of which all values are multiples, 0 if they are not whole numbers."""
+        whole = np.rint(self.value)
+        if (whole != self.value).any() or np.abs(whole).max(initial=0.0) > LARGEST_WHOLE:
+            return 0.0
+        return float(np.gcd.reduce(whole.astype(np.int64)))
 
     @cached_property
     def total_value(self) -> float:

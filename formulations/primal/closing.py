@@ -5,8 +5,11 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 1. few groups, those nearest to a change, may change; all others keep their columns
 2. more groups may
 3. all columns of plans above the value that is enough are searched, which is the proof
+4. where that takes long: groups drawn at random may change, those nearest to a change more often,
+   as many as can be searched, and as long as this finds better plans
 
-The better the plan, the fewer columns has the proof.
+The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
+"Using constraint programming and local search methods to solve vehicle routing problems", 1998).
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from formulations.primal.path_search import find_path_plan
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
 FIRST, LAST = 4e6, 1e8
+NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
+PATIENCE = 100  # searches that may find nothing, or as many as were made before the last success
+FEWEST = 5.0  # groups that are drawn
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 COUNTED = 6  # rows with a price that are counted exactly, all others cannot bind
 WIDTH = 20_000  # partial plans that this keeps at once
@@ -75,7 +81,9 @@ def close_gap(
     steps: list[tuple[str, Callable[[], None]]] = [
         *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
         ("few rows, counted", search.count_rows),
-        ("all better plans", partial(search.prove, LAST)),
+        ("all better plans", partial(search.prove, FIRST)),
+        ("neighbourhoods", search.change_drawn_groups),
+        ("all better plans again", partial(search.prove, LAST)),
     ]
     for name, step in steps:
         if search.is_closed() or not search.may_go_on():
@@ -92,10 +100,13 @@ class Search:
     def __init__(
         self, c: Choices, dual: Dual, plan: Ints, gap: float, until: float, bound: float
     ) -> None:
-        self.c, self.dual, self.plan, self.until, self.bound = c, dual, plan, until, bound
-        self.value = c.value_of(plan)
+        self.c, self.dual, self.plan, self.until, self.bound = c, dual, plan, until, math.inf
+        self.value, self.unit = c.value_of(plan), c.value_unit
+        self.tighten(bound)
         self.losses, self.compiled = Losses.of(c, dual), True
-        self.gap = 0.0 if self.count_open(self.value) <= LITTLE else gap
+        # a better plan is better by a unit of the values at least
+        least = (1 - EXACT) * self.unit / max(abs(self.value), abs(self.bound))
+        self.gap = max(least, 0.0 if len(self.find_open(self.value)) <= LITTLE else gap)
 
     @property
     def enough(self) -> float:
@@ -104,31 +115,53 @@ class Search:
 
     def is_closed(self) -> bool:
         """Return whether the gap is proven."""
-        return self.bound <= self.value + max(self.gap * (1 + EXACT), EXACT) * abs(self.value)
+        return self.bound <= self.value + max(self.gap * (1 + EXACT), 2 * EXACT) * abs(self.value)
 
     def may_go_on(self) -> bool:
         """Return whether there is time, and few groups are open or the loops are compiled."""
-        is_quick = self.count_open(self.enough) <= LITTLE
+        is_quick = len(self.find_open(self.enough)) <= LITTLE
         # a new process searches few groups sooner than it loads the compiler
         self.compiled = (not is_quick or "numba" in sys.modules) and is_ready()
         return (is_quick or self.compiled) and time.monotonic() < self.until
 
-    def count_open(self, value: float) -> int:
-        """Return the number of groups that can change in a plan above a value."""
+    def find_open(self, value: float) -> Ints:
+        """Return the groups that can change in a plan above a value."""
         near, nothing = self.losses.leaves(value)
-        return int(
-            np.count_nonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1)
-        )
+        return np.flatnonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1)
 
     def change_few_groups(self, groups: int) -> None:
         """Find a better plan that differs in few groups."""
-        if self.count_open(self.enough) <= 2 * groups:
-            return
-        near, nothing = self.losses.leaves(self.value)
-        moves = self.losses.nearest(self.c, self.plan, groups)
+        if len(self.find_open(self.enough)) > 2 * groups:
+            loss = self.losses.of_change(self.c, self.plan)
+            self.change(np.argsort(loss, kind="stable")[:groups], FIRST)
+
+    def change_drawn_groups(self) -> None:
+        """Find better plans that differ in groups which are drawn, as long as there are some."""
+        random, size, tried, last = np.random.default_rng(0), 4 * FEWEST, 0, 0
+        while tried - last <= max(PATIENCE, last) and time.monotonic() < self.until:
+            open_ = self.find_open(self.enough)
+            if self.is_closed() or len(open_) <= LITTLE:
+                return
+            loss = self.losses.of_change(self.c, self.plan)[open_]
+            scale = np.sort(loss)[min(len(loss) - 1, int(2 * size))]
+            key = np.maximum(loss / max(scale, EXACT), -3.0) - random.gumbel(size=len(loss))
+            groups, before = open_[np.argsort(key, kind="stable")[: int(size)]], self.value
+            bound = self.change(groups, NEIGHBOURHOOD)
+            if len(groups) == len(open_):
+                self.tighten(max(bound, self.enough))
+            size = max(FEWEST, size * (1.02 if bound <= self.enough else 0.97))
+            tried += 1
+            last = tried if self.value > before else last
+
+    def change(self, groups: Ints, work: float) -> float:
+        """Search the plans that differ in some groups; return their bound."""
+        moves = np.zeros(self.c.J, dtype=bool)
+        moves[groups] = True
+        others = self.losses.of_plan(self.plan)[~moves].sum()  # what they lose, too
+        near, nothing = self.losses.leaves(self.value + others)
         near, nothing = near & moves[self.c.group], nothing & moves
         near[self.plan[self.plan >= 0]] = True
-        self.search(near, nothing | (self.plan < 0), FIRST)
+        return self.search(near, nothing | (self.plan < 0), work)
 
     def count_rows(self) -> None:
         """Search all better plans with exact counts of the rows, where few have a price."""
@@ -140,13 +173,13 @@ class Search:
             if self.is_closed() or np.count_nonzero(near) > MANY:
                 return
             if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
-                self.bound = min(self.bound, self.enough)
+                self.tighten(self.enough)
                 return
             few = _Columns.of(self.c, near, nothing, self.plan)
             diagrams = Diagrams.without_rows(few.view)
             best = evaluate_blocks(few.view, diagrams, self.dual.prices)
             found = find_path_plan(few.view, diagrams, best, self.enough, WIDTH, self.until)
-            self.bound = min(self.bound, max(found.bound, self.enough))
+            self.tighten(max(found.bound, self.enough))
             self.take(None if found.plan is None else few.widen(found.plan))
             if self.value == before:
                 return
@@ -154,7 +187,13 @@ class Search:
     def prove(self, work: float) -> None:
         """Search all better plans."""
         bound = self.search(*self.losses.leaves(self.enough), work)
-        self.bound = min(self.bound, max(bound, self.enough))
+        self.tighten(max(bound, self.enough))
+
+    def tighten(self, bound: float) -> None:
+        """Take a bound if it is lower; where values have a unit, it is a multiple of it."""
+        if self.unit and math.isfinite(bound):
+            bound = self.unit * math.floor(bound / self.unit + EXACT)
+        self.bound = min(self.bound, bound)
 
     def search(self, near: Bools, nothing: Bools, work: float) -> float:
         """Search the plans of some columns, (n,), and nothings, (J,); return their bound."""

@@ -47,13 +47,13 @@ class Losses:
         most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
         return self.column < most, self.nothing < most
 
-    def nearest(self, c: Choices, plan: Ints, count: int) -> Bools:
-        """Return the `count` groups of a plan whose change loses least, (J,)."""
+    def of_plan(self, plan: Ints) -> Floats:
+        """Return what each group of a plan loses, (J,)."""
+        return np.where(plan >= 0, np.append(self.column, 0.0)[plan], self.nothing)
+
+    def of_change(self, c: Choices, plan: Ints) -> Floats:
+        """Return what the best change of each group of a plan loses, (J,); it may gain."""
         held = np.zeros(c.n, dtype=bool)
         held[plan[plan >= 0]] = True
-        lost = np.where(plan >= 0, np.append(self.column, 0.0)[plan], self.nothing)
         other = -group_max(c, -np.where(held, np.inf, self.column), -np.inf)
-        other = np.where(plan >= 0, np.minimum(other, self.nothing), other)
-        near = np.zeros(c.J, dtype=bool)
-        near[np.argsort(other - lost, kind="stable")[:count]] = True
-        return near
+        return np.where(plan >= 0, np.minimum(other, self.nothing), other) - self.of_plan(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -81,20 +82,30 @@ def test_only_few_groups_are_searched_before_the_loops_are_compiled(few: int, fo
     groups=st.sampled_from([(), (1, 2), (100,)]),
     few=st.sampled_from([0, 20]),
     counted=st.sampled_from([0, 6]),
+    first=st.sampled_from([0.0, closing.FIRST]),
+    unit=st.sampled_from([0, 1, 3]),
     kind=st.sampled_from(["rows of all kinds", "a round"]),
 )
 def test_the_best_plan_is_never_excluded(
-    seed: int, size: float, groups: tuple[int, ...], few: int, counted: int, kind: str
+    seed: int,
+    size: float,
+    groups: tuple[int, ...],
+    few: int,
+    counted: int,
+    first: float,
+    unit: int,
+    kind: str,
 ):
     """At any prices the bound covers the best plan, and the gap is closed.
 
     Where few groups are open, the best plan is found whatever gap is enough. The columns of better
-    plans hold the best one.
+    plans hold the best one. If all values are multiples of a unit, the bound is one, too.
     """
     rng = np.random.default_rng(seed)
     is_round = kind == "a round"
     model = build_model(random_instance(rng, jobs=6, pools=2, tenants=3)) if is_round else None
-    c = choices(drawn_model(rng) if model is None else model)
+    model = drawn_model(rng) if model is None else model
+    c = choices(replace(model, value=unit * np.rint(3 * model.value)) if unit else model)
     dual = minimise_dual(c)
     best, plan = best_choice(c), round_dual(c, dual)
     if size:
@@ -103,10 +114,11 @@ def test_the_best_plan_is_never_excluded(
     if best is None or plan is None:
         return
     slack, gap = 1e-8 * (1 + abs(best)), float(rng.choice([0.0, 1e-3, 0.5]))
-    with settings(GROUPS=groups, LITTLE=few, COUNTED=counted):
+    with settings(GROUPS=groups, LITTLE=few, COUNTED=counted, FIRST=first):
         closed, bound = close_gap(c, dual, plan, gap)
     assert c.feasible(closed)
     value, gap = c.value_of(closed), 0.0 if few else gap
+    assert not c.value_unit or bound == value or bound % c.value_unit == 0
     assert c.value_of(plan) <= value <= best + slack
     assert best - slack <= bound <= value + gap * abs(value) + slack
     if value > c.value_of(plan):

@@ -18,6 +18,7 @@ from places import ROOT
 
 from allocator.bench.solvers.instances import EVERYTHING, generate
 from allocator.errors import InvalidInput, UsageError
+from allocator.io.model_files.knapsacks import read_knapsacks
 from allocator.io.model_files.model_names import LABEL, row_names
 from allocator.io.performance_models import read_instance, write_instance, write_model
 from allocator.solvers import registry
@@ -166,3 +167,33 @@ def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: Output) -> None:
     for words in ((demo, "m.xyz"), (demo, demo, "n.lp")):
         code, out, _ = call(capsys, "solve", *words[:-1], "--write-model", tmp_path / words[-1])
         assert (code, out) == (2, "") and sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+HEAD = {3: "2 2 1", 4: "1 2 2 1", 2: "2 2", 1: "1\n2 2"}  # groups, columns, rows; agents, jobs
+CHOICES = "5\n1\n3 2\n9 4\n2\n4 2\n10.00 4\n"
+ASSIGNMENT = "3 4\n9 10\n2 2\n4 4\n4 5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "best", "plan"),
+    [
+        (f"\n {HEAD[3]} \n{CHOICES} opt = 7", [7.0], [0, 2]),
+        (f"{HEAD[4]}\t\n{CHOICES}" * 2, [7.0, 7.0], [0, 2]),
+        # the first agent has room for both jobs, at 3 and 4
+        (f"{HEAD[2]}\n{ASSIGNMENT}", [-7.0], [0, 2]),
+        (f"{HEAD[1]}\n{ASSIGNMENT}", [-7.0], [0, 2]),
+    ],
+)
+def test_published_knapsacks_by_hand(
+    tmp_path: Path, text: str, best: list[float], plan: list[int]
+) -> None:
+    """Values 3, 9 and 4, 10 for 2 and 4 of 5 units: only the first of both fit together."""
+    path = tmp_path / "I01"
+    path.write_text(text)
+    models = read_knapsacks(path)
+    answers = [registry.get("highs").solve(model, SolveLimits(gap=0.0)) for model in models]
+    assert [answer.objective for answer in answers] == best
+    assert np.flatnonzero(answers[0].values).tolist() == plan
+    path.write_text(text.replace("4\n", "", 1))
+    with pytest.raises(InvalidInput, match="I01"):
+        read_knapsacks(path)

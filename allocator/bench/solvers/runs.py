@@ -12,8 +12,9 @@ from allocator.bench.solvers.engines import check
 from allocator.bench.solvers.instances import EVERYTHING, PLAIN, SIZES, TENANTS, generate
 from allocator.bench.solvers.next_round import next_round
 from allocator.errors import UsageError
+from allocator.io.model_files.knapsacks import read_knapsacks
 from allocator.io.model_files.sia_ilp import read_sia_ilp
-from allocator.io.performance_models import read_instance
+from allocator.io.performance_models import arrays_of, read_instance
 from formulations.model.linear import LinearModel
 from formulations.model.single_round import build_model
 
@@ -40,7 +41,8 @@ class SolverRun:
 
     Attributes
     ----------
-    instance : a key of SIZES, "JOBSxGPUSxTYPES", or a file (with rules FILE and seed 0).
+    instance : a key of SIZES, "JOBSxGPUSxTYPES", or a file with rules FILE.
+    seed : of the random numbers; with a file the number of its problem, from 0.
     engine : a name of engines.py.
     gap : relative gap that the engine is asked for.
     limit_s : wall seconds that the engine is given. It is killed some time later.
@@ -105,7 +107,7 @@ def grid(
         if name not in ROUNDS:
             raise UsageError(f'unknown round "{name}" (known: {", ".join(ROUNDS)})')
     made = list(itertools.product(sizes, rules, range(seeds), rounds))
-    made += [(file, FILE, 0, COLD) for file in files]
+    made += [(file, FILE, i, COLD) for file in files for i in range(len(_read_models(file)))]
     return [
         SolverRun(s, r, i, e, gap(s, r), limit_s, threads, w)
         for s, r, i, w in made
@@ -119,7 +121,7 @@ def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
     A warm run has two: the problem that it solves before, and its own.
     """
     if run.rules == FILE:
-        model = read_sia_ilp(run.instance) if _is_sia(run.instance) else read_instance(run.instance)
+        model = _read_models(run.instance)[run.seed]
         return (lambda: model,)
     size: str | tuple[int, int, int] = run.instance
     if run.instance not in SIZES:
@@ -132,7 +134,8 @@ def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
     return (lambda: build_model(instance), lambda: build_model(following))
 
 
-def _is_sia(path: str) -> bool:
-    from allocator.io.performance_models import arrays_of
-
-    return {"G", "restart", "lam"} <= set(arrays_of(path))
+def _read_models(path: str) -> list[LinearModel]:
+    if not path.endswith(".npz"):
+        return read_knapsacks(path)
+    is_sia = {"G", "restart", "lam"} <= set(arrays_of(path))
+    return [read_sia_ilp(path) if is_sia else read_instance(path)]

@@ -77,7 +77,7 @@ not run again. Then, or with `report` alone, the tables go to standard output an
     option(
         "--files",
         "FILE",
-        "models too: neutral .npz files or saved rounds of Sia",
+        "models too: neutral .npz files, saved rounds of Sia, published knapsacks and assignments",
         default=(),
         nargs="+",
     ),

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from allocator.errors import Fault, InvalidInput
+from allocator.io.model_files.knapsacks import build_choices
 from allocator.io.performance_models import arrays_of
-from formulations.model.linear import AT_MOST_ONE, CAPACITY, Floats, Ints, LinearModel, RowFamily
+from formulations.model.linear import Floats, Ints, LinearModel
 
 CAP = 3000.0
 SHAPES = {"names": 1, "G": 2, "restart": 1, "prev": 1, "use": 2, "caps": 1, "p": 0, "lam": 0}
@@ -56,35 +57,10 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
         given["prev"].astype(np.int64),
         p,
     )
-    value = (lam - V if p < 0 else V - lam).ravel()
-    use = given["use"].astype(np.float64)
-    # entries of a column: the row of its job, and one row per type
-    types = 1 + (use > 0).sum(axis=1)
-    c, k = np.nonzero(use)
-    width = np.tile(types, J)
-    start = np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
-    own = np.zeros(int(start[-1]), dtype=bool)
-    own[start[:-1]] = True
-    index = np.empty(len(own), dtype=np.int64)
-    coef = np.ones(len(own))
-    index[own] = np.repeat(np.arange(J), C)
-    index[~own], coef[~own] = np.tile(J + k, J), np.tile(use[c, k], J)
-    n = J * C
-    return LinearModel(
-        value=value,
-        col_lower=np.zeros(n),
-        col_upper=np.ones(n),
-        integer=np.ones(n, dtype=bool),
-        start=start,
-        index=index,
-        coef=coef,
-        lower=np.full(J + K, -np.inf),
-        upper=np.concatenate([np.ones(J), given["caps"].astype(np.float64)]),
-        families=(
-            RowFamily(AT_MOST_ONE, 0, given["names"].tolist()),
-            RowFamily(CAPACITY, J, [f"type-{t}" for t in range(K)]),
-        ),
-    )
+    value = lam - V if p < 0 else V - lam
+    use = np.broadcast_to(given["use"].astype(np.float64), (J, C, K))
+    caps, names = given["caps"].astype(np.float64), given["names"].tolist()
+    return build_choices(value, use, np.arange(K), caps, -np.inf, names)
 
 
 def sia_objective(path: Path | str, value: float) -> float:

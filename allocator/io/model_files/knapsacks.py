@@ -1,0 +1,104 @@
+"""Read published problems of choosing one column for each group under rows of capacity.
+
+    max  sum_c value_c x_c
+    s.t. sum_c x_c = 1 for every group,  sum_c use_ck x_c <= capacity_k,  x binary
+
+The numbers in the first line of a file tell its format:
+
+- 3: groups, columns of each, rows; the capacities; for each group its number, then for each column
+  its value and its uses. Multiple-choice multi-dimensional knapsacks I01 to I13 (Khan, "Quality
+  adaptation in a multisession multimedia system", 1998).
+- 4: the number of a problem, then as before, one problem after the other (Hiremath and Hill, "New
+  greedy heuristics for the multiple-choice multi-dimensional knapsack problem", 2007).
+- 2: agents, jobs; costs and uses, agent by agent; the capacities. Generalised assignment, where a
+  value is the cost of a job on an agent, below zero (Yagiura, Ibaraki and Glover, 2004).
+- 1: how many problems of the last form follow (Beasley, "OR-Library", 1990).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from allocator.errors import Fault, InvalidInput
+from formulations.model.choices import ChoiceModel
+from formulations.model.linear import AT_MOST_ONE, CAPACITY, Floats, Ints, LinearModel, RowFamily
+from formulations.model.sparse_rows import SparseRows
+
+
+def read_knapsacks(path: Path | str) -> list[LinearModel]:
+    """Return the problems of a file. Raises InvalidInput if it is of none of the formats."""
+    try:
+        text = re.split("[A-Za-z]", Path(path).read_text())[0].strip()  # words come last
+        numbers = np.array(text.split(), float)
+        kind = len(text.partition("\n")[0].split())
+        if kind == 1:
+            kind, numbers = 2, numbers[1:]
+        read = _read_assignment if kind == 2 else _read_choices
+        models: list[LinearModel] = []
+        while len(numbers):
+            model, size = read(numbers[kind:], *numbers[:kind].astype(int)[-3:].tolist())
+            if len(numbers) < kind + size:
+                raise ValueError(f"problem {len(models) + 1} ends early")
+            models.append(model)
+            numbers = numbers[kind + size :]
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput([Fault(str(path), None, f"no published problem: {error}")]) from error
+    return models
+
+
+def _read_choices(numbers: Floats, J: int, C: int, R: int) -> tuple[LinearModel, int]:
+    """Return a problem of J groups of C columns under R rows, and how many numbers it has."""
+    size = R + J * (1 + C * (1 + R))
+    lines = numbers[R:size].reshape(J, -1)[:, 1:].reshape(J, C, 1 + R)
+    return build_choices(lines[:, :, 0], lines[:, :, 1:], np.arange(R), numbers[:R]), size
+
+
+def _read_assignment(numbers: Floats, R: int, J: int) -> tuple[LinearModel, int]:
+    """Return a problem of J jobs, each on one of R agents, and how many numbers it has."""
+    size = (2 * J + 1) * R
+    cost, use = numbers[: size - R].reshape(2, R, J)
+    agent, capacity = np.arange(R)[:, None], numbers[size - R : size]
+    return build_choices(-cost.T, use.T[:, :, None], agent, capacity), size
+
+
+def build_choices(
+    value: Floats,
+    use: Floats,
+    row: Ints,
+    capacity: Floats,
+    least: float = 1.0,
+    names: Sequence[str] | None = None,
+) -> LinearModel:
+    """Return the model of J groups of C columns under R rows.
+
+    Parameters
+    ----------
+    value : (J, C)
+    use, row : (J, C, z) and (C, z)
+        Entries of the columns, and in which row each is.
+    capacity : (R,)
+    least : columns of a group that a plan takes at least.
+    names : of the groups; numbers by default.
+    """
+    (J, C, z), R = use.shape, len(capacity)
+    return ChoiceModel.of(
+        value.ravel(),
+        np.append(np.full(J, least), np.full(R, -np.inf)),
+        np.append(np.ones(J), capacity),
+        (
+            RowFamily(AT_MOST_ONE, 0, names or [str(j) for j in range(J)]),
+            RowFamily(CAPACITY, J, [str(r) for r in range(R)]),
+        ),
+        C * np.arange(J + 1),
+        np.repeat(np.arange(J), C),
+        SparseRows(
+            use.ravel(),
+            np.broadcast_to(row, use.shape).ravel(),
+            z * np.arange(J * C + 1),
+            (J * C, R),
+        ),
+    )
