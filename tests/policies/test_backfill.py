@@ -274,19 +274,21 @@ def test_a_real_slurm_is_met_by_its_history(tmp_path: Path) -> None:
         "SchedulerParameters=bf_interval=5,bf_resolution=1,sched_min_interval=0\nMinJobAge=7200\n"
     )
     with SlurmCluster((FakeNodes("a100", "n", 25, "a100", 8),), config=config) as slurm:
-        begin, ids = time.monotonic(), []
+        begin = time.monotonic()
         for at_s, k, run_s, limit in zip(at, gpus.tolist(), run, minutes, strict=True):
             time.sleep(max(0.0, begin + at_s - time.monotonic()))
             size = (f"--nodes={max(1, k // 8)}", f"--gres=gpu:a100:{min(k, 8)}")
-            ids.append(slurm.submit(*size, f"--time={limit}", wrap=f"exec sleep {run_s:.1f}"))
+            slurm.submit(*size, f"--time={limit}", wrap=f"exec sleep {run_s:.1f}")
         wait_for(lambda: not slurm.run("squeue", "-h"), 3600.0, 5.0)
         slurm.environment["SLURM_TIME_FORMAT"] = "%s"
-        shown = [slurm.run("scontrol", "show", "job", "-o", name) for name in ids]
+        shown = slurm.run("scontrol", "show", "job", "-o").splitlines()
     lines = ["JobID|Submit|Start|End|Timelimit|AllocTRES"]
-    for text, k in zip(shown, gpus.tolist(), strict=True):
+    for text in shown:
         said = dict(part.split("=", 1) for part in text.split() if "=" in part)
-        cells = (said[c] for c in ("JobId", "SubmitTime", "StartTime", "EndTime", "TimeLimit"))
-        lines.append("|".join([*cells, f"gres/gpu:a100={k},node={said['NumNodes']}"]))
+        cells = [said[c] for c in ("JobId", "SubmitTime", "StartTime", "EndTime", "TimeLimit")]
+        nodes = int(said["NumNodes"])
+        gpus = nodes * int(said["TresPerNode"].rpartition(":")[2])
+        lines.append("|".join([*cells, f"gres/gpu:a100={gpus},node={nodes}"]))
     (tmp_path / "history.txt").write_text("\n".join([*lines, ""]))
     tables, _ = import_trace("slurm", tmp_path / "history.txt", TraceOptions())
     found = assess(allocator.read_workload(write_tables(tables, tmp_path / "w")), Question())
