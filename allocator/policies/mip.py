@@ -56,7 +56,10 @@ def mip(task: Task) -> Proposal:
         task, start = _search_longer(given, task, start)
         unchanged_choice = task.round.unchanged_choice()
     _report_start(task, start)
-    if task.solver is None and start is not None and task.round.omitted_pairs is None:
+    if task.solver is not None or not _is_proven(task, start):
+        task, start = add_near_pairs(task, start)
+        unchanged_choice = task.round.unchanged_choice()
+    if task.solver is None and start is not None:
         closer, start = _close_gap(task, start)
         given = closer if task is given else given
         task = closer
@@ -74,8 +77,6 @@ def mip(task: Task) -> Proposal:
             solver_choice="auto: proven from prices, none needed",
             task=_task_if_changed(task, given),
         )
-    task, start = add_near_pairs(task, start)
-    unchanged_choice = task.round.unchanged_choice()
     value = task.choices.value_of
     engine, why = task.engine()
     answer = _call_solver(task, engine, start)
@@ -197,7 +198,7 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
     plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound, report)
     if bound >= task.bound and plan is start:
         return task, start
-    return _with_bound(task, bound), plan
+    return _with_bound(task, max(bound, task.bound_with_other_pairs)), plan
 
 
 def _report_start(task: Task, start: Ints | None) -> None:

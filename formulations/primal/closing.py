@@ -105,7 +105,7 @@ class Search:
         self.tighten(bound)
         self.losses, self.compiled = Losses.of(c, dual), True
         # a better plan is better by a unit of the values at least
-        least = (1 - EXACT) * self.unit / max(abs(self.value), abs(self.bound))
+        least = (1 - EXACT) * self.unit / max(abs(self.value), abs(self.bound), EXACT)
         self.gap = max(least, 0.0 if len(self.find_open(self.value)) <= LITTLE else gap)
 
     @property
