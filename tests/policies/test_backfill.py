@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,7 @@ from waiting import wait_for
 from worlds import workload
 
 import allocator
-from allocator.bench.assess.assessing import Question, assess
 from allocator.engine.decision import decide
-from allocator.io.traces.base import TraceOptions
-from allocator.io.traces.run import import_trace, write_tables
 
 LINEAR = {k: float(k) for k in range(1, 17)}
 
@@ -256,41 +251,3 @@ def test_easy_is_in_the_order_of_a_real_slurm() -> None:
         began = [int(text.split(" StartTime=")[1].split()[0]) for text in shown]
     away = np.array(began) - min(began) - starts(asks, gpus, "easy")
     assert np.abs(away).max() <= 15, away.tolist()
-
-
-@pytest.mark.soak
-def test_a_real_slurm_is_met_by_its_history(tmp_path: Path) -> None:
-    """150 jobs of 1 to 64 GPUs come within 8 minutes to a real Slurm of 25 nodes of 8 GPUs, 1.2
-    times what these can do. The history, as of sacct, is imported and assessed: mean waiting is
-    within 15 %, and the GPUs in use within 2 points.
-    """
-    rng = np.random.default_rng(40)
-    at = np.sort(rng.uniform(0, 500, 150))
-    gpus = rng.choice([1, 2, 4, 8, 16, 32, 64], 150, p=[0.26, 0.17, 0.17, 0.2, 0.11, 0.06, 0.03])
-    run = np.exp(rng.uniform(np.log(10), np.log(200), 150))
-    run *= 1.2 * 200 * 500 / (gpus @ run)
-    minutes = np.ceil((run + 3) * rng.uniform(1, 3, 150) / 60).astype(int)
-    config = (
-        "SchedulerParameters=bf_interval=5,bf_resolution=1,sched_min_interval=0\nMinJobAge=7200\n"
-    )
-    with SlurmCluster((FakeNodes("a100", "n", 25, "a100", 8),), config=config) as slurm:
-        begin = time.monotonic()
-        for at_s, k, run_s, limit in zip(at, gpus.tolist(), run, minutes, strict=True):
-            time.sleep(max(0.0, begin + at_s - time.monotonic()))
-            size = (f"--nodes={max(1, k // 8)}", f"--gres=gpu:a100:{min(k, 8)}")
-            slurm.submit(*size, f"--time={limit}", wrap=f"exec sleep {run_s:.1f}")
-        wait_for(lambda: not slurm.run("squeue", "-h"), 3600.0, 5.0)
-        slurm.environment["SLURM_TIME_FORMAT"] = "%s"
-        shown = slurm.run("scontrol", "show", "job", "-o").splitlines()
-    lines = ["JobID|Submit|Start|End|Timelimit|AllocTRES"]
-    for text in shown:
-        said = dict(part.split("=", 1) for part in text.split() if "=" in part)
-        cells = [said[c] for c in ("JobId", "SubmitTime", "StartTime", "EndTime", "TimeLimit")]
-        nodes = int(said["NumNodes"])
-        gpus = nodes * int(said["TresPerNode"].rpartition(":")[2])
-        lines.append("|".join([*cells, f"gres/gpu:a100={gpus},node={nodes}"]))
-    (tmp_path / "history.txt").write_text("\n".join([*lines, ""]))
-    tables, _ = import_trace("slurm", tmp_path / "history.txt", TraceOptions())
-    found = assess(allocator.read_workload(write_tables(tables, tmp_path / "w")), Question())
-    seen = found["calibration"]
-    assert abs(seen["waiting_percent"]) <= 15 and abs(seen["use_points"]) <= 2
