@@ -43,6 +43,16 @@ def build_snapshot(name: str, view: ClusterView) -> Snapshot:
     return Snapshot(name, dict(view.config), tables)
 
 
+def leave_jobs(snapshot: Snapshot, folder: str) -> Snapshot:
+    """Return a snapshot for a queue: the jobs of an observed cluster stay with the cluster."""
+    if not (Path(folder) / CLUSTER_JSON).exists():
+        return snapshot
+    of_jobs = ("jobs.csv", "placements.csv", "received.csv")
+    tables = {file: table for file, table in snapshot.tables.items() if file not in of_jobs}
+    tables["jobs.csv"] = Table.of(TABLES["jobs.csv"], _cells(TABLES["jobs.csv"], ()))
+    return replace(snapshot, tables=tables)
+
+
 def _cells(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Cells]:
     """Return the cells of a table by column; columns that its schema has not are texts."""
     kinds = {column.name: column.kind for column in schema.columns}

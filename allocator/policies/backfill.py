@@ -1,4 +1,4 @@
-"""Backfill: `easy` reserves GPUs for the first job that does not fit, `conservative` for every job.
+"""Backfill: `easy` reserves GPUs for the first job that does not fit, the others for every job.
 
 Sources: EASY, Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; conservative backfill,
 Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in
@@ -13,8 +13,13 @@ over before one begins, or needs only GPUs that this one leaves.
 A job with `time_limit_s` is expected to run to its limit, as its user said; another one until its
 work is done at the speed of the option, as in a plan (engine/expected.py).
 
-What differs from the sources: reservations are made anew in every round. With several pools, a job
-takes the pool in which it starts first, of equal ones the fastest. A job that
+`slurm` is `conservative` with less precision, as Slurm's plugin has by default (see its option
+bf_window_linear): it tries to start a job only at the last of the ends that lie within 30 s of the
+first, then within 60 s, 120 s ... So a large job is expected later, and fewer others wait for it.
+
+What differs from the sources: reservations are made anew in every round. In pools with nodes, runs
+and reservations are on particular nodes, on as few as possible, as in Slurm. With several pools, a
+job takes the pool in which it starts first, of equal ones the fastest. A job that
 is stopped by a budget or quota, and not by GPUs, has no reservation, because its wait may have no
 end. Guarantees take precedence over the order.
 """
@@ -22,10 +27,15 @@ end. Guarantees take precedence over the order.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from allocator.domain.allocation import PlacedPlan
 from allocator.options.instance_building import CompiledRound
+from allocator.options.node_needs import UP, NodeNeeds, as_placements
+from allocator.options.staying import Staying
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import ROUNDING, FreeCapacity
 from allocator.policies.steps import (
@@ -36,9 +46,11 @@ from allocator.policies.steps import (
     serve_owed,
     serve_pinned,
 )
-from formulations.model.linear import Floats
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.placement.holes import Place
 
 CLOSE = 1e-9  # relative rounding of times
+PRECISION_S = 30.0  # first window of Slurm, which doubles
 
 
 def easy(task: Task) -> Proposal:
@@ -51,25 +63,39 @@ def conservative(task: Task) -> Proposal:
     return _backfill(task, reservations=math.inf)
 
 
-def _backfill(task: Task, reservations: float) -> Proposal:
-    """Start the waiting jobs that fit beside the reservations, of which so many are made."""
+def slurm(task: Task) -> Proposal:
+    """Do as `conservative`, at the times that Slurm tries."""
+    return _backfill(task, math.inf, PRECISION_S)
+
+
+def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposal:
+    """Start the waiting jobs that fit beside the reservations, of which so many are made.
+
+    With a window they begin when no job ends, or at the last end of a window.
+    """
     round_ = task.round
     i, jobs = round_.instance, round_.problem.jobs
     asked = options_at_requested_size(round_)
     preferred = rank_options(round_, asked[i.primary[asked] < 0])
     order = np.lexsort((jobs.submitted_s, -jobs.weight))
     run_s = _expected_run_s(round_)
+    nodes = _Nodes(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
         serve_pinned(round_, free_capacity, order, i.mandatory)
         serve_owed(round_, free_capacity, order, preferred)
         waiting = order[free_capacity.choice[order] < 0]
         held = free_capacity.choice[free_capacity.choice >= 0]
+        nodes.at = {}
         pools = [
-            _FreeOverTime(free, run_s[held[mine]], i.load[held[mine]])
+            nodes.over_time(p, held[mine], run_s[held[mine]])
+            if nodes.known[p]
+            else _FreeOverTime(free, run_s[held[mine]], i.load[held[mine]])
             for p, free in enumerate(free_capacity.free)
             for mine in (i.pool[held] == p,)
         ]
+        for pool in pools if window_s else ():
+            pool.try_last_of(window_s)
         left = reservations
         for j in waiting.tolist():
             if left == 0 and not any(free > 0 for free in free_capacity.free):
@@ -84,9 +110,11 @@ def _backfill(task: Task, reservations: float) -> Proposal:
             starts = at == 0.0 and free_capacity.assign(j, able[best])
             if starts or 0.0 < at < math.inf:
                 left -= not starts
-                pools[i.pool[able[best]]].take(at, run_s[able[best]], i.load[able[best]])
+                places = pools[i.pool[able[best]]].take(at, run_s[able[best]], i.load[able[best]])
+                if starts:
+                    nodes.at[j] = places
 
-    return run_steps(task, steps, start=round_.unchanged_choice(), guaranteed=False)
+    return nodes.place(run_steps(task, steps, round_.unchanged_choice(), guaranteed=False))
 
 
 def _expected_run_s(round_: CompiledRound) -> Floats:
@@ -108,9 +136,22 @@ def _expected_run_s(round_: CompiledRound) -> Floats:
 class _FreeOverTime:
     """Free GPUs of a pool: `free[n]` from `at_s[n]` seconds from now, until the next time."""
 
+    tried: set[float] | None = None  # times at which a run may begin, None = all
+
     def __init__(self, free: float, end_s: Floats, gpus: Floats) -> None:
         self.at_s, which = np.unique(np.append(0.0, end_s), return_inverse=True)
         self.free = np.cumsum(np.bincount(which, np.append(free, gpus))).astype(np.float64)
+
+    def try_last_of(self, window_s: float) -> None:
+        """Try only the last end of each window, which is twice as long as the one before."""
+        self.tried, n = {0.0}, 1
+        while n < len(self.at_s):
+            n = int(np.searchsorted(self.at_s, self.at_s[n] + window_s, side="right"))
+            self.tried.add(float(self.at_s[n - 1]))
+            window_s *= 2
+
+    def _may_begin(self) -> list[bool]:
+        return [self.tried is None or at_s in self.tried for at_s in self.at_s.tolist()]
 
     def is_free_now(self, run_s: float, gpus: float) -> bool:
         """Return whether so many GPUs are free for a run that starts now."""
@@ -124,13 +165,114 @@ class _FreeOverTime:
         short = np.where(self.free < gpus - ROUNDING, self.at_s, math.inf)
         next_short = np.minimum.accumulate(short[::-1])[::-1]
         fits = next_short >= (self.at_s + run_s) * (1.0 - CLOSE)
+        fits &= self._may_begin()
         return float(self.at_s[fits.argmax()]) if fits.any() else math.inf
 
-    def take(self, at_s: float, run_s: float, gpus: float) -> None:
-        """Take so many GPUs from then on for a run."""
+    def take(self, at_s: float, run_s: float, gpus: float) -> tuple[Place, ...]:
+        """Take so many GPUs from then on for a run; return their nodes, if there are any."""
         for t in (at_s, at_s + run_s):
             n = int(np.searchsorted(self.at_s, t))
             if n == len(self.at_s) or self.at_s[n] != t:
                 self.at_s = np.insert(self.at_s, n, t)
-                self.free = np.insert(self.free, n, self.free[n - 1])
-        self.free[(self.at_s >= at_s) & (self.at_s < at_s + run_s)] -= gpus
+                self.free = np.insert(self.free, n, self.free[n - 1], axis=0)
+        if self.tried is not None:
+            self.tried.add(at_s + run_s)
+        return self._take((self.at_s >= at_s) & (self.at_s < at_s + run_s), gpus)
+
+    def _take(self, rows: Bools, gpus: float) -> tuple[Place, ...]:
+        self.free[rows] -= gpus
+        return ()
+
+
+class _FreeOnNodes(_FreeOverTime):
+    """The same for each node (N,) of a pool; `free` is (n, N).
+
+    A run is on as few nodes as `spread` says for its GPUs: of one node the smallest hole that holds
+    it, of several the largest holes.
+    """
+
+    def __init__(
+        self, free: Ints, end_s: Floats, used: Floats, number: Ints, spread: Callable[[int], int]
+    ) -> None:
+        self.at_s, which = np.unique(np.append(0.0, end_s), return_inverse=True)
+        change = np.zeros((len(self.at_s), len(free)))
+        np.add.at(change, which, np.vstack([free, used]))
+        self.free = np.cumsum(change, axis=0)
+        self.number, self.spread = number, spread
+
+    def is_free_now(self, run_s: float, gpus: float) -> bool:
+        return self._holds(0, run_s, gpus)
+
+    def first(self, run_s: float, gpus: float) -> float:
+        if run_s == math.inf:
+            return math.inf
+        for n, may_begin in enumerate(self._may_begin()):
+            if may_begin and self._holds(n, self.at_s[n] + run_s, gpus):
+                return float(self.at_s[n])
+        return math.inf
+
+    def _holds(self, begin: int, until_s: float, gpus: float) -> bool:
+        end = max(begin + 1, int(np.searchsorted(self.at_s, until_s * (1.0 - CLOSE))))
+        holes = self.free[begin:end].min(axis=0)
+        most = min(self.spread(int(gpus)), len(holes))
+        largest = holes.max() if most == 1 else np.partition(holes, -most)[-most:].sum()
+        return bool(largest >= gpus)
+
+    def _take(self, rows: Bools, gpus: float) -> tuple[Place, ...]:
+        holes, left, found = self.free[rows].min(axis=0), int(gpus), []
+        order = np.argsort(-holes, kind="stable")
+        if self.spread(left) == 1:
+            order = order[holes[order] >= left][::-1]
+            order = np.sort(order[holes[order] == holes[order[0]]])
+        for n in order.tolist():
+            k = min(left, int(holes[n]))
+            if k > 0:
+                self.free[rows, n] -= k
+                found.append((int(self.number[n]), k, -1))
+                left -= k
+        return tuple(found)
+
+
+class _Nodes:
+    """The nodes of a round: where jobs run that keep their GPUs, and `at`, where others start."""
+
+    def __init__(self, round_: CompiledRound) -> None:
+        problem = self.problem = round_.problem
+        self.round, self.at = round_, dict[int, tuple[Place, ...]]()
+        whole = np.isnan(problem.jobs.gpu_fraction).all() and (round_.instance.primary < 0).all()
+        self.known = problem.has_nodes & bool(whole)
+        self.held = Staying.of(problem).held if self.known.any() else {}
+
+    def over_time(self, p: int, columns: Ints, end_s: Floats) -> _FreeOnNodes:
+        """Return the free GPUs of the nodes of a pool, of which columns (n,) keep theirs."""
+        nodes, jobs = self.problem.nodes, self.round.instance.job[columns].tolist()
+        number = np.flatnonzero(nodes.pool == p)
+        used = np.zeros((len(jobs), len(nodes)))
+        for row, j in zip(used, jobs, strict=True):
+            for n, k, _ in self.held.get(j, ()):
+                row[n] = k
+        free = np.where(nodes.state == UP, nodes.gpus, 0) - used.sum(axis=0)
+        per_node = int(self.problem.pools.gpus_per_node[p])
+        return _FreeOnNodes(
+            np.maximum(free, 0)[number], end_s, used[:, number], number, lambda k: -(-k // per_node)
+        )
+
+    def place(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with the nodes of its jobs, if all are known and right for them."""
+        i, choice = self.round.instance, proposal.choice
+        columns = choice[choice >= 0]
+        here = columns[self.problem.has_nodes[i.pool[columns]]]
+        at = {j: self.at.get(j, self.held.get(j, ())) for j in i.job[here].tolist()}
+        if not len(here) or proposal.fallback:
+            return proposal
+        needs = NodeNeeds(self.problem)
+        holes = needs.holes()
+        for o in here[np.argsort(~i.keep[here], kind="stable")].tolist():
+            places, need = at[int(i.job[o])], self.round.need_of(needs, o)
+            suits = i.keep[o] or (holes.can_take(places, need) and holes.suits(places, need))
+            if not places or not suits:
+                return proposal
+            holes.take(places, need)
+        value = float(i.value[columns].sum())
+        placed = PlacedPlan(as_placements(at), value, 0, 0, np.zeros(0, dtype=np.int64))
+        return replace(proposal, placed=placed)

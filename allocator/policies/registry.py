@@ -56,6 +56,7 @@ class _BuiltIn(Mapping[str, PolicyEntry]):
         "static": "rules.static",
         "easy": "backfill",
         "conservative": "backfill",
+        "slurm": "backfill",
         "equal": "rules.equal",
         "srtf": "rules.srtf",
         "las": "rules.las",

@@ -126,6 +126,8 @@ class TraceDrivenCluster:
         state[self._waits_for_unsubmitted()] = State.HELD
         by_loss = self._expect_by_loss()
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
+        if not w.options.progress:
+            left = np.where(p.jobs.preemptible[a], left, total)
         jobs = p.jobs.take(
             a,
             model=w.present_models(a),

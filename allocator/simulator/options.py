@@ -77,6 +77,8 @@ class SimulationOptions:
         deciding took. With a factor a run is not reproducible to the byte.
     react_s : float
         Arrivals and completions cause early rounds, at least so many seconds after the one before.
+    progress : bool
+        False: jobs that may not be stopped report no progress, and policies take them for undone.
     announce_s : float
         Changes of the pools are known so many seconds before they come.
     until_s : float
@@ -132,6 +134,7 @@ class SimulationOptions:
     latency_s: float = 0.0
     latency_factor: float = 0.0
     react_s: float = math.inf
+    progress: bool = True
     announce_s: float = 0.0
     until_s: float = math.inf
     prove_every: int = 1

@@ -114,6 +114,14 @@ def test_nothing_is_written_if_the_cluster_does_not_answer(
     assert sorted(os.listdir()) == ["look", "silent.toml"]
 
 
+def test_a_queue_leaves_the_jobs_to_their_cluster(do: Do) -> None:
+    """`queue init --from` a look takes pools and nodes: its jobs would be started a second time."""
+    do(LOOK)
+    assert do("queue init q.db --from look")[2].endswith("0 jobs, 1 pool, 8 GPUs\n")
+    assert do("queue export q.db out")[0] == 0
+    assert [len(read_snapshot("out").tables[f"{n}.csv"]) for n in ("jobs", "nodes")] == [0, 2]
+
+
 def test_a_plan_of_another_snapshot_is_refused(do: Do) -> None:
     """A plan belongs to one look; a folder that was not observed has no commands. A cluster that is
     not known is answered with one that is.

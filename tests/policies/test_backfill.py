@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,10 +49,33 @@ def test_by_hand_on_one_pool() -> None:
     assert starts(asks, 8, "static") == [0, 10, 20, 25, 25]
 
 
+def test_slurm_expects_large_jobs_later() -> None:
+    """4 GPUs. a has 2 until 10, b has 1 until 35, which is within 30 s of the first end. So Slurm
+    expects c, 3 GPUs, at 35 and not at 10, and lets d, 1 GPU for 20 s, overtake it.
+    """
+    asks = [Ask(0, 2, 10), Ask(0, 1, 35), Ask(1, 3, 5), Ask(2, 1, 20)]
+    assert starts(asks, 4, "conservative") == [0, 0, 10, 15]
+    assert starts(asks, 4, "slurm") == [0, 0, 22, 2]
+
+
 def test_weights_come_before_submission() -> None:
     """A heavier job that came last is the head of the queue; equal ones keep their order."""
     asks = [Ask(0, 4, 10), Ask(1, 4, 10), Ask(1, 4, 10), Ask(2, 4, 10, weight=2)]
     assert starts(asks, 4, "easy") == [0, 20, 30, 10]
+
+
+def test_by_hand_on_nodes() -> None:
+    """Two nodes of 4. a has 3 of the first until 10, b of the second until 20. At 1 come: c, 2 GPUs
+    for 5 s, for which no node has room before 10; d and e, 1 each for 30 s, which leave it room;
+    f, all 8, from 31; g, 1 for 20 s, on the first node beside d after c: f does not wait for it.
+    """
+    asks = [Ask(0, 3, 10), Ask(0, 3, 20), Ask(1, 2, 5), Ask(1, 1, 30), Ask(1, 1, 30)]
+    asks += [Ask(1, 8, 9), Ask(1, 1, 20)]
+    nodes = [{"node": n, "pool": "p", "gpus": 4} for n in "xy"]
+    pools = [{"pool": "p", "gpus": 8, "gpus_per_node": 4}]
+    for policy in ("easy", "conservative", "slurm"):
+        assert starts(asks, 8, policy, nodes=nodes, pools=pools) == [0, 0, 10, 1, 1, 31, 10]
+        assert starts(asks, 8, policy)[2] == 1
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
@@ -170,7 +194,7 @@ def next_event(asks: Sequence[Ask], start: Sequence[int], now: int) -> int:
     return int(min((t for t in times if t > now), default=now))
 
 
-def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
+def starts(asks: Sequence[Ask], gpus: int, policy: str, **tables: Any) -> list[int]:
     """When the simulator starts each job, in whole seconds."""
     rows = [
         {
@@ -184,7 +208,7 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
         for a in asks
     ]
     run = allocator.simulate(
-        workload(rows, gpus, rates=LINEAR),
+        workload(rows, gpus, rates=LINEAR, **tables),
         policy=policy,
         options=allocator.SimulationOptions(react_s=1.0, prove_every=0),
     )

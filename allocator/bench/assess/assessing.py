@@ -1,6 +1,7 @@
 """Assess a history: is the simulation true, and what would this allocator do with the same jobs?
 
-1. calibration: the site's own scheduler (`easy`) is simulated, and compared with what was recorded
+1. calibration: the site's own scheduler (`easy`, or `slurm` where jobs are placed on nodes) is
+   simulated, and compared with what was recorded
 2. this allocator on the same jobs, rigid, and elastic as far as the user says
 3. fewer GPUs: the fewest with which waiting and completion are, on average, at most those of the
    site's own scheduler, and the time that this one may let an event wait; by growing
@@ -28,8 +29,12 @@ from allocator.errors import UsageError
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.run import continue_simulation, initial_state
 
-OWN, OURS = "easy", "mip"
+OURS = "mip"
 OWN_REACT_S = 1.0  # a site's scheduler looks at its queue whenever something happens
+OWN = {
+    "easy": "backfill behind the first of the queue",
+    "slurm": "backfill on nodes, with a reservation for each waiting job, as Slurm's",
+}
 MOST_WAITING = 0.1  # relative difference of mean waiting, and
 MOST_USE = 0.02  # difference of the share of GPUs in use, up to which forecasts are believed
 STEPS = 20  # the fewest GPUs are found to this part of them
@@ -49,6 +54,10 @@ class Question:
         of the GPUs asked for, and c of the speeds (`make_elastic`).
     react_s : float
         Arrivals and completions cause early rounds of this allocator, so many seconds apart.
+    every_s : float, optional
+        Seconds between rounds of this allocator, instead of those of the history.
+    progress : bool
+        Whether jobs that are never stopped report to this allocator what they have done.
     seed : int
         Seed of the simulations, and of the draw of elastic jobs.
     """
@@ -57,6 +66,8 @@ class Question:
     span: tuple[float, float] = (0.5, 2.0)
     curves: Sequence[float] = CURVES
     react_s: float = 60.0
+    every_s: float | None = None
+    progress: bool = True
     seed: int = 0
 
 
@@ -86,7 +97,8 @@ class _Assessment:
         self.rigid = make_rigid(workload)
         self.gpus = int(workload.problem.pools.gpus.sum())
         self.period, self.period_of = outcomes.periods(workload)
-        run = self._run(self.rigid, OWN, OWN_REACT_S, lambda share, _: watch(PRESENT, share))
+        self.own = "slurm" if workload.problem.has_nodes.any() else "easy"
+        run = self._run(self.rigid, self.own, OWN_REACT_S, lambda share, _: watch(PRESENT, share))
         self.present = outcomes.outcome_of(self.rigid, run)
         self.counted: Bools = np.isfinite(self.present.completion_s)
         if not self.counted.any():
@@ -119,7 +131,7 @@ class _Assessment:
             use[RECORDED] = record.used.tolist()
         limited = int(np.isfinite(self.workload.problem.jobs.time_limit_s).sum())
         words = (
-            f"policy {OWN}: backfill behind the first of the queue, by weight, then submission,"
+            f"policy {self.own}: {OWN[self.own]}, by weight, then submission,"
             f" {OWN_REACT_S:g} s after an event at the latest",
             *(
                 [f"it expects the {limited:,} jobs with a time limit to reach it"]
@@ -151,11 +163,14 @@ class _Assessment:
     def _variants(self) -> Iterator[tuple[str, list[Workload], tuple[str, ...]]]:
         """Yield name, workloads and assumptions of each case of this allocator."""
         asked, problem = self.question, self.rigid.problem
-        rounds = f"rounds every {problem.interval_s:g} s, and {asked.react_s:g} s after an event"
+        every_s = asked.every_s or problem.interval_s
+        rounds = f"rounds every {every_s:g} s, and {asked.react_s:g} s after an event"
         service = (
             f"fewest GPUs: mean waiting and completion at most {asked.react_s:g} s above those of"
             f" your scheduler, simulated; found to {100 / STEPS:g} %"
         )
+        if not asked.progress:
+            rounds += ", to which jobs that are never stopped report no progress"
         ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
         low, high = asked.span
@@ -172,19 +187,27 @@ class _Assessment:
             ]
             yield f"this allocator, {100 * share:g} % elastic", workloads, (*words, *ours)
 
-    def _run(self, workload: Workload, policy: str, react_s: float, watch: Any) -> Simulation:
-        options = SimulationOptions(seed=self.question.seed, react_s=react_s, prove_every=0)
+    def _run(
+        self, workload: Workload, policy: str, react_s: float, watch: Any, **options_: Any
+    ) -> Simulation:
+        options = SimulationOptions(
+            seed=self.question.seed, react_s=react_s, prove_every=0, **options_
+        )
         state = initial_state(workload, policy, options)
         made = state.cluster.world.workload
-        reserve_after_s = 0.0 if policy == OWN else made.problem.reserve_after_s
+        reserve_after_s = 0.0 if policy in OWN else made.problem.reserve_after_s
         state.cluster = UnsettledCluster(made, options, reserve_after_s)
         return continue_simulation(
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
 
+    def _run_ours(self, workload: Workload, watch: Any) -> Simulation:
+        asked = self.question
+        options = {"interval_s": asked.every_s, "progress": asked.progress}
+        return self._run(workload, OURS, asked.react_s, watch, **options)
+
     def _try(self, name: str, workload: Workload) -> Outcome:
-        watch = self.watch
-        run = self._run(workload, OURS, self.question.react_s, lambda share, _: watch(name, share))
+        run = self._run_ours(workload, lambda share, _: self.watch(name, share))
         return outcomes.outcome_of(workload, run)
 
     def _find_fewest(self, name: str, workload: Workload, outcome: Outcome) -> float:
@@ -207,7 +230,7 @@ class _Assessment:
         def serves(gpus: int) -> bool:
             less = scale_gpus(workload, gpus / self.gpus)
             try:
-                run = self._run(less, OURS, self.question.react_s, stop_if_worse)
+                run = self._run_ours(less, stop_if_worse)
             except _WorseError:
                 return False
             return has_limits(outcomes.outcome_of(less, run))

@@ -50,7 +50,7 @@ def summarise(looks: Iterable[Look]) -> dict[str, Any]:
         "gaps": kinds[GAP],
         "faults": kinds[FAULT],
         "hours": hours,
-        "unseen_hours": max(0.0, (after[-1] - seen[0].at_s) / HOUR_S - hours),
+        "unseen_hours": max(0.0, round((after[-1] - seen[0].at_s) / HOUR_S - hours, 9)),
         **{
             f"{name}_gpu_hours": sum(row["hours"] * row[name] for row in rounds)
             for name in ("gpus", "used", "usable")

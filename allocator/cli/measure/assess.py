@@ -10,6 +10,7 @@ from allocator.cli.output import note, progress_bar, show_result, warn
 from allocator.cli.parsing import (
     command,
     duration,
+    flag,
     many,
     number,
     option,
@@ -27,9 +28,10 @@ allocator assess data/examples/history --elastic-share 0.5 --out answer
 """
 ABOUT = """\
 HISTORY is a workload whose workload.csv says when jobs started and ended (recorded_start_s,
-recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy) is
-simulated and compared with the record; then this allocator gets the same jobs, rigid, or elastic
-as far as you say. Every figure comes with what it assumes. With --out, DIR/report.html has the
+recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy, or
+slurm where there are nodes) is simulated and compared with the record; then this allocator
+gets the same jobs, rigid, or elastic as far as you say. Every figure comes with what it assumes.
+With --out, DIR/report.html has the
 table and a picture, DIR/assessment.json all numbers."""
 
 
@@ -87,6 +89,20 @@ def _range(text: str) -> tuple[float, float]:
         duration(1e-3),
         60.0,
         dest="react_s",
+    ),
+    option(
+        "--every",
+        "TIME",
+        "time between its rounds (default: as the history says)",
+        duration(1e-3),
+        dest="every_s",
+    ),
+    flag(
+        "--no-progress",
+        "jobs that are never stopped do not report to it what they have done",
+        dest="progress",
+        action="store_false",
+        default=True,
     ),
     option("--seed", "N", "which jobs are elastic", parse_integer(0), 0),
     option("--out", "DIR", "folder of the page"),

@@ -260,7 +260,7 @@ call = CommandGroup(
                 "SNAPSHOT",
                 "fill it with the pools, tenants, rates, settings and jobs of a snapshot folder;"
                 " what runs there holds its GPUs here. Times move so that its now is now, unless"
-                " they are unix seconds",
+                " they are unix seconds. Jobs of an observed cluster are left to it",
                 dest="source",
             ),
             output=(),

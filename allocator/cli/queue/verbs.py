@@ -45,8 +45,9 @@ MOST_DATED = 200
 
 def init(args: argparse.Namespace) -> None:
     from allocator import read_snapshot, validate
+    from allocator.clusters.folder import leave_jobs
 
-    source = None if args.source is None else read_snapshot(args.source)
+    source = None if args.source is None else leave_jobs(read_snapshot(args.source), args.source)
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)

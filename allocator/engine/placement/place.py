@@ -51,7 +51,7 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     round before and of the returned task's round after.
     """
     round_ = task.round
-    if not round_.problem.has_nodes.any():
+    if proposal.placed is not None or not round_.problem.has_nodes.any():
         return task, proposal
     value_before = _value(round_, proposal.choice)
     work = _Placing(round_, proposal.choice)

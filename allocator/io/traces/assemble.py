@@ -1,6 +1,6 @@
 """Build the files of a workload from the selected jobs of a trace.
 
-The files are workload.csv, pools.csv, rates.csv and config.toml.
+The files are workload.csv, pools.csv, rates.csv, config.toml, and nodes.csv if the trace has nodes.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
         "pools.csv": _pools(trace.pools),
         "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
     }
+    if trace.has_nodes:
+        files["nodes.csv"] = _nodes(trace.pools)
     config: dict[str, object] = {}
     if not np.isnan(trace.interval_s):
         config["interval_s"] = trace.interval_s
@@ -251,6 +253,16 @@ def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOp
 def _pools(pools: Sequence[TracePool]) -> Cells:
     names = ("pool", "gpu_type", "gpus", "gpus_per_node")
     return _cells({name: [getattr(pool, name) for pool in pools] for name in names})
+
+
+def _nodes(pools: Sequence[TracePool]) -> Cells:
+    """Return full nodes, and a last one with what is left."""
+    rows = [
+        (f"{p.pool}-{at // p.gpus_per_node}", p.pool, str(min(p.gpus_per_node, p.gpus - at)))
+        for p in pools
+        for at in range(0, p.gpus, p.gpus_per_node)
+    ]
+    return dict(zip(("node", "pool", "gpus"), zip(*rows, strict=True), strict=True))
 
 
 def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]) -> Cells:

@@ -238,6 +238,7 @@ class Trace:
     interval_s : length of a round for config.toml; nan for the default.
     max_factor : `max_gpus` over `requested_gpus`, unless the options say otherwise.
     assumed : what its reader assumed, for the assumptions of the workload.
+    has_nodes : the workload lists the nodes of its pools, on which jobs are placed.
     """
 
     jobs: TraceJobs
@@ -251,6 +252,7 @@ class Trace:
     interval_s: float = np.nan
     max_factor: float = 4.0
     assumed: tuple[str, ...] = ()
+    has_nodes: bool = False
 
     @property
     def gpus(self) -> int:

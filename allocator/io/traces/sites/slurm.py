@@ -15,8 +15,8 @@ that never started are left out; the import says how many.
 
 Each GPU type becomes a pool; with `--pools partition` each partition and type does. Its size is
 what `--gpus a100=128,v100=16` says. Without that option the size of a pool is the most GPUs that
-were in use at once, and the size of its nodes is the most GPUs that a job held on one node; the
-workload says that these sizes are assumed.
+were in use at once, in whole nodes, and the size of its nodes is the most GPUs that a job held on
+one node; the workload says that these sizes are assumed. Jobs are placed on nodes, as in Slurm.
 
 A time is a date, in UTC if it names no zone, or unix seconds (SLURM_TIME_FORMAT=%s).
 """
@@ -118,7 +118,16 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
         *([f"jobs that still ran ({cut}) were done when the records were made"] if cut else []),
     ]
     notes = tuple(_notes(rows, index, most, pools))
-    return Trace(jobs, pools, len(rows), dropped, notes, origin_s=origin, assumed=tuple(assumed))
+    return Trace(
+        jobs,
+        pools,
+        len(rows),
+        dropped,
+        notes,
+        origin_s=origin,
+        assumed=tuple(assumed),
+        has_nodes=True,
+    )
 
 
 def _cells(rows: CsvRows, column: str, index: Sequence[int], option: str) -> tuple[str, ...]:
@@ -165,12 +174,12 @@ def _form_pools(
                 f"--gpus {name}={given[name]}: no job had GPUs of a type {quote(name)}"
                 f"{did_you_mean(name, most)} (types: {', '.join(most)})"
             )
-    sizes = dict(given or most)
-    nodes = {name: min(options.gpus_per_node or on_node[name], n) for name, n in sizes.items()}
+    nodes = {n: min(options.gpus_per_node or on_node[n], k) for n, k in (given or most).items()}
+    sizes = dict(given) or {name: -(-n // nodes[name]) * nodes[name] for name, n in most.items()}
     assumed = []
     if not given and options.gpus is None and most:
         said = ", ".join(f"{name} {n}" for name, n in sizes.items())
-        assumed.append(f"there are as many GPUs as ran at once ({said})")
+        assumed.append(f"there are as many nodes as could hold what ran at once (GPUs: {said})")
     if not options.gpus_per_node and most:
         said = ", ".join(f"{name} {n}" for name, n in nodes.items())
         assumed.append(f"nodes have as many as a job had on one ({said})")
