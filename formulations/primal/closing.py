@@ -125,8 +125,10 @@ class Search:
         return (is_quick or self.compiled) and time.monotonic() < self.until
 
     def find_open(self, value: float) -> Ints:
-        """Return the groups that can change in a plan above a value."""
+        """Return the groups that can change in a plan above a value, or have to."""
         near, nothing = self.losses.leaves(value)
+        near[self.plan[self.plan >= 0]] = True
+        nothing |= self.plan < 0
         return np.flatnonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1)
 
     def change_few_groups(self, groups: int) -> None:

@@ -17,6 +17,7 @@ from allocator.clusters.slurm.submit import read_plugin
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8").partition("\n## Run\n")[0]
 COMMANDS = [line.strip() for line in re.findall(r"^    (?:allocator|sbatch) .*$", PAGE, re.M)]
+COMMANDS = [line for line in COMMANDS if "cluster.db" not in line]  # of Run, to undo it
 TRAIN = "#!/bin/sh\ntrap 'exit 143' TERM\nsleep 600 & wait\n"
 RATES = """\
 model,gpu_type,gpus,work_per_s

@@ -17,7 +17,7 @@ from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
 from formulations.primal import closing
-from formulations.primal.closing import close_gap, find_columns_of_better_plans
+from formulations.primal.closing import Search, close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import round_dual
 
 ALONE = np.array([0, -1, -1])
@@ -123,3 +123,12 @@ def test_the_best_plan_is_never_excluded(
     assert best - slack <= bound <= value + gap * abs(value) + slack
     if value > c.value_of(plan):
         assert np.isin(closed[closed >= 0], find_columns_of_better_plans(c, dual, plan)).all()
+
+
+def test_a_group_that_holds_what_no_better_plan_does_is_open():
+    """Plans above 16 have the first column of the first group; the plan of value 16 has not."""
+    c = view([[(10, {}), (6, {})], [(10, {}), (9, {})]], [(-np.inf, 1)])
+    with settings():
+        search = Search(c, evaluate(c, np.zeros(3)), np.array([1, 2]), 0.0, np.inf, 20.0)
+        search.change_drawn_groups()
+    assert (search.plan.tolist(), search.bound) == ([0, 2], 20.0)

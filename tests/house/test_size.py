@@ -43,11 +43,11 @@ BUDGETS = {
     "formulations/model, tokens": 11_325,
     "formulations/objectives, tokens": 7_615,
     "formulations/placement, tokens": 7_437,
-    "formulations/primal, tokens": 14_624,
+    "formulations/primal, tokens": 14_646,
     "formulations/rental, tokens": 4_995,
     "formulations/transient, tokens": 6_450,
     "scripts, tokens": 29_508,
-    "tests, tokens": 349_757,
+    "tests, tokens": 349_899,
 }
 
 

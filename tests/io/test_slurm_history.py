@@ -78,7 +78,7 @@ def test_every_assumption_is_in_the_workload_and_in_the_summary(tmp_path: Path) 
     assert assumed == (
         "each job runs at the GPUs it asked for, or not at all; every job may be paused;"
         " each job runs on the GPU type that it had;"
-        " there are as many GPUs as ran at once (a100 10, v100 4);"
+        " there are as many nodes as could hold what ran at once (GPUs: a100 12, v100 4);"
         " nodes have as many as a job had on one (a100 4, v100 4);"
         " further runs of requeued jobs (1) are jobs of their own;"
         " jobs that still ran (1) were done when the records were made"
@@ -106,10 +106,10 @@ def test_pools_are_as_given(tmp_path: Path) -> None:
 
 
 def test_most_at_once_counts_an_end_before_a_start(tmp_path: Path) -> None:
-    """Job 2 takes over the GPUs of job 1 in the same second; job 3 overlaps with it."""
+    """Job 2 takes over the GPUs of job 1 in the same second; job 3 overlaps, on the second node."""
     rows = ["1|0|0|10|gres/gpu=4", "2|0|10|20|gres/gpu=4", "3|0|15|16|gres/gpu=2"]
     trace = read(tmp_path, "\n".join([HEADER, *rows]))
-    assert [(p.pool, p.gpus) for p in trace.pools] == [("gpu", 6)]
+    assert [(p.pool, p.gpus) for p in trace.pools] == [("gpu", 8)]
 
 
 def test_partitions_may_be_pools(tmp_path: Path) -> None:
