@@ -809,6 +809,7 @@ def search(
         else:
             above, age = take_node(field, node, waiting, s), STEPS
         visits += 1.0  # where columns tie, a visit may take no step
-        if max(spare.tally[0], visits) >= steps:
+        spare.tally[0] = max(spare.tally[0], visits)
+        if spare.tally[0] >= steps:
             s = find_waiting(waiting, 1.0)
             return value, max(unclear, above, waiting.bound[s], enough)

@@ -97,6 +97,8 @@ def close_gap(
 class Search:
     """The best plan, the bound on all plans, and what columns lose."""
 
+    pace = EXACT  # most seconds for a column and a step, of searches that were not finished
+
     def __init__(
         self, c: Choices, dual: Dual, plan: Ints, gap: float, until: float, bound: float
     ) -> None:
@@ -201,11 +203,14 @@ class Search:
 
     def search(self, near: Bools, nothing: Bools, work: float) -> float:
         """Search the plans of some columns, (n,), and nothings, (J,); return their bound."""
-        steps = int(work / (1 + np.count_nonzero(near)))
+        begin, columns = time.monotonic(), 1 + np.count_nonzero(near)
+        steps = int(min(work, (self.until - begin) / self.pace) / columns)
         prices, value = self.dual.prices, self.value
         found = search_plans(self.c, near, nothing, value, self.gap, prices, steps, self.compiled)
         if found is None:
             return math.inf
+        if found.steps >= steps > 0:
+            self.pace = max(self.pace, (time.monotonic() - begin) / (steps * columns))
         self.take(found.plan)
         return found.bound
 

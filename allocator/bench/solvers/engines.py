@@ -101,6 +101,7 @@ def _solve_without_solver(
     report(view.to_x(plan), bound)
     if closes:
         plan, bound = close_gap(view, dual, plan, limits.gap, until)
+        report(view.to_x(plan), bound)
     answer = SolverResult(
         Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), bound, dual.prices
     )
