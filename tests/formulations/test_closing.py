@@ -102,9 +102,10 @@ def test_the_best_plan_is_never_excluded(
     plans hold the best one. If all values are multiples of a unit, the bound is one, too.
     """
     rng = np.random.default_rng(seed)
-    is_round = kind == "a round"
-    model = build_model(random_instance(rng, jobs=6, pools=2, tenants=3)) if is_round else None
-    model = drawn_model(rng) if model is None else model
+    if kind == "a round":
+        model = build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
+    else:
+        model = drawn_model(rng)
     c = choices(replace(model, value=unit * np.rint(3 * model.value)) if unit else model)
     dual = minimise_dual(c)
     best, plan = best_choice(c), round_dual(c, dual)
