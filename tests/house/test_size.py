@@ -19,7 +19,7 @@ BUDGETS = {
     "allocator/domain, tokens": 39_242,
     "allocator/engine, tokens": 46_626,
     "allocator/executors, tokens": 31_213,
-    "allocator/io, tokens": 44_328,
+    "allocator/io, tokens": 44_338,
     "allocator/loop, tokens": 3_106,
     "allocator/market, tokens": 10_916,
     "allocator/options, tokens": 34_364,

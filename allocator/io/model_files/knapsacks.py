@@ -31,6 +31,7 @@ from formulations.model.sparse_rows import SparseRows
 
 def read_knapsacks(path: Path | str) -> list[LinearModel]:
     """Return the problems of a file. Raises InvalidInput if it is of none of the formats."""
+    models: list[LinearModel] = []
     try:
         text = re.split("[A-Za-z]", Path(path).read_text())[0].strip()  # words come last
         numbers = np.array(text.split(), float)
@@ -38,15 +39,15 @@ def read_knapsacks(path: Path | str) -> list[LinearModel]:
         if kind == 1:
             kind, numbers = 2, numbers[1:]
         read = _read_assignment if kind == 2 else _read_choices
-        models: list[LinearModel] = []
-        while len(numbers):
+        while len(numbers) or not models:
             model, size = read(numbers[kind:], *numbers[:kind].astype(int)[-3:].tolist())
             if len(numbers) < kind + size:
-                raise ValueError(f"problem {len(models) + 1} ends early")
+                raise ValueError
             models.append(model)
             numbers = numbers[kind + size :]
     except (OSError, ValueError, TypeError) as error:
-        raise InvalidInput([Fault(str(path), None, f"no published problem: {error}")]) from error
+        why = f"problem {len(models) + 1} is of none of the published formats, or ends early"
+        raise InvalidInput([Fault(str(path), None, getattr(error, "strerror", why))]) from error
     return models
 
 
