@@ -143,7 +143,7 @@ class _FreeOverTime:
         self.free = np.cumsum(np.bincount(which, np.append(free, gpus))).astype(np.float64)
 
     def try_last_of(self, window_s: float) -> None:
-        """Try only the last end of each window, which is twice as long as the one before."""
+        """Let runs begin only at the last end in each window; windows double in length."""
         self.tried, n = {0.0}, 1
         while n < len(self.at_s):
             n = int(np.searchsorted(self.at_s, self.at_s[n] + window_s, side="right"))
@@ -169,7 +169,10 @@ class _FreeOverTime:
         return float(self.at_s[fits.argmax()]) if fits.any() else math.inf
 
     def take(self, at_s: float, run_s: float, gpus: float) -> tuple[Place, ...]:
-        """Take so many GPUs from then on for a run; return their nodes, if there are any."""
+        """Reserve GPUs for a run of `run_s` seconds from `at_s` on.
+
+        Return on which nodes they are; without nodes the tuple is empty.
+        """
         for t in (at_s, at_s + run_s):
             n = int(np.searchsorted(self.at_s, t))
             if n == len(self.at_s) or self.at_s[n] != t:
@@ -185,7 +188,7 @@ class _FreeOverTime:
 
 
 class _FreeOnNodes(_FreeOverTime):
-    """The same for each node (N,) of a pool; `free` is (n, N).
+    """Free GPUs of each node (N,) of a pool over time; `free` is (n, N).
 
     A run is on as few nodes as `spread` says for its GPUs: of one node the smallest hole that holds
     it, of several the largest holes.
@@ -234,7 +237,7 @@ class _FreeOnNodes(_FreeOverTime):
 
 
 class _Nodes:
-    """The nodes of a round: where jobs run that keep their GPUs, and `at`, where others start."""
+    """On which nodes the jobs of a round are: `held` by jobs that run, `at` by jobs that start."""
 
     def __init__(self, round_: CompiledRound) -> None:
         problem = self.problem = round_.problem

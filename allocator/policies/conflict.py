@@ -125,9 +125,8 @@ def _find_conflict(
     if pinned and _is_infeasible(solver, without_rows(model, np.array(off + pinned)), until):
         off += pinned
     left = [r for r in candidates if r not in set(off)]
-    names = []
-    for kind, label in (_row_name(model, r) for r in left):
-        names.append(RULES[kind].words + (label and f' "{label}"'))
+    named = [_row_name(model, r) for r in left]
+    names = [RULES[kind].words + (label and f' "{label}"') for kind, label in named]
     kept = [j for j in pinned if j not in set(off)]
     if kept:
         shown = ", ".join(f'"{round_.problem.jobs.job_id[j]}"' for j in kept[:5])

@@ -4,9 +4,11 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 
 1. few groups, those nearest to a change, may change; all others keep their columns
 2. more groups may
-3. all columns of plans above the value that is enough are searched, which is the proof
-4. where that takes long: groups drawn at random may change, more often those that are near to a
-   change or lose much, as many as can be searched, and as long as this finds better plans
+3. all columns of plans above the value that is enough are searched, for a short time, which is
+   the proof if the search ends
+4. if it does not: groups drawn at random may change, more often those that are near to a change or
+   lose much, as many as can be searched, and as long as this finds better plans
+5. step 3 again, for a longer time
 
 The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
 "Using constraint programming and local search methods to solve vehicle routing problems", 1998).

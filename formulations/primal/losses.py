@@ -48,11 +48,11 @@ class Losses:
         return self.column < most, self.nothing < most
 
     def of_plan(self, plan: Ints) -> Floats:
-        """Return what each group of a plan loses, (J,)."""
+        """Return the loss of what a plan gives each group, a column or nothing, (J,)."""
         return np.where(plan >= 0, np.append(self.column, 0.0)[plan], self.nothing)
 
     def of_change(self, c: Choices, plan: Ints) -> Floats:
-        """Return what the best change of each group of a plan loses, (J,); it may gain."""
+        """Return by how much the cheapest change of each group adds to its loss, (J,)."""
         held = np.zeros(c.n, dtype=bool)
         held[plan[plan >= 0]] = True
         other = -group_max(c, -np.where(held, np.inf, self.column), -np.inf)

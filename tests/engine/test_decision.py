@@ -203,8 +203,8 @@ def test_extreme_numbers_are_no_audit_failure(n: int) -> None:
 
 
 def test_no_job_waits_beside_free_gpus_because_it_is_worth_little() -> None:
-    """Of 2,001 jobs on 2,001 GPUs one does not run yet. Its share of the value is below the gap,
-    and it starts, without any other change.
+    """There are 2,001 GPUs and 2,001 jobs of one GPU each, and all jobs but one run. The last job
+    adds less value than the gap allows to miss. It starts nevertheless, and no other job changes.
     """
     runs = {"state": "running", "pool": "p0", "gpus": 1}
     jobs = [{"max_gpus": 1, "preemptible": False, **(runs if j else {})} for j in range(2001)]

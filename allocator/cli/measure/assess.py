@@ -28,11 +28,10 @@ allocator assess data/examples/history --elastic-share 0.5 --out answer
 """
 ABOUT = """\
 HISTORY is a workload whose workload.csv says when jobs started and ended (recorded_start_s,
-recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy, or
-slurm where there are nodes) is simulated and compared with the record; then this allocator
-gets the same jobs, rigid, or elastic as far as you say. Every figure comes with what it assumes.
-With --out, DIR/report.html has the
-table and a picture, DIR/assessment.json all numbers."""
+recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy, or slurm
+where there are nodes) is simulated and compared with the record; then this allocator gets the same
+jobs, rigid, or elastic as far as you say. Every figure comes with what it assumes. With --out,
+DIR/report.html has the table and a picture, DIR/assessment.json all numbers."""
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -52,14 +52,14 @@ def read_knapsacks(path: Path | str) -> list[LinearModel]:
 
 
 def _read_choices(numbers: Floats, J: int, C: int, R: int) -> tuple[LinearModel, int]:
-    """Return a problem of J groups of C columns under R rows, and how many numbers it has."""
+    """Read J groups of C columns under R rows; return the model, and its count of numbers."""
     size = R + J * (1 + C * (1 + R))
     lines = numbers[R:size].reshape(J, -1)[:, 1:].reshape(J, C, 1 + R)
     return build_choices(lines[:, :, 0], lines[:, :, 1:], np.arange(R), numbers[:R]), size
 
 
 def _read_assignment(numbers: Floats, R: int, J: int) -> tuple[LinearModel, int]:
-    """Return a problem of J jobs, each on one of R agents, and how many numbers it has."""
+    """Read an assignment of J jobs to R agents; return the model, and its count of numbers."""
     size = (2 * J + 1) * R
     cost, use = numbers[: size - R].reshape(2, R, J)
     agent, capacity = np.arange(R)[:, None], numbers[size - R : size]

@@ -70,7 +70,7 @@ class CsvRows:
         return self.values[column]
 
 
-def input_error(path: Path, message: str, line: int | None = None) -> InvalidInput:
+def input_error(path: Path | str, message: str, line: int | None = None) -> InvalidInput:
     """Return the error for one fault of a file; the caller raises it."""
     return InvalidInput([Fault(str(path), line, message)])
 

@@ -33,7 +33,7 @@ USERS = ("admin", "bob")  # bob has no rights
 
 
 class ControlPlane(ExitStack):
-    """A context manager, which ends every process that it started."""
+    """Start the processes at the beginning of a `with` block, and end them at its end."""
 
     def __enter__(self) -> Self:
         if missing := [name for name in NEEDED if not (ASSETS / name).exists()]:

@@ -9,7 +9,7 @@ that its pods ask for.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
         until_s = parse_date(until) if until else None
     except ValueError:
         raise UsageError(f"--until {until}: no date") from None
-    documents = read_documents(source)
     with faults_of(source):
-        items = [item for d in documents for item in d.get("items", [d])]
+        items = [item for d in read_documents(source) for item in d.get("items", [d])]
         marks: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
         for e in (item for item in items if item["kind"] == "Event"):
             about, at = e["involvedObject"], e.get("eventTime") or e.get("firstTimestamp")
@@ -51,17 +50,17 @@ def read(source: Path, options: TraceOptions) -> Trace:
             record
             for item in items
             if item["kind"] == "Workload"
-            for name in ((item["metadata"]["namespace"], item["metadata"]["name"]),)
-            for record in _records(item, "/".join(name), marks[name], until_s)
+            for record in _records(item, marks, until_s)
         ]
     return read_trace(source, records, options, TENANTS, [ASSUMED])
 
 
 def _records(
-    item: Item, name: str, marks: Sequence[tuple[float, bool]], until_s: float | None
+    item: Item, marks_of: Mapping[tuple[str, str], list[tuple[float, bool]]], until_s: float | None
 ) -> Iterator[dict[str, object]]:
     """Yield a record for each run. A mark is a time, and whether a run ends then."""
-    spec, status = item["spec"], item.get("status") or {}
+    about, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    name = about["namespace"], about["name"]
     conditions = {c["type"]: c for c in status.get("conditions", ())}
     at = {
         kind: parse_date(c["lastTransitionTime"])
@@ -70,19 +69,18 @@ def _records(
     }
     admitted = "Admitted" if "Admitted" in conditions else "QuotaReserved"
     ends = {"Evicted": True, "Finished": True, admitted: False}
-    marks = sorted({*marks, *((at[kind], ends[kind]) for kind in ends if kind in at)})
-    gpus, pods = _gpus(spec, status)
+    marks = sorted({*marks_of[name], *((at[kind], ends[kind]) for kind in ends if kind in at)})
+    limit = spec.get("maximumExecutionTimeSeconds")
     common = {
-        "JobID": name,
+        "JobID": "/".join(name),
         "Account": spec.get("queueName"),
-        "User": item["metadata"]["namespace"],
+        "User": name[0],
         "Partition": status.get("admission", {}).get("clusterQueue"),
         "Priority": spec.get("priority"),
-        "AllocTRES": tres(gpus, pods),
+        "Timelimit": limit and minutes(limit),
+        "AllocTRES": tres(*_gpus(spec, status)),
     }
-    limit = spec.get("maximumExecutionTimeSeconds")
-    common["Timelimit"] = None if limit is None else minutes(limit)
-    submit, start = parse_date(item["metadata"]["creationTimestamp"]), None
+    submit, start = parse_date(about["creationTimestamp"]), None
     if not any(ends_run for _, ends_run in marks[:-1]):
         submit = max(submit, at.get("Requeued", submit))  # runs before that have no record
     for t, ends_run in marks:

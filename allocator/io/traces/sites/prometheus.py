@@ -118,4 +118,5 @@ def _ask(source: Path, options: TraceOptions) -> Iterator[Any]:
                 with urlopen(f"{url}/api/v1/query_range?{asked}", timeout=TIMEOUT_S) as answer:
                     yield json.load(answer)
             except (OSError, ValueError, HTTPException) as error:
-                raise input_error(source, f"gives no answer: {error}") from None
+                why = getattr(error, "reason", error)
+                raise input_error(url, f"gives no answer: {why}") from None

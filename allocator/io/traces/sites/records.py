@@ -16,15 +16,12 @@ from allocator.io.traces.text import CsvRows, content, input_error
 
 
 def read_documents(source: Path) -> list[Any]:
-    """Return the JSON documents of a file, one behind the other. Raises InvalidInput."""
-    text, decoder, found = (
-        content(source).decode("utf-8-sig", "replace").strip(),
-        json.JSONDecoder(),
-        [],
-    )
+    """Return the JSON documents of a file, which follow each other. Raises InvalidInput."""
+    text = content(source).decode("utf-8-sig", "replace").strip()
+    found = []
     with faults_of(source):
         while text:
-            document, end = decoder.raw_decode(text)
+            document, end = json.JSONDecoder().raw_decode(text)
             found.append(document)
             text = text[end:].lstrip()
     return found
@@ -43,8 +40,10 @@ def faults_of(source: Path) -> Iterator[None]:
         ValueError,
         RecursionError,
     ) as error:
-        kind = type(error).__name__
-        raise input_error(source, f"has records of another shape: {kind} {error}") from None
+        why = f"{error} is missing" if isinstance(error, LookupError) else error
+        if isinstance(error, AttributeError | TypeError):
+            why = "a value is of another type"
+        raise input_error(source, f"has records of another shape: {why}") from None
 
 
 def read_trace(
@@ -54,9 +53,10 @@ def read_trace(
     tenants: Mapping[str, str],
     assumed: Sequence[str],
 ) -> Trace:
-    """Read records as those of sacct; what a record does not say is empty.
+    """Return the trace of records whose keys are columns of sacct.
 
-    `tenants` are the columns that --tenant may name. Raises InvalidInput and UsageError.
+    A column that a record lacks is empty. `tenants` has the columns that --tenant may name. Raises
+    InvalidInput and UsageError.
     """
     if not records:
         raise input_error(source, "has no record of a job")
@@ -67,7 +67,7 @@ def read_trace(
 
 
 def tres(gpus: Mapping[str, int], nodes: int) -> str:
-    """Return GPUs by type as sacct has them."""
+    """Return GPUs by type as the text of a column of sacct, such as AllocTRES."""
     typed = [f"{GPUS}:{name}={n}" for name, n in gpus.items() if name != UNTYPED]
     return ",".join([*typed, f"{GPUS}={sum(gpus.values())}", f"node={nodes}"])
 
