@@ -60,14 +60,12 @@ def evaluate_blocks(c: Choices, diagrams: Diagrams, prices: Floats) -> BlockBoun
     return BlockBound(spread_prices(c, p), bound, choice, block)
 
 
-def bound_all_plans(diagrams: Diagrams, near: BlockBound) -> tuple[float, float]:
-    """Return a bound on all plans, and on the plans with a choice that is no path.
+def bound_all_plans(diagrams: Diagrams, near: BlockBound) -> float:
+    """Return a bound on all plans, also on those with a choice that is no path.
 
     `near` is the bound of the paths at the prices for which the diagrams were built.
     """
-    more = np.maximum(near.block, diagrams.left_out) - near.block
-    bound = near.bound + float(more.sum())
-    return bound, bound - float((near.block + more - diagrams.left_out).min(initial=np.inf))
+    return near.bound + float((np.maximum(near.block, diagrams.left_out) - near.block).sum())
 
 
 def _trace(c: Choices, diagrams: Diagrams, entry: Floats, gain: Floats, best: list[Floats]) -> Ints:

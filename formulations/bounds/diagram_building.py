@@ -60,18 +60,14 @@ class Nearness:
         return Nearness(np.zeros(c.model.m), np.inf, np.inf)
 
 
-def build_diagrams(
-    c: Choices, near: Nearness | None = None, wanted: Bools | None = None
-) -> Diagrams | None:
+def build_diagrams(c: Choices, near: Nearness | None = None) -> Diagrams | None:
     """Build the diagrams of near choices, or of all, None if no row is kept.
-
-    With `wanted` (R,) only these rows are kept, and rows with the same coefficients.
 
     Every mandatory group has a column. Where a layer of a block has too many nodes, only those
     that can have the largest values are kept. None is also returned if all diagrams together are
     too large.
     """
-    sums, label = select_sums(c, find_sums(c, wanted))
+    sums, label = select_sums(c, find_sums(c))
     if not sums:
         return None
     blocks = _Blocks(c, sums, label, near or Nearness.everything(c))

@@ -156,15 +156,6 @@ class Diagrams:
     has_path: Bools
     left_out: Floats
 
-    @staticmethod
-    def without_rows(c: Choices) -> Diagrams:
-        """Return those that keep no row: every group is settled."""
-        sizes = np.zeros((c.n + 1, 0), dtype=np.int64)
-        sorts = Sorts.of(c, sizes, np.arange(c.n), np.flatnonzero(~c.mandatory))
-        block, has_path = np.arange(c.J), np.ones(c.J, dtype=bool)
-        left_out = np.full(c.J, -np.inf)
-        return Diagrams(np.zeros(c.R, dtype=bool), block, sorts, block, (), c.J, has_path, left_out)
-
     @property
     def Q(self) -> int:
         """Number of blocks."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from formulations.bounds.lagrangian import project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Floats, Ints
 from formulations.model.ragged import begins_run
 
 NARROW = 0.34  # a row that concerns more than this share of the groups is not kept ...
@@ -37,22 +37,16 @@ class Sum:
     slot: int = 0
 
 
-def find_priced(c: Choices, prices: Floats) -> tuple[Bools, Bools]:
-    """Return the rows (R,) that diagrams may keep and that have a price, and their groups (J,)."""
-    a, p = c.matrix.transpose(), project_prices(c, prices)
-    rows, groups = np.zeros(c.R, dtype=bool), np.zeros(c.J, dtype=bool)
-    for r in np.flatnonzero(p).tolist():
-        own = c.group[a.entries_of(r)[0]]
-        if 1 < np.count_nonzero(begins_run(own)) <= min(NARROW * c.J, WIDEST):
-            rows[r], groups[own] = True, True
-    return rows, groups
+def count_priced(c: Choices, prices: Floats) -> int:
+    """Return how many rows that diagrams may keep have a price."""
+    a = c.matrix.transpose()
+    priced = np.flatnonzero(project_prices(c, prices)).tolist()
+    groups = [int(begins_run(c.group[a.entries_of(r)[0]]).sum()) for r in priced]
+    return sum(1 < count <= min(NARROW * c.J, WIDEST) for count in groups)
 
 
-def find_sums(c: Choices, wanted: Bools | None = None) -> list[Sum]:
-    """List the sums of rows of few groups that can break, those of few units first.
-
-    With `wanted` (R,) each sum has one of these rows.
-    """
+def find_sums(c: Choices) -> list[Sum]:
+    """List the sums of rows of few groups that can break, those of few units first."""
     a = c.matrix.transpose()
     mark = np.random.default_rng(0).random(c.n)
     _, alike = np.unique(a @ mark, return_inverse=True)
@@ -63,8 +57,6 @@ def find_sums(c: Choices, wanted: Bools | None = None) -> list[Sum]:
         # equal rows have equal marks, and different rows almost never
         same = (all(map(np.array_equal, a.entries_of(r), (columns, coef))) for r in marked)
         rows = marked[np.fromiter(same, dtype=bool)]
-        if wanted is not None and not wanted[rows].any():
-            continue
         most = np.zeros(c.J)
         np.maximum.at(most, c.group[columns], coef)
         low, high = c.low[rows].max(), c.high[rows].min()

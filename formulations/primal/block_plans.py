@@ -20,7 +20,7 @@ import numpy as np
 from formulations.bounds.blocks import bound_all_plans, evaluate_blocks
 from formulations.bounds.diagram_building import Nearness, build_diagrams
 from formulations.bounds.diagrams import Diagrams, Layer
-from formulations.bounds.kept_rows import find_priced
+from formulations.bounds.kept_rows import count_priced
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints, LinearModel
@@ -43,7 +43,7 @@ def loses_in_blocks(c: Choices, dual: Dual, gap: float) -> bool:
     A row with a price is seldom used to its last unit, and costs a share of the value of a job. Few
     groups lose nothing here.
     """
-    rows = int(np.count_nonzero(find_priced(c, dual.prices)[0])) if c.J > FEW else 0
+    rows = count_priced(c, dual.prices) if c.J > FEW else 0
     return rows > 0 and LIKELY * rows * _mean_value(c) > gap * abs(dual.bound)
 
 
@@ -67,7 +67,7 @@ def round_blocks(
     if diagrams is None or not diagrams.has_path.all():
         return None, dual.bound
     blocks = evaluate_blocks(c, diagrams, dual.prices)
-    bound, _ = bound_all_plans(diagrams, blocks)
+    bound = bound_all_plans(diagrams, blocks)
     enough = bound / (1.0 + math.copysign(gap, bound))
     plan = find_block_plan(c, diagrams, blocks.prices, blocks.bound, enough, until)
     if plan is None or not c.feasible(plan):

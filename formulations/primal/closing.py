@@ -20,20 +20,15 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from formulations.bounds.blocks import evaluate_blocks
-from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.lagrangian import Dual
 from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints
-from formulations.model.ragged import starts
 from formulations.primal.losses import Losses
-from formulations.primal.path_search import find_path_plan
 
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
@@ -42,10 +37,6 @@ NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
 PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
-COUNTED = 6  # rows with a price that are counted exactly, all others cannot bind
-WIDTH = 20_000  # partial plans that this keeps at once
-MANY = 40_000  # columns of better plans from which on nothing is counted
-TURNS = 6  # of counting, each from a better plan
 EXACT = 1e-9  # relative gap that counts as none
 
 Report = Callable[[str, float, float], None]
@@ -82,7 +73,6 @@ def close_gap(
     search = Search(c, dual, plan, gap, until, min(bound, dual.bound))
     steps: list[tuple[str, Callable[[], None]]] = [
         *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
-        ("few rows, counted", search.count_rows),
         ("all better plans", partial(search.prove, FIRST)),
         ("neighbourhoods", search.change_drawn_groups),
         ("all better plans again", partial(search.prove, LAST)),
@@ -171,27 +161,6 @@ class Search:
         near[self.plan[self.plan >= 0]] = True
         return self.search(near, nothing | (self.plan < 0), work)
 
-    def count_rows(self) -> None:
-        """Search all better plans with exact counts of the rows, where few have a price."""
-        if np.count_nonzero(self.dual.prices) > COUNTED:
-            return
-        for _ in range(TURNS):
-            near, nothing = self.losses.leaves(self.enough)
-            before = self.value
-            if self.is_closed() or np.count_nonzero(near) > MANY:
-                return
-            if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
-                self.tighten(self.enough)
-                return
-            few = _Columns.of(self.c, near, nothing, self.plan)
-            diagrams = Diagrams.without_rows(few.view)
-            best = evaluate_blocks(few.view, diagrams, self.dual.prices)
-            found = find_path_plan(few.view, diagrams, best, self.enough, WIDTH, self.until)
-            self.tighten(max(found.bound, self.enough))
-            self.take(None if found.plan is None else few.widen(found.plan))
-            if self.value == before:
-                return
-
     def prove(self, work: float) -> None:
         """Search all better plans."""
         bound = self.search(*self.losses.leaves(self.enough), work)
@@ -227,32 +196,3 @@ def find_columns_of_better_plans(c: Choices, dual: Dual, plan: Ints) -> Ints:
     near, _ = Losses.of(c, dual).leaves(c.value_of(plan) * (1 - EXACT * np.sign(c.value_of(plan))))
     near[plan[plan >= 0]] = True
     return np.flatnonzero(near)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """A model with only some of its columns, `columns` (k,) of the whole model."""
-
-    view: Choices
-    columns: Ints
-
-    @staticmethod
-    def of(c: Choices, near: Bools, nothing: Bools, plan: Ints) -> _Columns:
-        """Take the columns `near` (n,) and nothing for the groups `nothing` (J,), and a plan."""
-        near, nothing = near.copy(), nothing | (plan < 0)
-        near[plan[plan >= 0]] = True
-        columns = np.flatnonzero(near)
-        group = c.group[columns]
-        view = replace(
-            c,
-            model=c.model.take(columns),
-            start=starts(group, c.J),
-            group=group,
-            mandatory=~nothing,
-            matrix=c.matrix[columns],
-        )
-        return _Columns(view, columns)
-
-    def widen(self, choice: Ints) -> Ints:
-        """Translate a choice (J,) of the view to the whole model."""
-        return np.append(self.columns, -1)[choice]

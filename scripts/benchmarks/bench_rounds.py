@@ -78,13 +78,13 @@ MECHANISMS: dict[str, tuple[str, str, Any]] = {
     "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
     "equations-by-tenant": ("formulations.bounds.arrow", "DENSE", 10**9),
     "kept-rows": ("formulations.bounds.kept_rows", "NARROW", 0.0),
-    "counted-rows": ("formulations.primal.closing", "COUNTED", -1),
     "near-ties": ("formulations.primal.restriction", "NEAR", 10**9),
     "least-loss": ("formulations.primal.rounding", "LARGEST_LOSS", math.inf),
     "idle-units": ("formulations.primal.rounding", "IDLE", math.inf),
     "pairs-of-moves": ("formulations.primal.rounding", "TRIALS", 0),
     "few-groups": ("formulations.primal.closing", "GROUPS", ()),
     "whole-units": ("formulations.branching.branch_and_bound", "UNITS", ()),
+    "block-plans": ("formulations.primal.block_plans", "LIKELY", 0.0),
     "branch-and-bound": ("formulations.primal.closing", "LAST", 0.0),
 }
 CHUNK = 10  # rounds of one family that a process decides
