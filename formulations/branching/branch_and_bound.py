@@ -8,11 +8,14 @@ column tells that this is 14 or 15.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -208,7 +211,7 @@ def is_ready() -> bool:
 @functools.cache
 def _compile_elsewhere() -> subprocess.Popen[bytes]:
     """Start a process that compiles the search, once in a process."""
-    code = f"import os; os.nice(19); from {__name__} import compile_search; compile_search()"
+    code = f"import os; os.nice(19); from {__name__} import compile_alone; compile_alone()"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.DEVNULL,
@@ -216,6 +219,18 @@ def _compile_elsewhere() -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def compile_alone() -> None:
+    """Compile the search for later processes, unless another process is about to do so."""
+    search: Any = kernel(compiled=True)
+    with contextlib.suppress(OSError):  # another one compiles, or nothing can be kept
+        folder = Path(search.stats.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "compiling").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_kept(search):
+                compile_search()
 
 
 def compile_search() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -81,3 +84,20 @@ def test_the_best_plan_is_never_excluded(seed: int, steps: int, waiting: int, co
         assert found.bound <= known + gap * abs(known) + slack
         if gap == 0:
             assert known >= best - slack
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_one_process_at_a_time_compiles(another: bool, tmp_path: Path):
+    """A process that finds another one at it has nothing to do."""
+    search = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path / "kept")))
+    (tmp_path / "kept").mkdir()
+    with (
+        mock.patch.object(branch_and_bound, "kernel", lambda compiled: search),
+        mock.patch.object(branch_and_bound, "is_kept", lambda search: False),
+        mock.patch.object(branch_and_bound, "compile_search") as compile_search,
+        (tmp_path / "kept" / "compiling").open("w") as lock,
+    ):
+        if another:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        branch_and_bound.compile_alone()
+    assert compile_search.called is not another
