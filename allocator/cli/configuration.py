@@ -16,21 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.output import show_result
-from allocator.cli.parsing import Parser, command, find_commands
-from allocator.cli.tables import Table, show, text
+from allocator.cli.output import Answer
+from allocator.cli.parsing import Parser, find_commands
+from allocator.cli.tables import Table, text
 from allocator.errors import Fault, InvalidInput
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"
-EXAMPLES = """
-allocator config                         what counts here, and where it comes from
-allocator config --json
-"""
-ABOUT = f"""\
-Show the values that options have if the command line does not give them: those of {FILE} in the
-working folder, else of $XDG_CONFIG_HOME/allocator/config.toml (~/.config/allocator), and of
-ALLOCATOR_QUEUE. The command line counts before the environment, and that before the file."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +182,10 @@ def _convert(leaf: Parser, action: argparse.Action, setting: Setting) -> Any:
     return converted
 
 
-@command("config", "defaults of options: what counts here", ABOUT, EXAMPLES)
-def call(args: argparse.Namespace) -> int:
+def config(args: argparse.Namespace) -> Answer:
     path = find_file()
     settings = [s for s in read_settings(args.command_line) if s.name]
+    counts = [not _is_overruled(s, settings[n + 1 :]) for n, s in enumerate(settings)]
     document = {
         "file": None if path is None else str(path),
         "settings": [
@@ -203,31 +195,26 @@ def call(args: argparse.Namespace) -> int:
                 "value": s.value,
                 "source": s.source,
                 "line": s.line,
-                "counts": not _is_overruled(s, settings[n + 1 :]),
+                "counts": is_counting,
             }
-            for n, s in enumerate(settings)
+            for s, is_counting in zip(settings, counts, strict=True)
         ],
     }
-    show_result(args.format, document, lambda: _show(document))
-    return 0
+    rows = [
+        (
+            s.command or "every",
+            s.name,
+            text(s.value),
+            s.source if s.line is None else f"{s.source}:{s.line}",
+            "" if is_counting else "no",
+        )
+        for s, is_counting in zip(settings, counts, strict=True)
+    ]
+    table = Table("defaults", ("command", "option", "value", "from", "counts"), rows)
+    head = f"configuration file: {text(path or 'none')}"
+    return Answer(document, [head, *([table] if rows else [])])
 
 
 def _is_overruled(setting: Setting, later: Sequence[Setting]) -> bool:
     """Return whether a later setting counts wherever this one would."""
     return any(s.name == setting.name and s.command in ("", setting.command) for s in later)
-
-
-def _show(document: dict[str, Any]) -> None:
-    head = [f"configuration file: {text(document['file'] or 'none')}"]
-    rows = [
-        (
-            s["command"] or "every",
-            s["option"],
-            text(s["value"]),
-            s["source"] if s["line"] is None else f"{s['source']}:{s['line']}",
-            "" if s["counts"] else "no",
-        )
-        for s in document["settings"]
-    ]
-    columns = ("command", "option", "value", "from", "counts")
-    show([Table("defaults", columns, rows)] if rows else [], head)

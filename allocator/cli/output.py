@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from allocator.cli.termination import Terminated
 from allocator.errors import (
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from allocator.cli.tables import Table
+
+Value = TypeVar("Value")
+Lazy: TypeAlias = Value | str | Callable[[], Value | str]
+"""A value or a text of it, or what makes either where it is asked for."""
 SCHEMA_VERSION = 1
 CODES: tuple[tuple[type[BaseException], str], ...] = (
     (InvalidInput, "invalid_input"),
@@ -65,32 +70,57 @@ def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = F
     MODE.is_json, MODE.is_quiet, MODE.is_verbose = is_json, is_quiet, is_verbose
 
 
-def show_result(
-    form: str,
-    document: Mapping[str, Any],
-    show: Callable[[], object] = lambda: None,
-    build_csv: Callable[[], str] = str,
-) -> None:
-    """Print a result as JSON, as CSV, or as the tables or text that `show` prints."""
+class Answer(NamedTuple):
+    """What a command found, in each form in which it can be printed; main.py prints one of them.
+
+    Attributes
+    ----------
+    document : for JSON; several are a line each, and a text is the JSON itself.
+    shown : for people: a text, or lines and tables.
+    csv : rows, or the text of CSV.
+    exit_code : of the command.
+    notes : what else was done, told after the result.
+    """
+
+    document: Lazy[Mapping[str, Any] | Sequence[Mapping[str, Any]]]
+    shown: str | Iterable[str | Table] = ""
+    csv: Lazy[Sequence[Mapping[str, Any]]] = ""
+    exit_code: int = 0
+    notes: Sequence[str] = ()
+
+
+def show_answer(answer: Answer, form: str) -> int:
+    """Print an answer as JSON, as CSV, or for people; return the exit code."""
     if form == "json":
-        print_json(document)
+        found = answer.document() if callable(answer.document) else answer.document
+        if isinstance(found, str):
+            sys.stdout.write(found)
+        else:
+            print_json(*([found] if isinstance(found, Mapping) else found))
     elif form == "csv":
-        sys.stdout.write(build_csv())
+        rows = answer.csv() if callable(answer.csv) else answer.csv
+        sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
+    elif isinstance(answer.shown, str):
+        sys.stdout.write(answer.shown)
     else:
-        show()
+        from allocator.cli.tables import show
+
+        show(answer.shown)
+    note(*answer.notes)
+    return answer.exit_code
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print a result as one line of strict JSON, with the version of its form."""
+def print_json(*documents: Mapping[str, Any]) -> None:
+    """Print results, each as one line of strict JSON with the version of its form."""
     from allocator.io.plans import dumps
 
-    print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+    for document in documents:
+        print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of a result, with control characters visible."""
-    for line in lines:
-        print(show_hidden(line))
+def text_of(lines: Iterable[str]) -> str:
+    """Return lines of a result as a text, with control characters visible."""
+    return "".join(f"{show_hidden(line)}\n" for line in lines)
 
 
 def note(*lines: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,13 @@ class Table:
     rows: Sequence[Iterable[Any]]
     droppable: Sequence[str] = ()
 
+    @classmethod
+    def of(
+        cls, title: str, columns: Mapping[str, str], records: Sequence[Mapping[str, Any]]
+    ) -> Table:
+        """Return a table of records; `columns` are the names of their values by column."""
+        return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
+
 
 class _Column(NamedTuple):
     name: str
@@ -45,30 +52,35 @@ class _Column(NamedTuple):
         return max((len(w) for c in [self.name, *self.cells] for w in c.split()), default=0)
 
 
-def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
-    """Print lines and tables on standard output."""
-    for line in head:
-        print(wrap(line) if sys.stdout.isatty() else line)
-    for table in tables:
+def show(found: Iterable[str | Table]) -> None:
+    """Print lines, and tables below an empty line each, on standard output.
+
+    A terminal gets lines broken between words, unless a text has lines of its own.
+    """
+    is_terminal = sys.stdout.isatty()
+    for one in found:
+        if isinstance(one, str):
+            print(wrap(one) if is_terminal and "\n" not in one else one)
+            continue
         print()
-        values = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
+        values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
         columns = [
             _Column(name.removeprefix(RIGHT), name.startswith(RIGHT), texts(cells))
-            for name, cells in zip(table.columns, values, strict=True)
+            for name, cells in zip(one.columns, values, strict=True)
         ]
-        if not sys.stdout.isatty() or len(table.rows) > LONG:
-            _plain(table.title, columns)
+        if not is_terminal or len(one.rows) > LONG:
+            _plain(one.title, columns)
             continue
         width = shutil.get_terminal_size().columns
-        for name in table.droppable:
+        for name in one.droppable:
             if _drawn_width(c.width for c in columns) <= width:
                 break
             columns = [column for column in columns if column.name != name]
         widths = _choose_widths(columns, width)
         if widths is None:
-            _show_records(table.title, columns)
+            _show_records(one.title, columns)
         else:
-            _rich(table.title, columns, widths)
+            _rich(one.title, columns, widths)
 
 
 def text(value: Any, digits: int = 4) -> str:
@@ -121,12 +133,12 @@ def _show_records(title: str, columns: Sequence[_Column]) -> None:
                 print(wrap(f"{column.name:<{width}}  {cell}"))
 
 
-def wrap(line: str, indent: str = "") -> str:
-    """Return a line broken between words, as wide as the terminal."""
+def wrap(line: str) -> str:
+    """Return a line broken between words, as wide as the terminal and indented as it begins."""
+    indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(
         line,
         max(40, shutil.get_terminal_size().columns),
-        initial_indent=indent,
         subsequent_indent=indent + "  ",
         break_long_words=False,
         break_on_hyphens=False,

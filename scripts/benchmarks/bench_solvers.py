@@ -16,9 +16,9 @@ import sys
 
 from allocator.bench.solvers.engines import engine_names
 from allocator.bench.solvers.instances import SIZES
-from allocator.bench.solvers.records import MeasurementStore
 from allocator.bench.solvers.runs import ROUNDS, RULES, grid
-from allocator.cli.measure.bench import measure_all, report, words
+from allocator.cli.measure.bench import measure_all, report
+from allocator.cli.parsing import words
 
 TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
 """Relative gaps of the project's table of targets under the standard rules.
@@ -61,7 +61,7 @@ def main() -> None:
         limit_s=args.limit,
         rounds=args.rounds,
     )
-    measure_all(runs, MeasurementStore(args.out))
+    measure_all(runs, args.out)
     sys.stdout.write(report(args.out, pictures=True))
 
 

@@ -3,34 +3,29 @@
 Both are shipped with the package.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from allocator import (
+    Plan,
+    Simulation,
+    SimulationOptions,
+    Workload,
+    read_snapshot,
+    read_workload,
+    simulate,
+    solve,
+)
 from allocator.cli.measure.comparison import compare_metrics, comparison
-from allocator.cli.output import print_json, warn
-from allocator.cli.parsing import command, flag, option
+from allocator.cli.output import Answer, warn
 from allocator.cli.plan.plan_show import plans
-from allocator.cli.tables import Table, percent, show, text
+from allocator.cli.tables import Table, percent, text
 from allocator.errors import UsageError
+from allocator.io.shipped import find_shipped
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from allocator.domain.plan import Plan
-    from allocator.domain.workload import Workload
-    from allocator.simulator import Simulation
-
-EXAMPLES = """
-allocator demo
-allocator demo --solver cpsat
-allocator demo --live              ten training jobs on eight pretended GPUs, run by the real \
-controller
-"""
-POLICIES = ("mip", "greedy")
 ROWS_SHOWN = (
     "jct_s_mean",
     "jct_s_p99",
@@ -46,38 +41,14 @@ ROWS_SHOWN = (
 )
 
 
-@command(
-    "demo",
-    "a shipped cluster: MIP against greedy",
-    "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
-    "where they differ and why, then simulate the shipped trace of 24 jobs "
-    "under both.",
-    EXAMPLES,
-    option("--solver", "NAME", "auto (default), highs, cpsat, pulp", default="auto"),
-    flag(
-        "--live",
-        "run ten small training jobs on eight pretended GPUs for about a minute; the same"
-        " command goes on after a kill",
-    ),
-    flag(
-        "--sabotage",
-        "with --live: the policy hangs, breaks rules and crashes in turn; all jobs end",
-    ),
-    option(
-        "--dir", "DIR", "with --live: folder of its state (default: one in the temporary folder)"
-    ),
-)
-def call(args: argparse.Namespace) -> int:
+def demo(args: Namespace) -> Answer:
     if args.live:
         from allocator.cli.measure.demo_live import live
 
-        return live(args.dir, args.sabotage, args.format)
+        return live(args.dir, args.sabotage)
     for name, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
         if given:
             raise UsageError(f"{name} needs --live")
-    from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
-    from allocator.io.shipped import find_shipped
-
     folder = find_shipped("snapshots/demo")
     trace = find_shipped("workloads/demo")
     snapshot = read_snapshot(folder)
@@ -85,32 +56,32 @@ def call(args: argparse.Namespace) -> int:
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
     warn(mip.warnings)
     workload = read_workload(trace)
-    options = SimulationOptions(solver=args.solver)
-    if args.format == "json":
-        done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
-        print_json(
-            {
-                "snapshot": str(folder),
-                "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
-                "workload": str(trace),
-                "policies": {s.policy: s.metrics for s in done},
-            }
-        )
-        return 0
-    print("1. One round\n")
-    show([_comparison(greedy, mip), plans({"greedy": greedy, "mip": mip})], _head(folder, mip))
-    print("\n" + _verdict(greedy, mip), flush=True)
 
-    done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
-    print("\n\n2. Round after round\n")
-    show([comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload))
-    print(
-        "\n"
-        + "\n".join(
-            (*_waiting(done), "", *_over_time(*done), "", "try next:", *_next(folder, trace, mip))
-        )
-    )
-    return 0
+    def run() -> list[Simulation]:
+        options = SimulationOptions(solver=args.solver)
+        return [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
+
+    def document() -> dict[str, Any]:
+        return {
+            "snapshot": str(folder),
+            "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
+            "workload": str(trace),
+            "policies": {s.policy: s.metrics for s in run()},
+        }
+
+    def shown() -> Iterator[str | Table]:
+        yield "1. One round\n"
+        yield from _head(folder, mip)
+        yield from (_comparison(greedy, mip), plans({"greedy": greedy, "mip": mip}))
+        yield f"\n{_verdict(greedy, mip)}"
+        done = run()
+        yield "\n\n2. Round after round\n"
+        yield from _trace_head(trace, workload)
+        yield comparison(done, ROWS_SHOWN, "over the whole trace")
+        said = (*_waiting(done), "", *_over_time(*done), "", "try next:")
+        yield "\n".join(["", *said, *_next(folder, trace, mip)])
+
+    return Answer(document, shown())
 
 
 def _head(folder: Path, mip: Plan) -> list[str]:

@@ -5,8 +5,6 @@ checkpoints, stops and starts. The state is in a folder, so that the same comman
 kill -9.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil
@@ -17,18 +15,21 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from allocator.cli.output import has_progress, note, print_lines, progress_console, show_result
+from allocator import Pool, Problem, Queue, Rate
+from allocator.bench.sabotage import Sabotage
+from allocator.cli.output import Answer, has_progress, note, progress_console, text_of
+from allocator.controller.clock import WallClock
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.telemetry import Telemetry, open_log
+from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
+from allocator.executors.devices import device_numbers
+from allocator.executors.example_job import steps_per_second
+from allocator.executors.local import LocalExecutor
 from allocator.io.tables.private_folders import private_folder
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from allocator import Problem
-    from allocator.controller.controller import Controller
-    from allocator.queue.queue import Queue
 
 POOL = "machine"
 KIND = "pretended"
@@ -58,20 +59,11 @@ QUEUE = "queue.db"
 MARK = "made-by-allocator-demo"
 
 
-def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
-    """Run or continue the demo; return the exit code.
+def live(folder: str | None, sabotage: bool = False) -> Answer:
+    """Run or continue the demo.
 
     `sabotage` uses a policy that hangs, breaks rules and crashes.
     """
-    from allocator.bench.sabotage import Sabotage
-    from allocator.controller.clock import WallClock
-    from allocator.controller.controller import Controller
-    from allocator.controller.options import ControllerOptions
-    from allocator.controller.reporting.telemetry import Telemetry, open_log
-    from allocator.engine.decision import decide_round
-    from allocator.executors.devices import device_numbers
-    from allocator.executors.local import LocalExecutor
-
     place = (
         Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.geteuid()}"
     )
@@ -111,9 +103,11 @@ def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
             controller.stop()
         seconds = time.monotonic() - begin
         counts = queue.counts()
-        document = {"folder": str(place), "jobs": counts, "seconds": seconds}
-        show_result(form, document, lambda: print_lines(_summary(place, queue, seconds)))
-        return 0 if counts["done"] == len(JOBS) else 1
+        return Answer(
+            {"folder": str(place), "jobs": counts, "seconds": seconds},
+            text_of(_summary(place, queue, seconds)),
+            exit_code=0 if counts["done"] == len(JOBS) else 1,
+        )
 
 
 def _queue(place: Path) -> tuple[Queue, bool]:
@@ -121,8 +115,6 @@ def _queue(place: Path) -> tuple[Queue, bool]:
 
     A new queue gets the ten jobs.
     """
-    from allocator.queue.queue import Queue
-
     if not (place / MARK).exists() and any(place.iterdir()):
         raise UsageError(f'"{place}" has something else in it; --dir needs a folder of its own')
     again = False
@@ -147,9 +139,6 @@ def _queue(place: Path) -> tuple[Queue, bool]:
 
 def _snapshot() -> Problem:
     """Return the cluster without jobs."""
-    from allocator import Pool, Problem, Rate
-    from allocator.executors.example_job import steps_per_second
-
     rates = [
         Rate(model, KIND, n, steps_per_second(n, RATE, overhead))
         for model, overhead in MODELS.items()
@@ -260,7 +249,7 @@ def _shorten(reason: str) -> str:
 
 def _picture(
     controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float
-) -> RenderableType:
+) -> Any:
     """Return the table of the present state."""
     from rich import box
     from rich.console import Group

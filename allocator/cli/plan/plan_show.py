@@ -1,72 +1,60 @@
 """Show a plan on the screen: totals by action, reason, pool and tenant, then the jobs that fit."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from allocator.cli.tables import Table, percent, show, text, wrap
+from allocator.cli.tables import Table, percent, text
 from allocator.domain.findings import join_words
 from allocator.domain.plan import EXPECTED_FIELDS, Plan
 from allocator.engine.expected_words import describe_next
-
-if TYPE_CHECKING:
-    from allocator.engine.whatif import Comparison
+from allocator.engine.whatif import Comparison
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
 # in the order in which they are shown
 ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")
 
 
-def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
-    """Print a plan on standard output.
+def show_plan(
+    result: Plan, has_reasons: bool = False, head: Sequence[str] = ()
+) -> Iterator[str | Table]:
+    """Yield what is shown of a plan.
 
     A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
-    head: lines to print before the plan, in place of the answer in words.
+    head: lines before the plan, in place of the answer in words.
     """
     first = [by_action(result), by_reason(result), pools_table(result), by_tenant(result)]
     first = [table for table in first if table.rows]
     lines = [*(head or (answer(result), "")), *headline(result)]
-    show(first, lines)
+    yield from lines
+    yield from first
     if not sys.stdout.isatty():
-        show([jobs_table(result.jobs, result.now_s)])
+        yield jobs_table(result.jobs, result.now_s)
         return
     used = len(lines) + sum(len(table.rows) + 4 for table in first)
     space = max(LEAST_ROWS, shutil.get_terminal_size().lines - used - 6)
     count = len(result.jobs["job_id"])
     hidden = 0 if has_reasons else max(0, count - space)
-    show([jobs_by_action(result, count - hidden)])
+    yield jobs_by_action(result, count - hidden)
     if hidden:
-        print(
-            wrap(
-                f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for"
-                " programs."
-            )
+        yield (
+            f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs."
         )
     if has_reasons:
-        show_reasons(result)
+        yield "\nreasons"
+        whys = (result.jobs[name] for name in ("job_id", "reason", "detail"))
+        for job, code, detail in zip(*whys, strict=True):
+            if code:
+                yield f"  {text(job)}: {code}" + (f", {text(detail)}" if detail else "")
     elif any(result.jobs["reason"]):
-        print(
-            wrap(
-                "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would"
-                " change it."
-            )
+        yield (
+            "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would change"
+            " it."
         )
-
-
-def show_reasons(result: Plan) -> None:
-    """Print the reason of every job that has one, wrapped between words."""
-    print("\nreasons")
-    for job, code, detail in zip(
-        *(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True
-    ):
-        if code:
-            print(wrap(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  "))
 
 
 def answer(result: Plan) -> str:
