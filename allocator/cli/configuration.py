@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.output import Answer
+from allocator.cli.output import Answer, Table, pick, text
 from allocator.cli.parsing import Parser, find_commands
-from allocator.cli.tables import Table, text
 from allocator.errors import Fault, InvalidInput
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
@@ -192,9 +191,7 @@ def config(args: argparse.Namespace) -> Answer:
             {
                 "command": s.command or None,
                 "option": s.name,
-                "value": s.value,
-                "source": s.source,
-                "line": s.line,
+                **pick(s, "value", "source", "line"),
                 "counts": is_counting,
             }
             for s, is_counting in zip(settings, counts, strict=True)

@@ -108,7 +108,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     with _terminate_politely():
         try:
-            return _flush(_call(argv))
+            code = _call(argv)
+            sys.stdout.flush()
+            return code
         except BrokenPipeError:
             # the reader of standard output has closed it: this is no error
             _silence(sys.stdout)
@@ -202,11 +204,6 @@ def _has_password(queue: object) -> bool:
         return False
     account = queue.partition("://")[2].partition("/")[0].rpartition("@")[0]
     return ":" in account or "password=" in queue.partition("?")[2]
-
-
-def _flush(code: int) -> int:
-    sys.stdout.flush()
-    return code
 
 
 def _debug() -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from allocator.cli.tables import Table
-
 Value = TypeVar("Value")
 Lazy: TypeAlias = Value | str | Callable[[], Value | str]
 """A value or a text of it, or what makes either where it is asked for."""
@@ -68,6 +66,27 @@ MODE = OutputMode()
 def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = False) -> None:
     """Choose what this process prints from now on."""
     MODE.is_json, MODE.is_quiet, MODE.is_verbose = is_json, is_quiet, is_verbose
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, column names and rows of values, which `text` makes cells of.
+
+    A column whose name begins with ">" is aligned to the right. `droppable` are the columns that a
+    narrow terminal does not show, the first of them dropped first.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Iterable[Any]]
+    droppable: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, title: str, columns: Mapping[str, str], records: Sequence[Mapping[str, Any]]
+    ) -> Table:
+        """Return a table of records; `columns` are the names of their values by column."""
+        return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
 
 class Answer(NamedTuple):
@@ -116,6 +135,39 @@ def print_json(*documents: Mapping[str, Any]) -> None:
 
     for document in documents:
         print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+
+
+def text(value: Any, digits: int = 4) -> str:
+    """Return a cell: "-" for no value, few digits for fractions, control characters visible."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+    said = str(value)
+    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
+
+
+def texts(values: Iterable[Any]) -> list[str]:
+    """Return the cells of a column, checked together because there may be thousands."""
+    cells = list(values)
+    sorts = set(map(type, cells))
+    if sorts == {float}:
+        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
+    if sorts <= {str, type(None)}:
+        said = ["-" if cell is None else cell for cell in cells]
+        if "".join(said).isprintable():
+            return said
+    return [text(cell) for cell in cells]
+
+
+def percent(gap: float) -> str:
+    """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
+    return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
+
+
+def pick(found: object, *names: str) -> dict[str, Any]:
+    """Return attributes of an object by name."""
+    return {name: getattr(found, name) for name in names}
 
 
 def text_of(lines: Iterable[str]) -> str:
@@ -225,12 +277,7 @@ def describe_fault(fault: Fault | str) -> dict[str, Any]:
     """Return a fault as JSON values; an audit describes its faults by sentences alone."""
     if isinstance(fault, str):
         return {"message": fault}
-    return {
-        "file": fault.file,
-        "line": fault.line,
-        "message": fault.message,
-        "subject": fault.subject or None,
-    }
+    return pick(fault, "file", "line", "message") | {"subject": fault.subject or None}
 
 
 def describe_error(error: BaseException | None, text: str, exit_code: int) -> dict[str, Any]:

@@ -201,24 +201,20 @@ def flag(name: str, words: str, **how: Any) -> Add:
 
 def one_of(*arguments: Add, is_required: bool = False) -> Add:
     """Return arguments of which a command line may give one."""
-
-    def add(parser: argparse._ActionsContainer) -> None:
-        exclusive = parser.add_mutually_exclusive_group(required=is_required)
-        for argument in arguments:
-            argument(exclusive)
-
-    return add
+    return lambda parser: add_to(
+        parser.add_mutually_exclusive_group(required=is_required), arguments
+    )
 
 
 def group(title: str, *arguments: Add) -> Add:
     """Return arguments below a title of their own."""
+    return lambda parser: add_to(parser.add_argument_group(title), arguments)
 
-    def add(parser: argparse._ActionsContainer) -> None:
-        below = parser.add_argument_group(title)
-        for argument in arguments:
-            argument(below)
 
-    return add
+def add_to(parser: argparse._ActionsContainer, arguments: Sequence[Add]) -> None:
+    """Add arguments to a parser or a group of it, in their order."""
+    for argument in arguments:
+        argument(parser)
 
 
 @dataclass(frozen=True)
@@ -253,8 +249,7 @@ class Command:
             description=_fill(self.about),
             epilog=self.epilog,
         )
-        for argument in self.arguments:
-            argument(parser)
+        add_to(parser, self.arguments)
         parser.takes_command = self.takes_command
         parser.set_defaults(call=self.call, parser=parser, **self.defaults)
         if self.below:
@@ -326,6 +321,10 @@ def formats(*names: str, about: str = "") -> Add:
     """Return --format, of which the first format is the default; `about` explains the others."""
     words = "of standard output" + (f"; {about}" if about else "")
     return option("--format", f"{words} (default: {names[0]})", default=names[0], choices=names)
+
+
+TABLE = formats("table", "json")
+TABLE_OR_CSV = formats("table", "json", "csv")
 
 
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:

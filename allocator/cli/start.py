@@ -1,9 +1,7 @@
 """The commands to begin with."""
 
-from __future__ import annotations
-
 from allocator.cli.configuration import FILE
-from allocator.cli.parsing import command, flag, formats, option
+from allocator.cli.parsing import TABLE, command, flag, option
 
 START = (
     command(
@@ -48,7 +46,7 @@ real controller
         "examples:examples",
         option("names NAME", "default: all", nargs="*"),
         option("--out DIR", "copy them into this folder"),
-        formats("table", "json"),
+        TABLE,
     ),
     command(
         "doctor",

@@ -1,41 +1,18 @@
-"""Tables for people.
+"""Draw tables for people.
 
 A terminal gets tables by rich. A pipe, a file and a long table get plain aligned text that is never
 cut.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from allocator.cli.output import Table, texts
+
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
-RIGHT = ">"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, column names and rows of values, which `text` makes cells of.
-
-    A column whose name begins with ">" is aligned to the right. `droppable` are the columns that a
-    narrow terminal does not show, the first of them dropped first.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Iterable[Any]]
-    droppable: Sequence[str] = ()
-
-    @classmethod
-    def of(
-        cls, title: str, columns: Mapping[str, str], records: Sequence[Mapping[str, Any]]
-    ) -> Table:
-        """Return a table of records; `columns` are the names of their values by column."""
-        return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
 
 class _Column(NamedTuple):
@@ -65,7 +42,7 @@ def show(found: Iterable[str | Table]) -> None:
         print()
         values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
         columns = [
-            _Column(name.removeprefix(RIGHT), name.startswith(RIGHT), texts(cells))
+            _Column(name.removeprefix(">"), name.startswith(">"), texts(cells))
             for name, cells in zip(one.columns, values, strict=True)
         ]
         if not is_terminal or len(one.rows) > LONG:
@@ -81,29 +58,6 @@ def show(found: Iterable[str | Table]) -> None:
             _show_records(one.title, columns)
         else:
             _rich(one.title, columns, widths)
-
-
-def text(value: Any, digits: int = 4) -> str:
-    """Return a cell: "-" for no value, few digits for fractions, control characters visible."""
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    said = str(value)
-    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
-
-
-def texts(values: Iterable[Any]) -> list[str]:
-    """Return the cells of a column, checked together because there may be thousands."""
-    cells = list(values)
-    sorts = set(map(type, cells))
-    if sorts == {float}:
-        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
-    if sorts <= {str, type(None)}:
-        said = ["-" if cell is None else cell for cell in cells]
-        if "".join(said).isprintable():
-            return said
-    return [text(cell) for cell in cells]
 
 
 def _choose_widths(columns: Sequence[_Column], width: int) -> list[int] | None:
@@ -170,8 +124,3 @@ def _plain(title: str, columns: Sequence[_Column]) -> None:
         padded.append([form % cell for cell in (column.name, *column.cells)])
     rows = map("  ".join, zip(*padded, strict=True))
     print("\n".join([title, *map(str.rstrip, rows)]))
-
-
-def percent(gap: float) -> str:
-    """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
-    return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"

@@ -1,7 +1,5 @@
 """The commands that advise a cluster that others run."""
 
-from __future__ import annotations
-
 from allocator.cli.parsing import (
     POLICY,
     command,

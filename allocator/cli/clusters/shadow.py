@@ -9,9 +9,8 @@ from allocator.bench.shadow.record import ROUND, Look, Record
 from allocator.bench.shadow.summary import summarise
 from allocator.bench.shadow.watching import Watch, observer
 from allocator.cli.clusters.look import read_request
-from allocator.cli.output import Answer, note
+from allocator.cli.output import Answer, Table, note
 from allocator.cli.queue.run import stop_on_signals
-from allocator.cli.tables import Table
 from allocator.controller.clock import WallClock
 from allocator.domain.times import format_time
 from allocator.errors import UsageError

@@ -15,9 +15,8 @@ from allocator.bench.assess.assessing import (
     Question,
     assess as find_answer,
 )
-from allocator.cli.output import Answer, note, progress_bar, warn
+from allocator.cli.output import Answer, Table, note, progress_bar, warn
 from allocator.cli.parsing import take
-from allocator.cli.tables import Table
 from allocator.io.plans import dumps, write_files
 from allocator.report import assessment
 from allocator.report.measures import interval, number, percent, time_unit

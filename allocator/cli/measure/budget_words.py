@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.tables import text
+from allocator.cli.output import text
 from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
 

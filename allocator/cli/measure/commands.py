@@ -1,19 +1,17 @@
 """The commands that simulate, measure and report."""
 
-from __future__ import annotations
-
 import math
 from argparse import ArgumentTypeError
 from pathlib import Path
 
 from allocator.cli.models.commands import IMPORT
 from allocator.cli.parsing import (
+    TABLE,
     command,
     duration,
     effort,
     flag,
     folder_or_queue,
-    formats,
     group,
     many,
     number,
@@ -251,7 +249,7 @@ MEASURE = (
         group(
             "output",
             option("--out DIR", "folder of the results"),
-            formats("table", "json"),
+            TABLE,
             option(
                 "--checkpoint TIME",
                 "with --out: keep the state every TIME, so that the same command goes on after a"

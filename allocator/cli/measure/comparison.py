@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.cli.tables import Table, text
-
 if TYPE_CHECKING:
-    from allocator.simulator import Simulation
+    from allocator.cli.output import Table, text
+from allocator.simulator import Simulation
 
 LESS, MORE, NEITHER = -1, 1, 0  # which values are better
 NOTABLE = 0.01  # smaller relative differences are not mentioned

@@ -20,9 +20,8 @@ from allocator import (
     solve,
 )
 from allocator.cli.measure.comparison import compare_metrics, comparison
-from allocator.cli.output import Answer, warn
+from allocator.cli.output import Answer, Table, percent, text, warn
 from allocator.cli.plan.plan_show import plans
-from allocator.cli.tables import Table, percent, text
 from allocator.errors import UsageError
 from allocator.io.shipped import find_shipped
 

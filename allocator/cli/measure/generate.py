@@ -4,17 +4,17 @@ from argparse import Namespace
 
 from allocator.bench.workloads import GENERATORS, generate as make
 from allocator.cli.measure.commands import list_generators
-from allocator.cli.output import Answer, note
+from allocator.cli.output import Answer, note, pick
 from allocator.errors import UsageError
 
 
 def generate(args: Namespace) -> Answer:
     if args.name is None:
         names = ("name", "about", "jobs", "load", "unit")
-        known = [{name: getattr(g, name) for name in names} for g in GENERATORS.values()]
+        known = [pick(g, *names) for g in GENERATORS.values()]
         return Answer({"generators": known}, f"{list_generators()}\n")
     asked = ("name", "seed", "load", "jobs", "gpus", "nodes_per_rack")
-    made = make(**{name: getattr(args, name) for name in asked})
+    made = make(**pick(args, *asked))
     if args.out is None:
         raise UsageError("generate needs --out DIR, a new or empty folder")
     made.write(args.out)

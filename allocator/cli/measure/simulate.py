@@ -11,9 +11,8 @@ from typing import Any
 from allocator import Problem, read_workload
 from allocator.cli.measure.budget_words import budget_lines
 from allocator.cli.measure.comparison import comparison
-from allocator.cli.output import Answer, note, progress_bar, warn
+from allocator.cli.output import Answer, Table, note, progress_bar, text, warn
 from allocator.cli.parsing import take
-from allocator.cli.tables import Table, text
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.policies.registry import POLICIES, policy as find_policy

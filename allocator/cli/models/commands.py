@@ -1,13 +1,12 @@
 """The commands that fit and use models of speeds, prices and revocations; import of traces."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 from allocator.cli.parsing import (
     HOUR_S,
     SNAPSHOT,
+    TABLE_OR_CSV,
     Command,
     command,
     duration,
@@ -52,7 +51,7 @@ configure.svg
         ),
         flag("--profile", "the few configurations to measure next, instead"),
         option("--out DIR", "write configure.csv and configure.svg there"),
-        formats("table", "json", "csv"),
+        TABLE_OR_CSV,
     ),
     command(
         "fit",
@@ -132,7 +131,7 @@ cluster, and which to take
                 option("--deadline TIME", "name the cheapest within so many seconds", duration()),
                 option("--quality Q", "only clusters whose `quality` is at least this", number()),
                 option("--out DIR", "write plan.json, plan.csv and time-against-cost.svg", Path),
-                formats("table", "json", "csv"),
+                TABLE_OR_CSV,
             ),
             command(
                 "fit",
@@ -156,7 +155,7 @@ seconds per phase
                     many(number()),
                     (0.0,),
                 ),
-                formats("table", "json", "csv"),
+                TABLE_OR_CSV,
             ),
             command(
                 "servers",

@@ -5,9 +5,8 @@ from argparse import Namespace
 from functools import partial
 from typing import Any
 
-from allocator.cli.output import Answer, format_csv, write_results
+from allocator.cli.output import Answer, Table, format_csv, text, write_results
 from allocator.cli.sources import read_problem
-from allocator.cli.tables import Table, text
 from allocator.errors import UsageError
 from allocator.options.configure import RunConfigurations, configure as find_ways, job_number
 from allocator.performance.pipelines import due_s

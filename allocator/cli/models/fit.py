@@ -3,8 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from allocator.cli.output import Answer, write_results
-from allocator.cli.tables import Table
+from allocator.cli.output import Answer, Table, pick, write_results
 from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
 from allocator.io import fits
@@ -35,8 +34,7 @@ def fit(args: Namespace) -> Answer:
         "models": [fits.fit_record(f) for f in fitted],
         "guesses": [
             {
-                "model": g.model,
-                "gpu_type": g.gpu_type,
+                **pick(g, "model", "gpu_type"),
                 "kind": "power",
                 "parameters": fits.parameters("power", g.parameters),
             }

@@ -6,8 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from allocator.cli.models import rent_source
-from allocator.cli.output import Answer, format_csv, warn
-from allocator.cli.tables import Table, text
+from allocator.cli.output import Answer, Table, format_csv, text, warn
 from allocator.errors import UsageError
 from allocator.io.plans import dumps, write_files
 from allocator.market.classes import RentalClasses

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from allocator.cli.output import SCHEMA_VERSION, Answer, format_csv, warn
-from allocator.cli.tables import Table, text
+from allocator.cli.output import SCHEMA_VERSION, Answer, Table, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
@@ -52,21 +51,14 @@ def plan(args: Namespace) -> Answer:
     warn(found.warnings)
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
-    chosen = {
-        "cheapest": choice.cheapest,
-        "fastest": choice.fastest,
-        "fastest within cost": choice.fastest_within_cost,
-        "cheapest by deadline": choice.cheapest_by_deadline,
-    }
+    chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}
     front = set(undominated_clusters(seen))
     rows: Rows = [
         {
             "cluster": o.cluster.name,
             "work_per_s": o.speed,
             "dollars_per_hour": o.cluster.dollars_per_hour,
-            "seconds": o.seconds,
-            "dollars": o.dollars,
-            "revocations": o.revocations,
+            **pick(o, "seconds", "dollars", "revocations"),
             "useful_share": o.useful,
             "dollars_per_work": o.dollars_per_work,
             "checkpoint_every_s": o.every_s,
@@ -179,9 +171,7 @@ def servers(args: Namespace) -> Answer:
     rows = list_rates(fits, args.sizes)
     fitted = [
         {
-            "model": f.model,
-            "gpu_type": f.gpu_type,
-            "servers": f.servers,
+            **pick(f, "model", "gpu_type", "servers"),
             "one_worker": f.cap.single,
             "cap": f.cap.cap,
             "error": f.cap.error,

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from allocator import Plan, validate
-from allocator.cli.output import Answer, note, text_of, warn
+from allocator.cli.output import Answer, Table, note, text, text_of, warn
 from allocator.cli.parsing import read_limits, take
 from allocator.cli.plan.plan_show import differences, jobs_table, plans
 from allocator.cli.sources import read_source
-from allocator.cli.tables import Table, text
 from allocator.domain.changes import changed
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.submission import submit, with_job

@@ -1,30 +1,24 @@
-"""Decide many snapshots, one after the other in this process, or in parallel in child processes.
+"""Decide many snapshots, one after the other in this process, or in parallel in worker processes.
 
-The children live until the batch ends.
+The workers live until the batch ends.
 """
 
 import csv
-import json
-import os
-import queue
-import signal
-import subprocess
+import math
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-from allocator.cli.output import print_json, progress_bar
+from allocator.cli.output import percent, print_json, progress_bar, text
+from allocator.cli.plan import deciding
 from allocator.cli.plan.deciding import FIELDS, describe_fault, snapshot_name, summarise
-from allocator.cli.tables import percent, text
 from allocator.engine.advice.trials import SolveCommand
 from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
-from allocator.solvers.isolation.child_processes import Child
+from allocator.solvers.isolation.channel import ProtocolError
+from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 
 GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
 
@@ -40,7 +34,7 @@ def batch(
         )
     line = _printer(form, max(len(snapshot_name(f)) for f in folders))
     gravest = 0
-    team = _Team(command, out)
+    team = _Team(command, out, jobs)
     bar = progress_bar(is_counted=True)
     task = bar.add_task("snapshots", total=len(folders))
     with ThreadPoolExecutor(jobs) as threads, bar:
@@ -69,58 +63,40 @@ def batch(
 
 
 class _Team:
-    """Child processes that decide snapshots, one for each thread; one that dies is replaced."""
+    """Worker processes that decide snapshots, one for each thread; one that dies is replaced."""
 
-    def __init__(self, command: SolveCommand, out: str | None) -> None:
-        self._order = {"command": asdict(command), "out": out}
-        self._children: dict[int, Child] = {}
+    def __init__(self, command: SolveCommand, out: str | None, jobs: int) -> None:
+        self._command = command
+        self._out = out
+        self._idle = WorkerPool(jobs)
+        self._busy: set[Worker] = set()
         self._is_over = False
-        self._lock = threading.Lock()
 
     def summarise(self, folder: str) -> dict[str, Any]:
-        """Return what the child of this thread answers about a snapshot."""
-        answer = b""
-        child = self._find_child()
-        if child is not None and child.process.stdin and child.process.stdout:
-            try:
-                child.process.stdin.write(json.dumps({**self._order, "folder": folder}).encode())
-                child.process.stdin.write(b"\n")
-                child.process.stdin.flush()
-                answer = child.process.stdout.readline()
-            except OSError:
-                pass
-        if answer:
-            found: dict[str, Any] = json.loads(answer)
-            return found
-        with self._lock:
-            self._children.pop(threading.get_ident(), None)
-        if child is not None:
-            child.kill()
+        """Return what a worker answers about a snapshot."""
+        worker = self._idle.take(deciding.__name__, ())
+        self._busy.add(worker)
+        order = (folder, self._command, self._out)
+        try:
+            if self._is_over or worker.wait_ready(math.inf):
+                raise EOFError
+            worker.channel.send(("solve", 0, order, SolveLimits(), math.inf, None))
+            _, _, answer = worker.channel.receive()
+        except (EOFError, OSError, ProtocolError):
+            answer = None
+        self._busy.discard(worker)
+        if isinstance(answer, dict):
+            self._idle.give(deciding.__name__, (), worker)
+            return answer
+        worker.kill()
         return describe_fault(folder, "internal error: the process that worked on it died")
 
-    def _find_child(self) -> Child | None:
-        me = threading.get_ident()
-        with self._lock:
-            if not self._is_over and me not in self._children:
-                self._children[me] = Child(
-                    "batch",
-                    "allocator.cli.plan.batch",
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=2,
-                )  # Ctrl-C reaches only this process, which ends the children
-            return self._children.get(me)
-
     def end(self) -> None:
-        """End the children; they first get the chance to end themselves."""
-        with self._lock:
-            self._is_over = True
-            children = [*self._children.values()]
-        for child in children:
-            child.terminate()
-        for child in children:
-            child.wait(5.0)
-            child.kill()
+        """End the workers; the thread of a busy one sees that, and kills all that it started."""
+        self._is_over = True
+        self._idle.close()
+        for worker in tuple(self._busy):
+            worker.terminate()
 
 
 def _printer(form: str, width: int) -> Callable[[Mapping[str, Any]], None]:
@@ -145,37 +121,3 @@ def _printer(form: str, width: int) -> Callable[[Mapping[str, Any]], None]:
         print(said)
 
     return line
-
-
-def work() -> None:
-    """Read one JSON line per snapshot and write one summary line for each.
-
-    When the parent ends in any way, standard input ends. Then the child ends at once with its
-    solvers.
-    """
-    signal.signal(signal.SIGTERM, _stop)
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    # nothing else may be written between the summaries
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    while True:
-        order = json.loads(orders.get())
-        limits = SolveLimits(**order["command"].pop("limits"))
-        command = SolveCommand(**order["command"], limits=limits)
-        out.write(json.dumps(summarise(order["folder"], command, order["out"])) + "\n")
-        out.flush()
-
-
-def _listen(orders: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        orders.put(line)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(143)
-
-
-if __name__ == "__main__":
-    work()

@@ -10,14 +10,15 @@ from allocator import read_snapshot
 from allocator.cli.output import (
     SCHEMA_VERSION,
     Answer,
+    Table,
     describe_fault,
     format_csv,
     print_json,
+    text,
     warn,
     write_results,
 )
 from allocator.cli.sources import read_problem
-from allocator.cli.tables import Table, text
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate as check
 from allocator.engine.promises import Promises, promises

@@ -1,7 +1,5 @@
 """The commands that decide one round."""
 
-from __future__ import annotations
-
 import math
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -9,6 +7,8 @@ from pathlib import Path
 from allocator.cli.parsing import (
     POLICY,
     SNAPSHOT,
+    TABLE,
+    TABLE_OR_CSV,
     command,
     effort,
     flag,
@@ -68,7 +68,7 @@ line each
         group(
             "output",
             option("--out DIR", "write plan.json and plan.csv there; a batch into DIR/NAME/"),
-            formats("table", "json", "csv"),
+            TABLE_OR_CSV,
             flag("--reasons", "on a terminal: all jobs, and why each gets less than it could use"),
             option(
                 "--jobs N",
@@ -172,7 +172,7 @@ job
         """,
         "plan.checks:validate",
         option("snapshot FOLDER", "folder with jobs.csv or workload.csv, pools.csv ..."),
-        formats("table", "json"),
+        TABLE,
     ),
     command(
         "promise",
@@ -192,7 +192,7 @@ deadline to offer
         "plan.checks:promise",
         SNAPSHOT,
         option("--out DIR", "write promises.csv and promises.json there"),
-        formats("table", "json", "csv"),
+        TABLE_OR_CSV,
     ),
     command(
         "frontier",
@@ -248,7 +248,7 @@ dollars, to the end of the jobs
                 "keep.json",
                 Path,
             ),
-            formats("table", "json", "csv"),
+            TABLE_OR_CSV,
         ),
     ),
     command(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator import Plan, read_snapshot, validate
+from allocator.cli.output import pick
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide
 from allocator.errors import AllocatorError
@@ -47,7 +48,7 @@ def summarise(folder: str, command: SolveCommand, out: str | None) -> dict[str, 
     else:
         found = {
             **describe_fault(folder, None, 0, result.status, result.warnings),
-            **{name: getattr(result, name) for name in OF_PLAN},
+            **pick(result, *OF_PLAN),
             "plan": None if written is None else str(written[0]),
         }
     return found | {"seconds": time.monotonic() - begin}
@@ -74,3 +75,8 @@ def describe_fault(
 def snapshot_name(folder: str) -> str:
     """Return the name of a snapshot in a batch: that of its folder."""
     return os.path.basename(os.path.abspath(folder)) or "snapshot"
+
+
+def solve(order: tuple[str, SolveCommand, str | None], *_: object) -> dict[str, Any]:
+    """Return the line of a snapshot; what a worker process of a batch calls."""
+    return summarise(*order)

@@ -6,11 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from allocator.cli.output import Answer, format_csv, progress_bar, write_results
+from allocator.cli.output import (
+    Answer,
+    Table,
+    format_csv,
+    percent,
+    progress_bar,
+    text,
+    write_results,
+)
 from allocator.cli.parsing import read_limits
 from allocator.cli.plan.plan_show import show_plan
 from allocator.cli.sources import read_problem
-from allocator.cli.tables import Table, percent, text
 from allocator.engine.frontier.jobs import JobsFrontier, jobs_frontier
 from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier, keep, round_frontier
 from allocator.engine.frontier.sweep import Effort

@@ -6,9 +6,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
-from allocator.cli.tables import Table, percent, text
+from allocator.cli.output import Table, percent, text
 from allocator.domain.findings import join_words
 from allocator.domain.plan import EXPECTED_FIELDS, Plan
 from allocator.engine.expected_words import describe_next
@@ -133,14 +134,12 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
 def by_action(result: Plan) -> Table:
     """Return jobs, GPUs, value and cost of every action that the plan takes."""
     columns = [result.jobs[name] for name in ("gpus", "value", "cost_per_hour")]
-    of_action: dict[str, list[int]] = {action: [] for action in ACTIONS}
-    for j, action in enumerate(result.jobs["action"]):
-        of_action[action].append(j)
+    actions = result.jobs["action"]
     rows = []
-    for action, mine in of_action.items():
-        if mine:
-            gpus, value, cost = (sum(map(column.__getitem__, mine)) for column in columns)
-            rows.append([action, len(mine), gpus, float(value), float(cost)])
+    for action in ACTIONS:
+        takes = [one == action for one in actions]
+        if any(takes):
+            rows.append([action, sum(takes), *(sum(compress(c, takes)) for c in columns)])
     return Table("jobs by action", ("action", ">jobs", ">GPUs", ">value", ">$/h"), rows)
 
 

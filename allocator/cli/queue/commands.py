@@ -1,7 +1,5 @@
 """The commands that run a cluster: its queue, its controller and its service."""
 
-from __future__ import annotations
-
 from argparse import SUPPRESS
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +8,14 @@ from allocator.cli.parsing import (
     DAY_S,
     POLICY,
     QUEUE,
+    TABLE,
+    TABLE_OR_CSV,
     Add,
     Command,
     command,
     duration,
     effort,
     flag,
-    formats,
     group,
     number,
     one_of,
@@ -30,8 +29,6 @@ from allocator.cli.parsing import (
 )
 from allocator.cli.queue.job_options import CHANGEABLE, NAMES, PROGRESS_OPTIONS, job_options
 
-TABLE = ("table", "json")
-CSV = (*TABLE, "csv")
 DRY_RUN = "dry-run"
 LISTEN = "127.0.0.1:8642"
 
@@ -41,7 +38,7 @@ def verb(
     words: str,
     examples: str,
     *arguments: Add,
-    output: tuple[str, ...] = TABLE,
+    output: Add | None = TABLE,
     function: str = "",
     call: str = "queue.verbs:call",
     defaults: Mapping[str, str] | None = None,
@@ -49,7 +46,7 @@ def verb(
 ) -> Command:
     """Return a command that calls a function of verbs.py, by default its namesake."""
     about = words[0].upper() + words[1:] + "."
-    first = (QUEUE, formats(*output)) if output else (QUEUE,)
+    first = (QUEUE, output) if output else (QUEUE,)
     defaults = {"function": function or name.replace("-", "_"), **(defaults or {})}
     return command(
         name, words, about, examples, call, *first, *arguments, defaults=defaults, **more
@@ -61,7 +58,7 @@ NODES = option("nodes NODE", nargs="+")
 STATES = "active, queued, running, paused, held, done, cancelled, failed; may be repeated"
 OF_NODES = (
     option("--cpus N", "its CPUs (default: no limit)", number()),
-    option("--memory-gb GB", "its memory (default: no limit)", number()),
+    option("--memory-gb GB", "its memory (default: no limit)", number(), dest="host_memory_gb"),
     repeated(
         "--label LEVEL=LABEL",
         "where it stands, such as rack=r1; may be given several times; empty: nowhere known",
@@ -125,7 +122,7 @@ NODE = command(
             "allocator queue node list cluster.db\n"
             "allocator queue node list cluster.db --pool a100",
             option("--pool POOL", "only nodes of this pool"),
-            output=CSV,
+            output=TABLE_OR_CSV,
             function="list_nodes",
         ),
         verb(
@@ -136,7 +133,8 @@ NODE = command(
             option("--pool POOL", "the pool of its GPUs", required=True),
             option("--gpus N", None, parse_integer(0), required=True),
             *OF_NODES,
-            function="add_nodes",
+            function="change_nodes",
+            defaults={"method": "add_nodes", "word": "added"},
         ),
         verb(
             "set",
@@ -145,15 +143,16 @@ NODE = command(
             NODES,
             option("--gpus N", None, parse_integer(0)),
             *OF_NODES,
-            function="set_nodes",
+            function="change_nodes",
+            defaults={"method": "change_nodes", "word": "changed"},
         ),
         verb(
             "up",
             "give jobs GPUs of these nodes again",
             "allocator queue node up cluster.db n1 n2",
             NODES,
-            function="set_node_state",
-            defaults={"state": "up"},
+            function="change_nodes",
+            defaults={"method": "change_nodes", "word": "up", "state": "up"},
         ),
         verb(
             "drain",
@@ -164,22 +163,22 @@ NODE = command(
             option("--at TIME", "when they leave (default: now)", parse_future),
             option("--until TIME", "when they are back (default: by `up`)", parse_future),
             function="drain_nodes",
-            defaults={"state": "drain"},
         ),
         verb(
             "down",
             "these machines are gone: their jobs are lost and start again elsewhere",
             "allocator queue node down cluster.db n1 n2",
             NODES,
-            function="set_node_state",
-            defaults={"state": "down"},
+            function="change_nodes",
+            defaults={"method": "change_nodes", "word": "down", "state": "down"},
         ),
         verb(
             "remove",
             "forget nodes on which no job has GPUs",
             "allocator queue node remove cluster.db n1",
             NODES,
-            function="remove_nodes",
+            function="change_nodes",
+            defaults={"method": "remove_nodes", "word": "removed"},
         ),
     ),
 )
@@ -248,7 +247,7 @@ and jobs of a snapshot
                 " they are unix seconds. Jobs of an observed cluster are left to it",
                 dest="source",
             ),
-            output=(),
+            output=None,
             call="queue.verbs:init",
         ),
         verb(
@@ -281,7 +280,7 @@ and jobs of a snapshot
             option("--tenant NAME"),
             option("--model NAME"),
             option("--limit N", "the latest N", parse_integer(1)),
-            output=CSV,
+            output=TABLE_OR_CSV,
             function="list_",
         ),
         verb(
@@ -334,7 +333,7 @@ and jobs of a snapshot
             "allocator queue export-csv cluster.db > jobs.csv",
             option("file FILE", "default: standard output", nargs="?", default="-"),
             repeated("--state STATE", "only these, as in list"),
-            output=(),
+            output=None,
         ),
         verb(
             "costs",
@@ -354,7 +353,7 @@ and jobs of a snapshot
                 1,
             ),
             option("--tenant TENANT", "only its own jobs"),
-            output=CSV,
+            output=TABLE_OR_CSV,
         ),
         verb(
             "pools",
@@ -366,7 +365,7 @@ and jobs of a snapshot
                 pair("POOL=GPUS", int),
                 dest="changes",
             ),
-            output=CSV,
+            output=TABLE_OR_CSV,
         ),
         verb(
             "config",
@@ -395,7 +394,7 @@ and jobs of a snapshot
             "replace pools, tenants, rates, sharing and settings by those of a snapshot",
             "allocator queue cluster cluster.db --from my-cluster",
             option("--from SNAPSHOT", "its jobs do not count", required=True, dest="source"),
-            output=(),
+            output=None,
             function="replace_cluster",
         ),
         verb(
@@ -418,7 +417,7 @@ and jobs of a snapshot
             "the queue of now as a snapshot folder, for solve, explain and whatif",
             "allocator queue export cluster.db now && allocator solve now",
             option("folder SNAPSHOT_DIR", "new, or an earlier export, which it replaces"),
-            output=(),
+            output=None,
         ),
         TENANT,
         NODE,
@@ -613,7 +612,7 @@ happened
             "--estimates",
             "compare the expected starts and ends of each round with what happened",
         ),
-        formats("table", "json"),
+        TABLE,
     ),
     command(
         "replay",
@@ -643,6 +642,6 @@ last round
         """,
         "queue.history:status",
         QUEUE,
-        formats("table", "json"),
+        TABLE,
     ),
 )

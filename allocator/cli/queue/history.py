@@ -3,8 +3,7 @@
 from argparse import Namespace
 from dataclasses import asdict
 
-from allocator.cli.output import Answer, note, text_of, warn
-from allocator.cli.tables import Table, percent
+from allocator.cli.output import Answer, Table, note, percent, pick, text_of, warn
 from allocator.controller.reporting import replay as replaying
 from allocator.controller.reporting.expected import Outcome, measure_estimates
 from allocator.controller.reporting.status import format_status, status as read_status
@@ -27,7 +26,7 @@ def history(args: Namespace) -> Answer:
     for one in rounds:
         outcomes = {name: asdict(o) for name, o in measured.get(one.number, {}).items()}
         more = {"estimates": outcomes} if args.estimates else {}
-        documents.append({name: getattr(one, name) for name in ROUND} | more)
+        documents.append(pick(one, *ROUND) | more)
     ends = {"start": "starts as told", "done": "ends as told"} if args.estimates else {}
     rows = [
         (
@@ -69,9 +68,7 @@ def replay(args: Namespace) -> Answer:
         else "the plans differ"
     )
     document = {
-        "number": found.number,
-        "same": found.same,
-        "is_digest_valid": found.is_digest_valid,
+        **pick(found, "number", "same", "is_digest_valid"),
         "first_difference": found.first,
         "note": found.note,
     }

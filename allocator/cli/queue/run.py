@@ -8,11 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from allocator.cli.output import Answer, note, text_of, warn
+from allocator.cli.output import Answer, note, text, text_of, warn
 from allocator.cli.parsing import take
 from allocator.cli.queue.commands import DRY_RUN
 from allocator.cli.queue.serve import parse_address, served
-from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
 from allocator.controller import belonging
 from allocator.controller.clock import WallClock

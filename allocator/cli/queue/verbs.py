@@ -13,9 +13,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator import read_snapshot, validate
-from allocator.cli.output import Answer, note, text_of, warn
+from allocator.cli.output import Answer, Table, note, percent, pick, text, text_of, warn
 from allocator.cli.queue.job_options import NAMES
-from allocator.cli.tables import Table, percent, text
 from allocator.clusters.folder import leave_jobs
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
@@ -73,14 +72,11 @@ def init(args: Namespace) -> Answer:
 
 def submit(args: Namespace, queue: Queue) -> Answer:
     environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
-    for name, variable in FIELDS.items():
-        if getattr(args, name) is not None:
-            environment[variable] = getattr(args, name)
+    progress = pick(args, *FIELDS)
+    environment |= {FIELDS[name]: v for name, v in progress.items() if v is not None}
     job = build_submission(
         {
-            **{name: getattr(args, name) for name in NAMES},
-            "key": args.key,
-            "command": args.command,
+            **pick(args, *NAMES, "key", "command"),
             "environment": environment,
             "workdir": os.path.abspath(args.workdir) if args.workdir else "",
         }
@@ -315,7 +311,7 @@ def change_state(args: Namespace, queue: Queue) -> Answer:
 
 
 def change(args: Namespace, queue: Queue) -> Answer:
-    values = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
+    values = {name: v for name, v in pick(args, *CHANGEABLE).items() if v is not None}
     if not values:
         raise UsageError("nothing to change: give --weight, --max-gpus ...")
     with queue.store.write() as connection:
@@ -439,55 +435,41 @@ def list_nodes(args: Namespace, queue: Queue) -> Answer:
     )
 
 
-def add_nodes(args: Namespace, queue: Queue) -> Answer:
-    new = queue.add_nodes(*args.nodes, pool=args.pool, **_node_values(args))
-    return _answer_nodes(new, "added")
+NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels", "state")
+BUSY = {"drain": "the next round moves them", "down": "they are lost"}
 
 
-def set_nodes(args: Namespace, queue: Queue) -> Answer:
-    return _answer_nodes(queue.change_nodes(*args.nodes, **_node_values(args)), "changed")
+def change_nodes(args: Namespace, queue: Queue) -> Answer:
+    """Change nodes by the method of the queue that the verb names."""
+    given = {name: getattr(args, name) for name in NODE_VALUES if hasattr(args, name)}
+    if "labels" in given:
+        given["labels"] = dict(args.labels)
+    return _answer_nodes(args, queue, getattr(queue, args.method)(*args.nodes, **given), args.word)
 
 
 def drain_nodes(args: Namespace, queue: Queue) -> Answer:
     if args.at is None:
         if args.until is not None:
             raise UsageError("--until needs --at, the time when the nodes leave")
-        return set_node_state(args, queue)
+        changed = queue.change_nodes(*args.nodes, state="drain")
+        return _answer_nodes(args, queue, changed, "drain")
     at = format_time(args.at)
     if args.until is not None and args.until <= args.at:
         raise UsageError(f"--until {format_time(args.until)} is not after --at {at}")
     changed = queue.change_nodes(*args.nodes, leaves_s=args.at, returns_s=args.until)
-    return _answer_nodes(changed, f"leaves {at}")
+    return _answer_nodes(args, queue, changed, f"leaves {at}")
 
 
-def set_node_state(args: Namespace, queue: Queue) -> Answer:
-    changed = queue.change_nodes(*args.nodes, state=args.state)
-    then = {"drain": "the next round moves them", "down": "they are lost"}.get(args.state)
-    busy = [
-        f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}'
-        for row in queue.nodes()
-        if then and row["node"] in args.nodes and row["jobs"]
-    ]
-    return _answer_nodes(changed, args.state, busy)
-
-
-def remove_nodes(args: Namespace, queue: Queue) -> Answer:
-    return _answer_nodes(queue.remove_nodes(*args.nodes), "removed")
-
-
-def _node_values(args: Namespace) -> dict[str, Any]:
-    return {
-        "gpus": args.gpus,
-        "cpus": args.cpus,
-        "host_memory_gb": args.memory_gb,
-        "labels": dict(args.labels),
-    }
-
-
-def _answer_nodes(names: Sequence[str], word: str, notes: Sequence[str] = ()) -> Answer:
-    lines = text_of(f"{text(name)}: {word}" for name in names)
-    unchanged = [] if names else ["nothing was changed"]
-    return Answer({"changed": list(names)}, lines, notes=[*unchanged, *notes])
+def _answer_nodes(args: Namespace, queue: Queue, changed: Sequence[str], word: str) -> Answer:
+    notes = [] if changed else ["nothing was changed"]
+    if word in BUSY:
+        notes += (
+            f'node "{row["node"]}" has {len(row["jobs"])} jobs; {BUSY[word]}'
+            for row in queue.nodes()
+            if row["node"] in args.nodes and row["jobs"]
+        )
+    lines = text_of(f"{text(name)}: {word}" for name in changed)
+    return Answer({"changed": list(changed)}, lines, notes=notes)
 
 
 def config(args: Namespace, queue: Queue) -> Answer:
@@ -541,7 +523,7 @@ def adopt(args: Namespace, queue: Queue) -> Answer:
     if not isinstance(executor, LedgerExecutor):
         raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
     found = adopt_state(queue.store, executor, queue.clock())
-    rows = {name: list(getattr(found, name)) for name in ADOPTED}
+    rows = {name: [*jobs] for name, jobs in pick(found, *ADOPTED).items()}
     lines = (f"{text(job)}: {words}" for name, words in ADOPTED.items() for job in rows[name])
     next_token = found.token + 1
     return Answer(
