@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 Value = TypeVar("Value")
+Values: TypeAlias = dict[str, Any]
+"""What is shown of one thing: values by name."""
 Lazy: TypeAlias = Value | str | Callable[[], Value | str]
 """A value or a text of it, or what makes either where it is asked for."""
 SCHEMA_VERSION = 1
@@ -82,9 +84,7 @@ class Table:
     droppable: Sequence[str] = ()
 
     @classmethod
-    def of(
-        cls, title: str, columns: Mapping[str, str], records: Sequence[Mapping[str, Any]]
-    ) -> Table:
+    def of(cls, title: str, columns: Mapping[str, str], records: Sequence[Values]) -> Table:
         """Return a table of records; `columns` are the names of their values by column."""
         return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
@@ -101,9 +101,9 @@ class Answer(NamedTuple):
     notes : what else was done, told after the result.
     """
 
-    document: Lazy[Mapping[str, Any] | Sequence[Mapping[str, Any]]]
+    document: Lazy[Values | Sequence[Values]]
     shown: str | Iterable[str | Table] = ""
-    csv: Lazy[Sequence[Mapping[str, Any]]] = ""
+    csv: Lazy[Sequence[Values]] = ""
     exit_code: int = 0
     notes: Sequence[str] = ()
 
@@ -129,7 +129,7 @@ def show_answer(answer: Answer, form: str) -> int:
     return answer.exit_code
 
 
-def print_json(*documents: Mapping[str, Any]) -> None:
+def print_json(*documents: Values) -> None:
     """Print results, each as one line of strict JSON with the version of its form."""
     from allocator.io.plans import dumps
 
@@ -165,7 +165,7 @@ def percent(gap: float) -> str:
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
 
 
-def pick(found: object, *names: str) -> dict[str, Any]:
+def pick(found: object, *names: str) -> Values:
     """Return attributes of an object by name."""
     return {name: getattr(found, name) for name in names}
 
@@ -220,7 +220,7 @@ def progress_bar(is_counted: bool) -> Progress:
     )
 
 
-def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> str:
+def format_csv(rows: Sequence[Values], digits: int | None = None) -> str:
     """Return rows as CSV; a cell is empty where a row has no value of that name.
 
     A mapping becomes a column per key, KEY:NAME; `digits` are those of fractions, by default all.
@@ -273,14 +273,14 @@ def print_error(error: BaseException | None, text: str, exit_code: int) -> int:
     return exit_code
 
 
-def describe_fault(fault: Fault | str) -> dict[str, Any]:
+def describe_fault(fault: Fault | str) -> Values:
     """Return a fault as JSON values; an audit describes its faults by sentences alone."""
     if isinstance(fault, str):
         return {"message": fault}
     return pick(fault, "file", "line", "message") | {"subject": fault.subject or None}
 
 
-def describe_error(error: BaseException | None, text: str, exit_code: int) -> dict[str, Any]:
+def describe_error(error: BaseException | None, text: str, exit_code: int) -> Values:
     """Return an error as JSON values."""
     code = next((code for kind, code in CODES if isinstance(error, kind)), "internal")
     faults = getattr(error, "faults", ())

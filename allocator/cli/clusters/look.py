@@ -6,9 +6,8 @@ import sys
 import tomllib
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
-from allocator.cli.output import Answer, note, warn
+from allocator.cli.output import Answer, Values, note, warn
 from allocator.clusters.adapter import ObserveRequest
 from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
 from allocator.clusters.kubernetes.rights import read_role
@@ -35,7 +34,7 @@ def observe(args: Namespace) -> Answer:
 
 def read_request(args: Namespace) -> ObserveRequest:
     """Return what the options LOOK ask for. Raises UsageError."""
-    settings: dict[str, Any] = {}
+    settings: Values = {}
     if args.settings is not None:
         try:
             settings = tomllib.loads(Path(args.settings).read_text(encoding="utf-8"))

@@ -1,15 +1,14 @@
 """`allocator shadow`: what would have been decided beside a live cluster, and its worth."""
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from allocator.bench.shadow.record import ROUND, Look, Record
 from allocator.bench.shadow.summary import summarise
 from allocator.bench.shadow.watching import Watch, observer
 from allocator.cli.clusters.look import read_request
-from allocator.cli.output import Answer, Table, note
+from allocator.cli.output import Answer, Table, Values, note
 from allocator.cli.queue.run import stop_on_signals
 from allocator.controller.clock import WallClock
 from allocator.domain.times import format_time
@@ -61,7 +60,7 @@ def report(args: Namespace) -> Answer:
     )
 
 
-def _sentences(found: Mapping[str, Any]) -> list[str]:
+def _sentences(found: Values) -> list[str]:
     """Return the answer, and what it rests on."""
     looks = (
         f"{found['rounds']:,} rounds from {format_time(found['from_s'])} to"
@@ -82,7 +81,7 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _rows(found: Values) -> list[tuple[str, str, str]]:
     """Return the rows of the table under COLUMNS; the last cell says what a figure assumes."""
     dollars = found["usable_dollars"]
     longest = ", ".join(
@@ -143,11 +142,11 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _jobs(found: Mapping[str, Any]) -> str:
+def _jobs(found: Values) -> str:
     count = found["passed_over"]
     return f"{count:,} job{'s' * (count != 1)}"
 
 
-def _share(found: Mapping[str, Any], name: str) -> str:
+def _share(found: Values, name: str) -> str:
     part, whole = (found[f"{n}_gpu_hours"] for n in (name, "gpus"))
     return f"{number(part)} of {number(whole)} GPU-hours ({100 * part / max(whole, 1e-9):.1f} %)"

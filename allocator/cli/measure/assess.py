@@ -15,7 +15,7 @@ from allocator.bench.assess.assessing import (
     Question,
     assess as find_answer,
 )
-from allocator.cli.output import Answer, Table, note, progress_bar, warn
+from allocator.cli.output import Answer, Table, Values, note, progress_bar, warn
 from allocator.cli.parsing import take
 from allocator.io.plans import dumps, write_files
 from allocator.report import assessment
@@ -74,12 +74,12 @@ def assess(args: Namespace) -> Answer:
     return Answer(found, [*said, table, "", *assuming])
 
 
-def sentences(found: Mapping[str, Any]) -> list[str]:
+def sentences(found: Values) -> list[str]:
     """Return the answer: what changes, whether that is to be believed, and what both assume."""
     return [_answer(found), _belief(found), f"Assumed: {'; '.join(found['assuming'])}."]
 
 
-def _answer(found: Mapping[str, Any]) -> str:
+def _answer(found: Values) -> str:
     by = {case["name"]: case for case in found["cases"]}
     rigid, gpus = by[RIGID], found["gpus"]
     before, after = (_time(by[n]["figures"]["waiting_s_mean"]) for n in (PRESENT, RIGID))
@@ -97,7 +97,7 @@ def _answer(found: Mapping[str, Any]) -> str:
     )
 
 
-def _belief(found: Mapping[str, Any]) -> str:
+def _belief(found: Values) -> str:
     """Say in a sentence whether forecasts are to be believed, and why."""
     seen = found["calibration"]
     if seen is None:
@@ -126,7 +126,7 @@ def _belief(found: Mapping[str, Any]) -> str:
     return f"Forecasts are not to be believed: {why}; {most}. {cause}"
 
 
-def _rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _rows(found: Values) -> list[tuple[str, ...]]:
     """Return a row for each case under COLUMNS."""
     return [
         (
@@ -145,7 +145,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _intervals(found: Mapping[str, Any]) -> str:
+def _intervals(found: Values) -> str:
     """Say what the intervals are."""
     if not found["resampled"]:
         return "No intervals: the history is shorter than two days."

@@ -7,7 +7,6 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from allocator import (
     Plan,
@@ -20,7 +19,7 @@ from allocator import (
     solve,
 )
 from allocator.cli.measure.comparison import compare_metrics, comparison
-from allocator.cli.output import Answer, Table, percent, text, warn
+from allocator.cli.output import Answer, Table, Values, percent, text, warn
 from allocator.cli.plan.plan_show import plans
 from allocator.errors import UsageError
 from allocator.io.shipped import find_shipped
@@ -60,7 +59,7 @@ def demo(args: Namespace) -> Answer:
         options = SimulationOptions(solver=args.solver)
         return [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
 
-    def document() -> dict[str, Any]:
+    def document() -> Values:
         return {
             "snapshot": str(folder),
             "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
@@ -116,7 +115,7 @@ def _comparison(greedy: Plan, mip: Plan) -> Table:
     )
 
 
-def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
+def _explain_difference(greedy: Values, mip: Values) -> str:
     """Return why the choices of the two policies differ for one job.
 
     It is the price if the value is the same, and otherwise the reason of the policy that gave less.

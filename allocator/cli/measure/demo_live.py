@@ -12,14 +12,13 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from allocator import Pool, Problem, Queue, Rate
 from allocator.bench.sabotage import Sabotage
-from allocator.cli.output import Answer, has_progress, note, progress_console, text_of
+from allocator.cli.output import Answer, Values, has_progress, note, progress_console, text_of
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -73,7 +72,7 @@ def live(folder: str | None, sabotage: bool = False) -> Answer:
     with ExitStack() as stack:
         queue, again = _queue(place)
         stack.callback(queue.close)
-        events: deque[Mapping[str, Any]] = deque(maxlen=200)
+        events: deque[Any] = deque(maxlen=200)
         clock = WallClock()
         telemetry = Telemetry(
             clock.now,
@@ -164,18 +163,8 @@ def _submit(queue: Queue, place: Path) -> None:
                 "sizes": "|".join(str(n) for n in SIZES if n <= most),
                 "command": [
                     sys.executable,
-                    "-m",
-                    "allocator.executors.example_job",
-                    "--steps",
-                    str(steps),
-                    "--rate",
-                    str(RATE),
-                    "--overhead",
-                    str(MODELS[model]),
-                    "--checkpoint-every",
-                    "2",
-                    "--seed",
-                    str(i),
+                    *f"-m allocator.executors.example_job --steps {steps} --rate {RATE}".split(),
+                    *f"--overhead {MODELS[model]} --checkpoint-every 2 --seed {i}".split(),
                 ],
                 "environment": {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
                 "workdir": str(place / "jobs" / name),
@@ -186,9 +175,7 @@ def _submit(queue: Queue, place: Path) -> None:
     )
 
 
-def _watch(
-    controller: Controller, queue: Queue, events: deque[Mapping[str, Any]], begin: float
-) -> None:
+def _watch(controller: Controller, queue: Queue, events: deque[Any], begin: float) -> None:
     """Step until every job is over.
 
     A terminal shows a live table; other outputs get a line per event.
@@ -215,7 +202,7 @@ def _watch(
             controller.clock.sleep(POLL_S)
 
 
-def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -> float:
+def _print_events(console: Any, events: deque[Any], said: float) -> float:
     """Print new events in words; return the time of the last one."""
     for event in list(events):
         if event["at_s"] > said and (words := _describe_event(event)):
@@ -223,13 +210,14 @@ def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -
     return max((event["at_s"] for event in events), default=said)
 
 
-def _describe_event(event: Mapping[str, Any]) -> str:
+def _describe_event(event: Values) -> str:
     """Describe an event in one line; "" if it is not of interest."""
     match event["event"]:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
         case "round_failed":
-            reason = _shorten(event["reason"])
+            reason = " ".join(event["reason"].split())
+            reason = reason if len(reason) < 100 else f"{reason[:97]}..."
             return f"round {event['number']} failed, all goes on as it was: {reason}"
         case "ended":
             return f"{event['job_id']} {event['phase']}" + (
@@ -242,14 +230,7 @@ def _describe_event(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def _shorten(reason: str) -> str:
-    words = " ".join(reason.split())
-    return words if len(words) < 100 else f"{words[:97]}..."
-
-
-def _picture(
-    controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float
-) -> Any:
+def _picture(controller: Controller, jobs: Any, events: deque[Any], seconds: float) -> Any:
     """Return the table of the present state."""
     from rich import box
     from rich.console import Group

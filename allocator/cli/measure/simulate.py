@@ -11,7 +11,7 @@ from typing import Any
 from allocator import Problem, read_workload
 from allocator.cli.measure.budget_words import budget_lines
 from allocator.cli.measure.comparison import comparison
-from allocator.cli.output import Answer, Table, note, progress_bar, text, warn
+from allocator.cli.output import Answer, Table, Values, note, progress_bar, text, warn
 from allocator.cli.parsing import take
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
@@ -178,7 +178,7 @@ def _show(
     workload: Workload,
     done: Sequence[Simulation],
     options: SimulationOptions,
-    metrics: Mapping[str, Mapping[str, Any]],
+    metrics: Mapping[str, Values],
 ) -> Iterator[str | Table]:
     p = workload.problem
     pools = "1 pool" if len(p.pools) == 1 else f"{len(p.pools)} pools"

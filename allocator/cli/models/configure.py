@@ -3,9 +3,8 @@
 import math
 from argparse import Namespace
 from functools import partial
-from typing import Any
 
-from allocator.cli.output import Answer, Table, format_csv, text, write_results
+from allocator.cli.output import Answer, Table, Values, format_csv, text, write_results
 from allocator.cli.sources import read_problem
 from allocator.errors import UsageError
 from allocator.options.configure import RunConfigurations, configure as find_ways, job_number
@@ -67,7 +66,7 @@ def configure(args: Namespace) -> Answer:
     return Answer(document, [head, table], rows)
 
 
-def _way_record(ways: RunConfigurations, i: int, chosen: dict[str, int]) -> dict[str, Any]:
+def _way_record(ways: RunConfigurations, i: int, chosen: dict[str, int]) -> Values:
     """Return one way to run the job as plain values."""
     values = {
         "pool": ways.pool[i],
@@ -88,7 +87,7 @@ def _way_record(ways: RunConfigurations, i: int, chosen: dict[str, int]) -> dict
 
 
 def _profile(ways: RunConfigurations) -> Answer:
-    rows: list[dict[str, Any]] = [
+    rows: list[Values] = [
         {
             "pool": ways.pool[i],
             "gpus": int(ways.gpus[i]),

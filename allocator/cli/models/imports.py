@@ -4,9 +4,8 @@ A market becomes capacity.csv and prices.csv, or replaces those of a workload.
 """
 
 from argparse import Namespace
-from typing import Any
 
-from allocator.cli.output import Answer, note, warn
+from allocator.cli.output import Answer, Values, note, warn
 from allocator.cli.parsing import take
 from allocator.errors import UsageError
 from allocator.io.markets.base import MarketOptions
@@ -18,9 +17,7 @@ from allocator.io.workloads import read_workload, write_workload
 
 def import_jobs(args: Namespace) -> Answer:
     given = {name: getattr(args, f"extra_{name}") for name in args.extras}
-    more: dict[str, Any] = {
-        "extra": {name: tuple(values) for name, values in given.items() if values}
-    }
+    more: Values = {"extra": {name: tuple(values) for name, values in given.items() if values}}
     if isinstance(args.gpus, dict):
         more |= {"gpus_by_type": args.gpus, "gpus": None}
     options = take(TraceOptions, args, **more)

@@ -3,10 +3,9 @@
 import csv
 import io
 from argparse import Namespace
-from typing import Any
 
 from allocator.cli.models import rent_source
-from allocator.cli.output import Answer, Table, format_csv, text, warn
+from allocator.cli.output import Answer, Table, Values, format_csv, text, warn
 from allocator.errors import UsageError
 from allocator.io.plans import dumps, write_files
 from allocator.market.classes import RentalClasses
@@ -139,10 +138,10 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
     return [*head, *tables]
 
 
-def _width(options: list[dict[str, Any]]) -> str:
+def _width(options: list[Values]) -> str:
     """Return text such as '6', '4 x A100', '95 % 4 x A100, 5 % 5 x A100'."""
 
-    def named(option: dict[str, Any]) -> str:
+    def named(option: Values) -> str:
         where = option["pool"] or option["gpu_type"]
         return text(option["width"]) + (f" x {text(where)}" if where else "")
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from allocator.cli.output import SCHEMA_VERSION, Answer, Table, format_csv, pick, text, warn
+from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
@@ -38,7 +38,7 @@ from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, f
 from allocator.report.charts.choices import draw_spot
 
 Fitted = TypeVar("Fitted")
-Rows = list[dict[str, Any]]
+Rows = list[Values]
 PLACE = ("region", "gpu_type")
 RATES = ("model", "gpu_type", "gpus", "work_per_s", "variant")
 BOTTLENECK = "bottleneck: more workers do not help"

@@ -3,10 +3,9 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from allocator import Plan, validate
-from allocator.cli.output import Answer, Table, note, text, text_of, warn
+from allocator.cli.output import Answer, Table, Values, note, text, text_of, warn
 from allocator.cli.parsing import read_limits, take
 from allocator.cli.plan.plan_show import differences, jobs_table, plans
 from allocator.cli.sources import read_source
@@ -49,7 +48,7 @@ def whatif(args: Namespace) -> Answer:
         write_snapshot(other, args.out)
     result = command.plan(problem, after)
 
-    def document() -> dict[str, Any]:
+    def document() -> Values:
         return {
             "set": values,
             "before": None if before is None else command.plan(as_is, before).to_dict(),
@@ -106,7 +105,7 @@ def _submit(args: Namespace, snapshot: Snapshot, command: SolveCommand) -> Answe
     if args.out:
         write_snapshot(other, args.out)
 
-    def document() -> dict[str, Any]:
+    def document() -> Values:
         return {
             "submit": {"file": args.submit, "job": dict(job.row), "notes": list(job.notes)},
             "before": command.plan(problem, before).to_dict(),

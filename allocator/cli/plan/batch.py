@@ -7,11 +7,10 @@ import csv
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from allocator.cli.output import percent, print_json, progress_bar, text
+from allocator.cli.output import Values, percent, print_json, progress_bar, text
 from allocator.cli.plan import deciding
 from allocator.cli.plan.deciding import FIELDS, describe_fault, snapshot_name, summarise
 from allocator.engine.advice.trials import SolveCommand
@@ -39,7 +38,7 @@ def batch(
     task = bar.add_task("snapshots", total=len(folders))
     with ThreadPoolExecutor(jobs) as threads, bar:
         try:
-            work: Iterator[dict[str, Any]] = (
+            work: Iterator[Values] = (
                 (summarise(folder, command, out) for folder in folders)
                 if jobs == 1
                 else threads.map(team.summarise, folders)
@@ -72,7 +71,7 @@ class _Team:
         self._busy: set[Worker] = set()
         self._is_over = False
 
-    def summarise(self, folder: str) -> dict[str, Any]:
+    def summarise(self, folder: str) -> Values:
         """Return what a worker answers about a snapshot."""
         worker = self._idle.take(deciding.__name__, ())
         self._busy.add(worker)
@@ -99,7 +98,7 @@ class _Team:
             worker.terminate()
 
 
-def _printer(form: str, width: int) -> Callable[[Mapping[str, Any]], None]:
+def _printer(form: str, width: int) -> Callable[[Values], None]:
     """Return the function that prints the line of a summary."""
     if form == "json":
         return lambda s: print_json({name: s[name] for name in FIELDS})
@@ -108,7 +107,7 @@ def _printer(form: str, width: int) -> Callable[[Mapping[str, Any]], None]:
         writer.writeheader()
         return writer.writerow
 
-    def line(s: Mapping[str, Any]) -> None:
+    def line(s: Values) -> None:
         said = f"{text(s['snapshot']):<{width}}  {s['status']}"
         if s["objective_value"] is not None:
             said = (

@@ -3,14 +3,14 @@ and what it may hold."""
 
 import json
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from allocator import read_snapshot
 from allocator.cli.output import (
     SCHEMA_VERSION,
     Answer,
     Table,
+    Values,
     describe_fault,
     format_csv,
     print_json,
@@ -54,7 +54,7 @@ def validate(args: Namespace) -> Answer:
     return Answer(_findings((), problem.warnings), f"valid: {said}\n")
 
 
-def _findings(faults: Iterable[Mapping[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
+def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
     found = list(faults)
     return {"valid": not found, "faults": found, "warnings": list(warnings)}
 

@@ -5,10 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from allocator import Plan, read_snapshot, validate
-from allocator.cli.output import pick
+from allocator.cli.output import Values, pick
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide
 from allocator.errors import AllocatorError
@@ -31,7 +30,7 @@ def decide_folder(folder: str, command: SolveCommand) -> Plan:
     return decide(problem, **how, seconds=seconds)
 
 
-def summarise(folder: str, command: SolveCommand, out: str | None) -> dict[str, Any]:
+def summarise(folder: str, command: SolveCommand, out: str | None) -> Values:
     """Decide one snapshot of a batch, write its plan to `out`, and return its line.
 
     A fault is a line, too.
@@ -60,7 +59,7 @@ def describe_fault(
     exit_code: int = 1,
     status: str = "error",
     warnings: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Values:
     """Return the line of a snapshot that was not decided."""
     return dict.fromkeys(FIELDS) | {
         "snapshot": snapshot_name(folder),
@@ -77,6 +76,6 @@ def snapshot_name(folder: str) -> str:
     return os.path.basename(os.path.abspath(folder)) or "snapshot"
 
 
-def solve(order: tuple[str, SolveCommand, str | None], *_: object) -> dict[str, Any]:
+def solve(order: tuple[str, SolveCommand, str | None], *_: object) -> Values:
     """Return the line of a snapshot; what a worker process of a batch calls."""
     return summarise(*order)

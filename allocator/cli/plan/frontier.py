@@ -9,6 +9,7 @@ from typing import Any
 from allocator.cli.output import (
     Answer,
     Table,
+    Values,
     format_csv,
     percent,
     progress_bar,
@@ -98,7 +99,7 @@ def _answer_jobs(args: Namespace, found: JobsFrontier) -> Answer:
 
 def _answer(
     args: Namespace,
-    document: dict[str, Any],
+    document: Values,
     files: dict[str, str],
     picture: Callable[[], bytes],
     shown: Iterable[str | Table],

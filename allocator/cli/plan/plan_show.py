@@ -185,12 +185,12 @@ def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
         jobs["job_id"],
         jobs["tenant"],
         jobs["action"],
-        _places(*(jobs[name] for name in places)),
-        _places(jobs["previous_pool"], jobs["previous_gpus"]),
+        map(_place, *(jobs[name] for name in places)),
+        map(_place, jobs["previous_pool"], jobs["previous_gpus"]),
         jobs["value"],
         jobs["cost_per_hour"],
         (describe_next(dict(zip(EXPECTED_FIELDS, row, strict=True)), now_s) for row in expected),
-        map(_why, jobs["reason"], jobs["detail"]),
+        (": ".join(filter(None, why)) for why in zip(jobs["reason"], jobs["detail"], strict=True)),
     )
     names = ("job", "tenant", "action", "gets", "held", ">value", ">$/h", "expected", "reason")
     return Table("jobs", names, list(zip(*columns, strict=True)))
@@ -202,11 +202,9 @@ def jobs_by_action(result: Plan, count: int) -> Table:
     The highest value of an action comes first.
     """
     jobs = result.jobs
-    rank = [
-        (ACTIONS.index(action), -value)
-        for action, value in zip(jobs["action"], jobs["value"], strict=True)
-    ]
-    first = sorted(range(len(rank)), key=rank.__getitem__)[:count]
+    order = range(len(jobs["job_id"]))
+    first = sorted(order, key=lambda j: (ACTIONS.index(jobs["action"][j]), -jobs["value"][j]))
+    first = first[:count]
     shown = {name: [column[j] for j in first] for name, column in jobs.items()}
     table = jobs_table(shown | {"detail": [None] * len(first)}, result.now_s)
     return replace(table, droppable=("held", "$/h", "tenant", "value"))
@@ -234,8 +232,10 @@ def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
 
 def differences(comparison: Comparison, after: Plan) -> Table:
     """Return the jobs that get something else in one of two plans."""
-    reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
-    nodes = dict(zip(after.jobs["job_id"], after.jobs["nodes"], strict=True))
+    reason, nodes = (
+        dict(zip(after.jobs["job_id"], after.jobs[name], strict=True))
+        for name in ("reason", "nodes")
+    )
     rows = []
     for job in comparison.jobs:
         old, new = (
@@ -253,11 +253,6 @@ def differences(comparison: Comparison, after: Plan) -> Table:
     )
 
 
-def _places(*columns: Sequence[Any]) -> list[str]:
-    """Return what jobs hold, "-" for nothing."""
-    return [_place(*held) for held in zip(*columns, strict=True)]
-
-
 def _place(
     pool: str | None,
     gpus: int,
@@ -265,6 +260,7 @@ def _place(
     variant: str | None = None,
     mode: str | None = None,
 ) -> str:
+    """Return what a job holds, "-" for nothing."""
     if pool is None:
         return "-"
     return (
@@ -272,7 +268,3 @@ def _place(
         + "".join(f", {how}" for how in (variant, mode) if how)
         + (f" next to {colocated_job}" if colocated_job else "")
     )
-
-
-def _why(code: str | None, detail: str | None) -> str:
-    return f"{code}: {detail}" if code and detail else code or detail or ""

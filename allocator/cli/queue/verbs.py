@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator import read_snapshot, validate
-from allocator.cli.output import Answer, Table, note, percent, pick, text, text_of, warn
+from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
 from allocator.cli.queue.job_options import NAMES
 from allocator.clusters.folder import leave_jobs
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
@@ -55,7 +55,7 @@ def init(args: Namespace) -> Answer:
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)
-    told: dict[str, Any] = {"queue": store.name, "made": made}
+    told: Values = {"queue": store.name, "made": made}
     with Queue(store) as queue:
         note(f"{'made' if made else 'is up to date:'} {store.name}")
         if source is not None:
@@ -86,7 +86,7 @@ def submit(args: Namespace, queue: Queue) -> Answer:
     warn(warnings)
     if not done.new:
         note(f'job "{done.job_id}" was submitted before; nothing was added')
-    told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
+    told: Values = {"job_id": done.job_id, "new": done.new}
     if args.format == "table":
         print(done.job_id, flush=True)
     if args.deadline_s:
@@ -94,7 +94,7 @@ def submit(args: Namespace, queue: Queue) -> Answer:
     return Answer(told)
 
 
-def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
+def _promise(queue: Queue, job_id: str) -> Values | None:
     """Report whether the deadline of a submitted job can be promised.
 
     It is printed on standard error and returned in full; None if it is not known. The job is in the
@@ -186,16 +186,14 @@ def list_(args: Namespace, queue: Queue) -> Answer:
     )
 
 
-def _build_records(
-    connection: Connection, found: Sequence[Job], now: float
-) -> list[dict[str, Any]]:
+def _build_records(connection: Connection, found: Sequence[Job], now: float) -> list[Values]:
     """Return jobs with what they hold, what is expected of them and what they cost so far."""
     rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
     return add_costs(connection, rows, now)
 
 
 def _show_jobs(
-    rows: Sequence[Mapping[str, Any]], numbers: Mapping[str, int], now: float
+    rows: Sequence[Values], numbers: Mapping[str, int], now: float
 ) -> Iterator[str | Table]:
     yield ", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"
     cells = [
@@ -225,21 +223,19 @@ def _show_jobs(
     )
 
 
-def _place(
-    pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Mapping[str, Any]] | None
-) -> str:
+def _place(pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Values] | None) -> str:
     if not pool:
         return "-"
     of = f" of {text(primary)}" if primary else ""
     return f"{gpus} x {text(pool)}{of}{f' on {_nodes(nodes)}' if nodes else ''}"
 
 
-def _nodes(nodes: Iterable[Mapping[str, Any]] | None) -> str:
+def _nodes(nodes: Iterable[Values] | None) -> str:
     """Return nodes as plan.csv has them."""
     return "|".join(text(str(Part(**part))) for part in nodes or ())
 
 
-def _describe_job(row: Mapping[str, Any], now: float) -> str:
+def _describe_job(row: Values, now: float) -> str:
     if row["park_reason"]:
         return text(row["park_reason"])
     if row["request"]:
