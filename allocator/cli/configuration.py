@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allocator import Fault, InvalidInput
 from allocator.cli.output import Answer, Table, pick, text
 from allocator.cli.parsing import Parser, find_commands
-from allocator.errors import Fault, InvalidInput
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"

@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.cli.output import Answer
-from allocator.errors import UsageError
 from allocator.io.shipped import Example, copy_examples, list_examples
 
 

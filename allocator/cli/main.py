@@ -29,11 +29,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pkgutil import resolve_name
 
+from allocator import AllocatorError
 from allocator.cli import completion, configuration
 from allocator.cli.clusters.commands import ADVISE
 from allocator.cli.measure.commands import MEASURE
 from allocator.cli.models.commands import MODELS
-from allocator.cli.output import MODE, print_error, set_mode, show_answer, tell_details, warn
+from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
 from allocator.cli.parsing import (
     Command,
     Parser,
@@ -44,8 +45,8 @@ from allocator.cli.parsing import (
 from allocator.cli.plan.commands import PLAN
 from allocator.cli.queue.commands import RUN
 from allocator.cli.start import START
+from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
-from allocator.errors import AllocatorError
 
 EXAMPLES = """
 allocator demo                                   a shipped cluster, MIP against greedy

@@ -15,15 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from allocator import AllocatorError, Fault, Infeasible, InvalidInput, NoPlanInTime, UsageError
 from allocator.cli.termination import Terminated
-from allocator.errors import (
-    AllocatorError,
-    Fault,
-    Infeasible,
-    InvalidInput,
-    NoPlanInTime,
-    UsageError,
-)
 from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
@@ -106,27 +99,6 @@ class Answer(NamedTuple):
     csv: Lazy[Sequence[Values]] = ""
     exit_code: int = 0
     notes: Sequence[str] = ()
-
-
-def show_answer(answer: Answer, form: str) -> int:
-    """Print an answer as JSON, as CSV, or for people; return the exit code."""
-    if form == "json":
-        found = answer.document() if callable(answer.document) else answer.document
-        if isinstance(found, str):
-            sys.stdout.write(found)
-        else:
-            print_json(*([found] if isinstance(found, Mapping) else found))
-    elif form == "csv":
-        rows = answer.csv() if callable(answer.csv) else answer.csv
-        sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
-    elif isinstance(answer.shown, str):
-        sys.stdout.write(answer.shown)
-    else:
-        from allocator.cli.tables import show
-
-        show(answer.shown)
-    note(*answer.notes)
-    return answer.exit_code
 
 
 def print_json(*documents: Values) -> None:

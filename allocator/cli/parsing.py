@@ -14,7 +14,7 @@ from inspect import cleandoc
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from allocator.errors import UsageError
+from allocator import UsageError
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:

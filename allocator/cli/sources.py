@@ -3,10 +3,9 @@
 import time
 from pathlib import Path
 
-from allocator import read_snapshot, validate
+from allocator import Snapshot, read_snapshot, validate
 from allocator.cli.output import tell_details, warn
 from allocator.domain.problem import Problem
-from allocator.domain.snapshot import Snapshot
 
 
 def read_problem(folder: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Draw tables for people.
+"""Print the answers of commands, and draw their tables for people.
 
 A terminal gets tables by rich. A pipe, a file and a long table get plain aligned text that is never
 cut.
@@ -7,12 +7,31 @@ cut.
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from allocator.cli.output import Table, texts
+from allocator.cli.output import Answer, Table, format_csv, note, print_json, texts
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
+
+
+def show_answer(answer: Answer, form: str) -> int:
+    """Print an answer as JSON, as CSV, or for people; return the exit code."""
+    if form == "json":
+        found = answer.document() if callable(answer.document) else answer.document
+        if isinstance(found, str):
+            sys.stdout.write(found)
+        else:
+            print_json(*([found] if isinstance(found, Mapping) else found))
+    elif form == "csv":
+        rows = answer.csv() if callable(answer.csv) else answer.csv
+        sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
+    elif isinstance(answer.shown, str):
+        sys.stdout.write(answer.shown)
+    else:
+        show(answer.shown)
+    note(*answer.notes)
+    return answer.exit_code
 
 
 class _Column(NamedTuple):

@@ -4,14 +4,14 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from allocator.api import solve
-from allocator.cli.output import Answer, note, show_answer
+from allocator import AllocatorError, UsageError, solve
+from allocator.cli.output import Answer, note
+from allocator.cli.tables import show_answer
 from allocator.clusters.adapter import ClusterView, PlannedJob
 from allocator.clusters.folder import build_snapshot, plan_jobs
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.client import ClientApi
-from allocator.errors import AllocatorError, UsageError
 
 
 def admit(args: Namespace) -> Answer:

@@ -7,6 +7,7 @@ import tomllib
 from argparse import Namespace
 from pathlib import Path
 
+from allocator import AllocatorError, UsageError
 from allocator.cli.output import Answer, Values, note, warn
 from allocator.clusters.adapter import ObserveRequest
 from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
@@ -14,7 +15,6 @@ from allocator.clusters.kubernetes.rights import read_role
 from allocator.clusters.registry import get_cluster
 from allocator.clusters.slurm.submit import read_plugin, write_sbatch
 from allocator.clusters.statements import JOB_FIELDS
-from allocator.errors import AllocatorError, UsageError
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS
 

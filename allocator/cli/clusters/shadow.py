@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.bench.shadow.record import ROUND, Look, Record
 from allocator.bench.shadow.summary import summarise
 from allocator.bench.shadow.watching import Watch, observer
@@ -12,7 +13,6 @@ from allocator.cli.output import Answer, Table, Values, note
 from allocator.cli.queue.run import stop_on_signals
 from allocator.controller.clock import WallClock
 from allocator.domain.times import format_time
-from allocator.errors import UsageError
 from allocator.report import assessment
 from allocator.report.measures import duration, number, percent
 

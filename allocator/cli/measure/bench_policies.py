@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.bench.paired import FEWEST_SEEDS, LEVEL
 from allocator.bench.sweep.executors import ProcessExecutor, TaskExecutor, TaskOutcome
 from allocator.bench.sweep.store import SweepStore
@@ -15,7 +16,6 @@ from allocator.bench.workloads import GENERATORS, generate
 from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
 from allocator.engine.decision import override_settings
-from allocator.errors import UsageError
 from allocator.policies.registry import policy
 from allocator.report.measures import duration
 from allocator.report.policies import write_policy_report

@@ -12,6 +12,7 @@ from allocator import (
     Plan,
     Simulation,
     SimulationOptions,
+    UsageError,
     Workload,
     read_snapshot,
     read_workload,
@@ -21,7 +22,6 @@ from allocator import (
 from allocator.cli.measure.comparison import compare_metrics, comparison
 from allocator.cli.output import Answer, Table, Values, percent, text, warn
 from allocator.cli.plan.plan_show import plans
-from allocator.errors import UsageError
 from allocator.io.shipped import find_shipped
 
 ROWS_SHOWN = (

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from allocator import Pool, Problem, Queue, Rate
+from allocator import Pool, Problem, Queue, Rate, UsageError
 from allocator.bench.sabotage import Sabotage
 from allocator.cli.output import Answer, Values, has_progress, note, progress_console, text_of
 from allocator.controller.clock import WallClock
@@ -24,7 +24,6 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry, open_log
 from allocator.engine.decision import decide_round
-from allocator.errors import UsageError
 from allocator.executors.devices import device_numbers
 from allocator.executors.example_job import steps_per_second
 from allocator.executors.local import LocalExecutor

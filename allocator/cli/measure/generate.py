@@ -2,10 +2,10 @@
 
 from argparse import Namespace
 
+from allocator import UsageError
 from allocator.bench.workloads import GENERATORS, generate as make
 from allocator.cli.measure.commands import list_generators
 from allocator.cli.output import Answer, note, pick
-from allocator.errors import UsageError
 
 
 def generate(args: Namespace) -> Answer:

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.cli.output import Answer, has_progress, note
-from allocator.errors import UsageError
 from allocator.report.folders import write_report
 
 

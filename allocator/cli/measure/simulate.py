@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator import Problem, read_workload
+from allocator import Problem, UsageError, Workload, read_workload
 from allocator.cli.measure.budget_words import budget_lines
 from allocator.cli.measure.comparison import comparison
 from allocator.cli.output import Answer, Table, Values, note, progress_bar, text, warn
 from allocator.cli.parsing import take
-from allocator.domain.workload import Workload
-from allocator.errors import UsageError
 from allocator.policies.registry import POLICIES, policy as find_policy
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.checkpoint import CheckpointFile

@@ -4,9 +4,9 @@ import math
 from argparse import Namespace
 from functools import partial
 
+from allocator import UsageError
 from allocator.cli.output import Answer, Table, Values, format_csv, text, write_results
 from allocator.cli.sources import read_problem
-from allocator.errors import UsageError
 from allocator.options.configure import RunConfigurations, configure as find_ways, job_number
 from allocator.performance.pipelines import due_s
 from allocator.report.charts.choices import draw_configurations

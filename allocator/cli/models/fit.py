@@ -3,9 +3,9 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
+from allocator import UsageError
 from allocator.cli.output import Answer, Table, pick, write_results
 from allocator.domain.findings import did_you_mean
-from allocator.errors import UsageError
 from allocator.io import fits
 from allocator.io.observations import read_observations
 from allocator.performance.fit.choose import FREE, ORDER, SpeedFit, extend_range, fit as fit_curves

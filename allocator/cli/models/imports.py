@@ -5,14 +5,13 @@ A market becomes capacity.csv and prices.csv, or replaces those of a workload.
 
 from argparse import Namespace
 
+from allocator import UsageError, read_workload, write_workload
 from allocator.cli.output import Answer, Values, note, warn
 from allocator.cli.parsing import take
-from allocator.errors import UsageError
 from allocator.io.markets.base import MarketOptions
 from allocator.io.markets.run import TimeWindow, import_markets, onto, write_market
 from allocator.io.traces.base import TraceOptions
 from allocator.io.traces.run import import_trace, write_tables
-from allocator.io.workloads import read_workload, write_workload
 
 
 def import_jobs(args: Namespace) -> Answer:

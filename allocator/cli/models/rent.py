@@ -4,9 +4,9 @@ import csv
 import io
 from argparse import Namespace
 
+from allocator import UsageError
 from allocator.cli.models import rent_source
 from allocator.cli.output import Answer, Table, Values, format_csv, text, warn
-from allocator.errors import UsageError
 from allocator.io.plans import dumps, write_files
 from allocator.market.classes import RentalClasses
 from allocator.market.rent import RentResult, rent as find_widths

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allocator import read_workload, validate
+from allocator import Fault, InvalidInput, read_workload, validate
 from allocator.cli.output import warn
 from allocator.domain.problem import Problem
 from allocator.domain.schema.rental_columns import CLASSES, KINDS, RENTED_POOLS
-from allocator.errors import Fault, InvalidInput
 from allocator.io.tables.csv_table import csv_text
 from allocator.io.tables.one_table import read_table, require_sound
 from allocator.loop.live_rental import estimate

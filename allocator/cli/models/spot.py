@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from allocator import UsageError
 from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
@@ -19,7 +20,6 @@ from allocator.domain.schema.spot_columns import (
     SERVER_SPEEDS,
     SPEEDS,
 )
-from allocator.errors import UsageError
 from allocator.io.plans import dumps, write_files
 from allocator.io.tables.csv_table import csv_text
 from allocator.io.tables.one_table import (

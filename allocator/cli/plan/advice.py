@@ -4,18 +4,15 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from allocator import Plan, validate
+from allocator import Comparison, Infeasible, InvalidInput, Plan, Snapshot, changed, validate
 from allocator.cli.output import Answer, Table, Values, note, text, text_of, warn
 from allocator.cli.parsing import read_limits, take
 from allocator.cli.plan.plan_show import differences, jobs_table, plans
 from allocator.cli.sources import read_source
-from allocator.domain.changes import changed
-from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.submission import submit, with_job
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.explain import explain as find_reasons
-from allocator.engine.whatif import Comparison, compare
-from allocator.errors import Infeasible, InvalidInput
+from allocator.engine.whatif import compare
 from allocator.io.snapshots import write_snapshot
 
 

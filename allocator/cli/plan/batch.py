@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from allocator import SolveLimits, UsageError
 from allocator.cli.output import Values, percent, print_json, progress_bar, text
 from allocator.cli.plan import deciding
 from allocator.cli.plan.deciding import FIELDS, describe_fault, snapshot_name, summarise
 from allocator.engine.advice.trials import SolveCommand
-from allocator.errors import UsageError
-from allocator.solvers.base import SolveLimits
 from allocator.solvers.isolation.channel import ProtocolError
 from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 

@@ -5,7 +5,7 @@ import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 
-from allocator import read_snapshot
+from allocator import InvalidInput, read_snapshot, read_workload, validate as check
 from allocator.cli.output import (
     SCHEMA_VERSION,
     Answer,
@@ -20,12 +20,10 @@ from allocator.cli.output import (
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate as check
 from allocator.engine.promises import Promises, promises
-from allocator.errors import InvalidInput
 from allocator.io import json_schema
 from allocator.io.plans import dumps
-from allocator.io.workloads import is_workload, read_workload
+from allocator.io.workloads import is_workload
 
 
 def validate(args: Namespace) -> Answer:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from allocator import Plan, read_snapshot, validate
+from allocator import AllocatorError, Plan, read_snapshot, validate
 from allocator.cli.output import Values, pick
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide
-from allocator.errors import AllocatorError
 from allocator.io.plans import write_plan
 
 OF_PLAN = ("objective_value", "bound", "gap", "solver", "termination", "fallback")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from allocator import UsageError
 from allocator.cli.output import (
     Answer,
     Table,
@@ -23,7 +24,6 @@ from allocator.engine.frontier.jobs import JobsFrontier, jobs_frontier
 from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier, keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
 from allocator.engine.frontier.ways import job_ways
-from allocator.errors import UsageError
 from allocator.io.plans import dumps, to_csv, to_json, write_files, write_plan
 from allocator.report.charts.choices import draw_jobs_frontier, draw_round_frontier
 from allocator.solvers.registry import find

@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
+from allocator import Comparison, Plan
 from allocator.cli.output import Table, percent, text
 from allocator.domain.findings import join_words
-from allocator.domain.plan import EXPECTED_FIELDS, Plan
+from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.expected_words import describe_next
-from allocator.engine.whatif import Comparison
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
 # in the order in which they are shown

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from allocator import read_snapshot
+from allocator import UsageError, read_snapshot
 from allocator.cli.output import Answer, tell_details, warn
 from allocator.cli.parsing import read_limits, take
 from allocator.cli.plan.deciding import decide_folder
 from allocator.cli.plan.plan_show import log_lines, show_plan
 from allocator.cli.progress import Progress
 from allocator.engine.advice.trials import SolveCommand
-from allocator.errors import UsageError
 from allocator.io import plans
 from allocator.io.performance_models import check_format, write_model
 from allocator.options.instance_building import compile_round

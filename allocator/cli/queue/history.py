@@ -3,13 +3,13 @@
 from argparse import Namespace
 from dataclasses import asdict
 
+from allocator import Queue
 from allocator.cli.output import Answer, Table, note, percent, pick, text_of, warn
 from allocator.controller.reporting import replay as replaying
 from allocator.controller.reporting.expected import Outcome, measure_estimates
 from allocator.controller.reporting.status import format_status, status as read_status
 from allocator.domain.times import format_time
 from allocator.queue.database.connection import open_queue
-from allocator.queue.queue import Queue
 
 ROUND = (
     *("number", "at_s", "token", "snapshot_digest", "policy", "status", "outcome"),

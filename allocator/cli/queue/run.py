@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from allocator import UsageError
 from allocator.cli.output import Answer, note, text, text_of, warn
 from allocator.cli.parsing import take
 from allocator.cli.queue.commands import DRY_RUN
@@ -20,7 +21,6 @@ from allocator.controller.guarded_decision import Stopped
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
 from allocator.controller.reporting.telemetry import Telemetry, open_log, serve
-from allocator.errors import UsageError
 from allocator.executors import registry as executors
 from allocator.loop.executor import Executor
 from allocator.loop.stability import Stability

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.cli.output import warn
 from allocator.cli.parsing import take
 from allocator.cli.queue.commands import LISTEN
 from allocator.controller.reporting.telemetry import open_log
-from allocator.errors import UsageError
 
 END_S = 10.0  # seconds that the service has to end
 LOOPBACK = ("127.", "localhost", "::1")

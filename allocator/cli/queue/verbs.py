@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator import read_snapshot, validate
+from allocator import Fault, InvalidInput, Queue, UsageError, read_snapshot, validate
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
 from allocator.cli.queue.job_options import NAMES
 from allocator.clusters.folder import leave_jobs
@@ -23,7 +23,6 @@ from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
-from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS
 from allocator.io.snapshots import write_snapshot
@@ -36,7 +35,6 @@ from allocator.queue.jobs.change import CHANGEABLE, change_jobs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.node_space import Part
-from allocator.queue.queue import Queue
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
