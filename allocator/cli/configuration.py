@@ -19,6 +19,7 @@ from typing import Any
 from allocator import Fault, InvalidInput
 from allocator.cli.output import Answer, Table, pick, text
 from allocator.cli.parsing import Parser, find_commands
+from allocator.domain.findings import did_you_mean, quote
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"
@@ -105,8 +106,6 @@ def _find_line(text: str, table: str, key: str) -> int | None:
 
 def _require_known(settings: list[Setting], top: Parser) -> None:
     """Raise InvalidInput with every key and table that is neither an option nor a command."""
-    from allocator.domain.findings import did_you_mean, quote
-
     commands = {" ".join(words): find_options(leaf) for words, leaf in find_commands(top)}
     every = {name for options in commands.values() for name in options}
     faults = []

@@ -1,12 +1,11 @@
 """`allocator examples`: list the shipped examples, and copy them."""
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 from allocator import UsageError
 from allocator.cli.output import Answer
-from allocator.io.shipped import Example, copy_examples, list_examples
+from allocator.io.shipped import copy_examples, list_examples
 
 
 def examples(args: Namespace) -> Answer:
@@ -26,15 +25,15 @@ def examples(args: Namespace) -> Answer:
         }
         for example in chosen
     ]
-    return Answer({"examples": rows}, "\n".join([*_lines(chosen, args), ""]))
-
-
-def _lines(examples: list[Example], args: Namespace) -> Iterator[str]:
-    for example in examples:
-        yield f"{example.name:<18}{example.about}"
-        commands = example.commands[: None if args.names and args.out is None else 1]
-        yield from (f"{'':<18}  {command}" for command in commands)
-    if args.out is None:
-        yield "\nThe commands use a copy: allocator examples NAME --out ."
-    else:
-        yield f'\nThe copies are in the folder "{args.out}". Call the commands there.'
+    is_short = not args.names or args.out is not None
+    lines = []
+    for example in chosen:
+        commands = example.commands[: 1 if is_short else None]
+        lines.append(f"{example.name:<18}{example.about}")
+        lines += (f"{'':<18}  {command}" for command in commands)
+    hint = (
+        "The commands use a copy: allocator examples NAME --out ."
+        if args.out is None
+        else f'The copies are in the folder "{args.out}". Call the commands there.'
+    )
+    return Answer({"examples": rows}, "\n".join([*lines, "", hint, ""]))

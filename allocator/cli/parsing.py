@@ -15,6 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from allocator import UsageError
+from allocator.domain.findings import did_you_mean
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:
@@ -115,8 +116,6 @@ class Parser(argparse.ArgumentParser):
     def _parse(self, given: list[str], namespace: Namespace | None) -> Namespace:
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
-            from allocator.domain.findings import did_you_mean
-
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
@@ -125,8 +124,6 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            from allocator.domain.findings import did_you_mean
-
             near = did_you_mean(str(value), map(str, action.choices or ()))
             message = f'unknown value "{value}"{near}' if near else error.message
             raise argparse.ArgumentError(action, message) from None

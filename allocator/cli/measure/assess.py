@@ -55,7 +55,12 @@ def assess(args: Namespace) -> Answer:
             take(Question, args),
             lambda what, share: bar.update(row, description=what, completed=share),
         )
-    said = [*sentences(found), _intervals(found)]
+    intervals = (
+        f"In brackets: 95 % interval by resampled {found['resampled']}s of submission."
+        if found["resampled"]
+        else "No intervals: the history is shorter than two days."
+    )
+    said = [*sentences(found), intervals]
     rows = _rows(found)
     if args.out:
         each = zip(rows, found["cases"], strict=True)
@@ -143,13 +148,6 @@ def _rows(found: Values) -> list[tuple[str, ...]]:
         )
         for case in found["cases"]
     ]
-
-
-def _intervals(found: Values) -> str:
-    """Say what the intervals are."""
-    if not found["resampled"]:
-        return "No intervals: the history is shorter than two days."
-    return f"In brackets: 95 % interval by resampled {found['resampled']}s of submission."
 
 
 def _gpus(fewest: float, gpus: int) -> str:

@@ -1,16 +1,11 @@
 """Lines about the long-run budgets of a simulation: amount, spending, and whether kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from allocator.cli.output import Values, text
+from allocator.domain.problem import Problem
 from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
-
-if TYPE_CHECKING:
-    from allocator.domain.problem import Problem
 
 EXACT = 1e-6  # dollars: a smaller excess is rounding
 HOUR = 3600.0

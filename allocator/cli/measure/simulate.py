@@ -45,7 +45,12 @@ def simulate(args: Namespace) -> Answer:
         # the checkpoints are not needed once the results are written
         shutil.rmtree(Path(args.out) / ".state", ignore_errors=True)
         if args.keep_snapshots:
-            _tell_how_to_decide_again(Path(args.out), chosen, options)
+            how = f"--gap {options.gap} --seed {options.seed} --solver {options.solver}"
+            how += f" --threads {options.threads}" if options.threads > 1 else ""
+            for name in chosen:
+                snapshots = shlex.quote(str(Path(args.out, "snapshots", name)))
+                again = f"allocator solve {snapshots}/* --policy {name} {how}"
+                note(f"the same decisions again: {again}")
     for s in done:
         if s.unfinished:
             some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
@@ -160,16 +165,6 @@ def _resume_command(store: CheckpointFile, policies: Sequence[str], policy: str)
         it = "it " if finished else ""
         return f"{before}{policy}: no checkpoint yet; the same command starts {it}anew"
     return f"{before}{policy} kept after round {store.kept}: the same command goes on from there"
-
-
-def _tell_how_to_decide_again(
-    out: Path, policies: Sequence[str], options: SimulationOptions
-) -> None:
-    how = f"--gap {options.gap} --seed {options.seed} --solver {options.solver}"
-    how += f" --threads {options.threads}" if options.threads > 1 else ""
-    for policy in policies:
-        folder = shlex.quote(str(out / "snapshots" / policy))
-        note(f"the same decisions again: allocator solve {folder}/* --policy {policy} {how}")
 
 
 def _show(
