@@ -10,7 +10,6 @@ from allocator.cli.output import Answer, Table, Values, format_csv, text, warn
 from allocator.io.plans import dumps, write_files
 from allocator.market.classes import RentalClasses
 from allocator.market.rent import RentResult, rent as find_widths
-from allocator.report.charts.choices import draw_rent
 
 RULES = {
     "fractional_widths": "best widths",
@@ -52,6 +51,8 @@ def rent(args: Namespace) -> Answer:
     )
     document = found.to_dict()
     if args.out is not None:
+        from allocator.report.charts.choices import draw_rent
+
         files: dict[str, str | bytes] = {
             "curve.svg": draw_rent(found),
             "curve.csv": format_csv(found.curve_rows()),

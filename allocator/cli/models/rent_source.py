@@ -11,7 +11,6 @@ from allocator.domain.problem import Problem
 from allocator.domain.schema.rental_columns import CLASSES, KINDS, RENTED_POOLS
 from allocator.io.tables.csv_table import csv_text
 from allocator.io.tables.one_table import read_table, require_sound
-from allocator.loop.live_rental import estimate
 from allocator.market.classes import RentablePools, RentalClasses, classes, parse_pools
 from allocator.market.history import History
 
@@ -92,6 +91,8 @@ def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
 def _estimate_classes(
     past: History, problem: Problem, pools: str | None, dollars: bool, hours: float | None
 ) -> RentalClasses:
+
+    from allocator.loop.live_rental import estimate
 
     if pools is not None:
         rented, wrong = _pools(pools, dollars)

@@ -35,7 +35,6 @@ from allocator.market.spot import choose_clusters, forecast_run, undominated_clu
 from allocator.performance.fit.features import fit_features
 from allocator.performance.fit.servers import fit_servers, list_rates
 from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, fit_line, fit_phases
-from allocator.report.charts.choices import draw_spot
 
 Fitted = TypeVar("Fitted")
 Rows = list[Values]
@@ -79,6 +78,8 @@ def plan(args: Namespace) -> Answer:
         "clusters": rows,
     }
     if args.out is not None:
+        from allocator.report.charts.choices import draw_spot
+
         picture = draw_spot(seen, choice, args.cost)
         files: dict[str, str | bytes] = {
             "plan.csv": format_csv(rows),

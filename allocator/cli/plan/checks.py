@@ -1,9 +1,8 @@
-"""`allocator validate`, `promise` and `schema`: what is wrong with an input, what it can promise,
-and what it may hold."""
+"""`allocator validate` and `allocator promise`: what is wrong with an input, and its deadlines."""
 
-import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from allocator import InvalidInput, read_snapshot, read_workload, validate as check
 from allocator.cli.output import (
@@ -20,8 +19,6 @@ from allocator.cli.output import (
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
-from allocator.engine.promises import Promises, promises
-from allocator.io import json_schema
 from allocator.io.plans import dumps
 from allocator.io.workloads import is_workload
 
@@ -58,6 +55,8 @@ def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
 
 
 def promise(args: Namespace) -> Answer:
+    from allocator.engine.promises import promises
+
     problem = read_problem(args.snapshot)
     found = promises(problem)
     jobs = [a.to_dict() for a in found.jobs]
@@ -75,7 +74,7 @@ def promise(args: Namespace) -> Answer:
     return Answer(document, _show(found, problem), rows)
 
 
-def _show(found: Promises, problem: Problem) -> Iterator[str | Table]:
+def _show(found: Any, problem: Problem) -> Iterator[str | Table]:
     def hours(at: float | None) -> str:
         return text(None if at is None else (at - problem.now_s) / 3600.0)
 
@@ -102,9 +101,3 @@ def _show(found: Promises, problem: Problem) -> Iterator[str | Table]:
     )
     what = ("job", "promised", ">due in h", ">done in h", ">could be in h", "pool", ">GPUs now")
     yield Table("deadlines", (*what, ">most", "reason"), rows)
-
-
-def schema(args: Namespace) -> int:
-    document = getattr(json_schema, f"{args.what}_schema")()
-    print(json.dumps(document | {"schema_version": SCHEMA_VERSION}, indent=2))
-    return 0

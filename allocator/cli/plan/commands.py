@@ -100,7 +100,7 @@ line each
         allocator explain my-cluster bert-3 --objective flow --budget 40 --time-limit 2
         allocator explain cluster.db bert-3
         """,
-        "plan.advice:explain",
+        "plan.explain:explain",
         folder_or_queue("SNAPSHOT", "snapshot folder"),
         option("job JOB", "job_id of the job"),
         POLICY,
@@ -135,7 +135,7 @@ pools.spot.gpus=8 --out bigger
         allocator whatif data/snapshots/demo --submit data/examples/submit/train.sbatch     a new \
 job
         """,
-        "plan.advice:whatif",
+        "plan.whatif:whatif",
         folder_or_queue("SNAPSHOT", "snapshot folder, which stays as it is"),
         one_of(
             repeated(
@@ -260,7 +260,7 @@ dollars, to the end of the jobs
         allocator schema workload                columns of the workload files
         allocator schema result > plan.schema.json
         """,
-        "plan.checks:schema",
+        "plan.schema:schema",
         option(
             "what",
             "default: snapshot",

@@ -10,7 +10,6 @@ from allocator import UsageError
 from allocator.cli.output import (
     Answer,
     Table,
-    Values,
     format_csv,
     percent,
     progress_bar,
@@ -84,31 +83,33 @@ def frontier(args: Namespace) -> Answer:
         if args.keep is not None:
             return _answer_kept(args, keep(problem, effort, *args.keep, **asked))
         found = round_frontier(problem, effort, **asked)
-        rows = format_csv(found.rows())
-        picture = partial(draw_round_frontier, found)
-        return _answer(args, found.to_dict(), {"frontier.csv": rows}, picture, _show_round(found))
+        files = {"frontier.csv": format_csv(found.rows())}
+        return _answer(args, found, files, draw_round_frontier, _show_round(found))
 
 
 def _answer_jobs(args: Namespace, found: JobsFrontier) -> Answer:
     files = {"frontier.csv": format_csv(found.rows() if found.found is None else found.plans())}
     if found.found is not None:
         files["ways.csv"] = format_csv(found.rows())
-    picture = partial(draw_jobs_frontier, found)
-    return _answer(args, found.to_dict(), files, picture, _show_jobs(found))
+    return _answer(args, found, files, draw_jobs_frontier, _show_jobs(found))
 
 
 def _answer(
     args: Namespace,
-    document: Values,
+    found: Any,
     files: dict[str, str],
-    picture: Callable[[], bytes],
+    draw: Callable[[Any], bytes],
     shown: Iterable[str | Table],
 ) -> Answer:
     """Write the files of a curve, if there is a folder for them, and return the answer."""
+    document = found.to_dict()
     if args.out is not None:
-        pictures = {"frontier.svg": picture()}
-        text = {"frontier.json": dumps(document) + "\n"}
-        write_results(args.out, {**files, **text, **pictures})
+        written: dict[str, str | bytes] = {
+            **files,
+            "frontier.json": dumps(document) + "\n",
+            "frontier.svg": draw(found),
+        }
+        write_results(args.out, written)
     return Answer(document, shown, files["frontier.csv"])
 
 

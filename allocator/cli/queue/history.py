@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 from allocator import Queue
 from allocator.cli.output import Answer, Table, note, percent, pick, text_of, warn
-from allocator.controller.reporting import replay as replaying
 from allocator.controller.reporting.expected import Outcome, measure_estimates
 from allocator.controller.reporting.status import format_status, status as read_status
 from allocator.domain.times import format_time
@@ -53,6 +52,8 @@ def _describe_outcome(found: Outcome | None) -> str:
 
 
 def replay(args: Namespace) -> Answer:
+    from allocator.controller.reporting import replay as replaying
+
     store = open_queue(args.queue)
     try:
         found = replaying.replay(store, args.round)

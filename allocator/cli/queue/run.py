@@ -14,13 +14,8 @@ from allocator.cli.parsing import take
 from allocator.cli.queue.commands import DRY_RUN
 from allocator.cli.queue.serve import parse_address, served
 from allocator.cli.termination import is_termination_requested
-from allocator.controller import belonging
 from allocator.controller.clock import WallClock
-from allocator.controller.controller import Controller
-from allocator.controller.guarded_decision import Stopped
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.preview import preview
-from allocator.controller.reporting.telemetry import Telemetry, open_log, serve
 from allocator.executors import registry as executors
 from allocator.loop.executor import Executor
 from allocator.loop.stability import Stability
@@ -59,6 +54,8 @@ def run(args: Namespace) -> Answer:
 
 def _preview(store: QueueDatabase, options: ControllerOptions) -> Answer:
     """Return the decision of one round without carrying it out."""
+    from allocator.controller.reporting.preview import preview
+
     clock = WallClock()
     found = preview(store, clock, options)
     with store.read() as connection:
@@ -85,6 +82,10 @@ def _preview(store: QueueDatabase, options: ControllerOptions) -> Answer:
 def _serve(
     args: Namespace, store: QueueDatabase, options: ControllerOptions, stack: ExitStack
 ) -> Answer:
+    from allocator.controller import belonging
+    from allocator.controller.controller import Controller
+    from allocator.controller.reporting.telemetry import Telemetry, open_log, serve
+
     # [ADDRESS:]PORT
     port = args.port
     if port is not None:
@@ -167,6 +168,8 @@ def stop_on_signals(controller: Stoppable, wake: Callable[[], None]) -> Iterator
 
     A decision is cut off. A second signal ends every step at once.
     """
+
+    from allocator.controller.guarded_decision import Stopped
 
     def stop(number: int, _frame: Any) -> None:
         if controller.stopping:

@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from allocator import Fault, InvalidInput, Queue, UsageError, read_snapshot, validate
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
 from allocator.cli.queue.job_options import NAMES
-from allocator.clusters.folder import leave_jobs
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, quote
@@ -25,7 +24,6 @@ from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS
-from allocator.io.snapshots import write_snapshot
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
 from allocator.queue.database import identity
@@ -49,6 +47,8 @@ def call(args: Namespace) -> Answer:
 
 
 def init(args: Namespace) -> Answer:
+    from allocator.clusters.folder import leave_jobs
+
     source = None if args.source is None else leave_jobs(read_snapshot(args.source), args.source)
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
@@ -583,5 +583,7 @@ def replace_cluster(args: Namespace, queue: Queue) -> Answer:
 
 
 def export(args: Namespace, queue: Queue) -> Answer:
+    from allocator.io.snapshots import write_snapshot
+
     folder = write_snapshot(queue.snapshot(), args.folder)
     return Answer({"folder": str(folder)}, f"{folder}\n")
