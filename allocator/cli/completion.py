@@ -6,33 +6,14 @@ import argparse
 import os
 from collections.abc import Callable
 
-from allocator.cli.output import show_result
-from allocator.cli.parsing import command, option
-
-EXAMPLES = """
-allocator completion bash > completion.bash      then: source completion.bash
-allocator completion fish > completion.fish      then: source completion.fish
-"""
-ABOUT = """\
-Print the script that completes commands, options and choices in a shell. In ~/.bashrc or ~/.zshrc:
-eval "$(allocator completion bash)", or zsh. For fish: ~/.config/fish/completions/allocator.fish."""
-SHELLS = ("bash", "zsh", "fish")
+from allocator.cli.output import Answer
 
 
-@command(
-    "completion",
-    "completion of commands and options in a shell",
-    ABOUT,
-    EXAMPLES,
-    option("shell", None, "the shell that reads the script", choices=SHELLS),
-)
-def call(args: argparse.Namespace) -> int:
+def completion(args: argparse.Namespace) -> Answer:
     from argcomplete.shell_integration import shellcode
 
     script = shellcode(["allocator"], shell=args.shell)
-    document = {"shell": args.shell, "script": script}
-    show_result(args.format, document, lambda: print(script, end=""))
-    return 0
+    return Answer({"shell": args.shell, "script": script}, script)
 
 
 def complete(build: Callable[[], argparse.ArgumentParser]) -> None:

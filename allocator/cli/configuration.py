@@ -16,21 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.output import show_result
-from allocator.cli.parsing import Parser, command, find_commands
-from allocator.cli.tables import Table, show, text
-from allocator.errors import Fault, InvalidInput
+from allocator import Fault, InvalidInput
+from allocator.cli.output import Answer, Table, pick, text
+from allocator.cli.parsing import Parser, find_commands
+from allocator.domain.findings import did_you_mean, quote
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"
-EXAMPLES = """
-allocator config                         what counts here, and where it comes from
-allocator config --json
-"""
-ABOUT = f"""\
-Show the values that options have if the command line does not give them: those of {FILE} in the
-working folder, else of $XDG_CONFIG_HOME/allocator/config.toml (~/.config/allocator), and of
-ALLOCATOR_QUEUE. The command line counts before the environment, and that before the file."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +106,6 @@ def _find_line(text: str, table: str, key: str) -> int | None:
 
 def _require_known(settings: list[Setting], top: Parser) -> None:
     """Raise InvalidInput with every key and table that is neither an option nor a command."""
-    from allocator.domain.findings import did_you_mean, quote
-
     commands = {" ".join(words): find_options(leaf) for words, leaf in find_commands(top)}
     every = {name for options in commands.values() for name in options}
     faults = []
@@ -190,44 +180,37 @@ def _convert(leaf: Parser, action: argparse.Action, setting: Setting) -> Any:
     return converted
 
 
-@command("config", "defaults of options: what counts here", ABOUT, EXAMPLES)
-def call(args: argparse.Namespace) -> int:
+def config(args: argparse.Namespace) -> Answer:
     path = find_file()
     settings = [s for s in read_settings(args.command_line) if s.name]
+    counts = [not _is_overruled(s, settings[n + 1 :]) for n, s in enumerate(settings)]
     document = {
         "file": None if path is None else str(path),
         "settings": [
             {
                 "command": s.command or None,
                 "option": s.name,
-                "value": s.value,
-                "source": s.source,
-                "line": s.line,
-                "counts": not _is_overruled(s, settings[n + 1 :]),
+                **pick(s, "value", "source", "line"),
+                "counts": is_counting,
             }
-            for n, s in enumerate(settings)
+            for s, is_counting in zip(settings, counts, strict=True)
         ],
     }
-    show_result(args.format, document, lambda: _show(document))
-    return 0
+    rows = [
+        (
+            s.command or "every",
+            s.name,
+            text(s.value),
+            s.source if s.line is None else f"{s.source}:{s.line}",
+            "" if is_counting else "no",
+        )
+        for s, is_counting in zip(settings, counts, strict=True)
+    ]
+    table = Table("defaults", ("command", "option", "value", "from", "counts"), rows)
+    head = f"configuration file: {text(path or 'none')}"
+    return Answer(document, [head, *([table] if rows else [])])
 
 
 def _is_overruled(setting: Setting, later: Sequence[Setting]) -> bool:
     """Return whether a later setting counts wherever this one would."""
     return any(s.name == setting.name and s.command in ("", setting.command) for s in later)
-
-
-def _show(document: dict[str, Any]) -> None:
-    head = [f"configuration file: {text(document['file'] or 'none')}"]
-    rows = [
-        (
-            s["command"] or "every",
-            s["option"],
-            text(s["value"]),
-            s["source"] if s["line"] is None else f"{s['source']}:{s['line']}",
-            "" if s["counts"] else "no",
-        )
-        for s in document["settings"]
-    ]
-    columns = ("command", "option", "value", "from", "counts")
-    show([Table("defaults", columns, rows)] if rows else [], head)

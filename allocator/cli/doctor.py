@@ -10,16 +10,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.cli.output import show_result
-from allocator.cli.parsing import command
+from allocator.cli.output import Answer
 
 if TYPE_CHECKING:
     from formulations.model.linear import LinearModel
 
-EXAMPLES = """
-allocator doctor
-allocator doctor | grep -v ^ok
-"""
 NEEDED = ("numpy", "scipy", "pandas", "rich", "numba", "highspy", "ortools", "pulp")
 SOLVERS = {"highs": "highspy", "cpsat": "ortools", "pulp": "pulp"}
 ORDERS = (("highspy", "cpsat"), ("ortools.sat.python.cp_model", "highs"), ("pulp", "cpsat"))
@@ -33,21 +28,15 @@ class Finding(NamedTuple):
     text: str
 
 
-@command(
-    "doctor",
-    "check this installation",
-    "One line per check: ok or not ok. Exit code 0 if everything is ok, else 1.",
-    EXAMPLES,
-)
-def call(args: argparse.Namespace) -> int:
+def doctor(args: argparse.Namespace) -> Answer:
     found = []
     for finding in findings():
         found.append(finding)
         if args.format != "json":
             print(f"{finding.verdict:<8} {finding.text}", flush=True)
     is_sound = all(finding.verdict != "not ok" for finding in found)
-    show_result(args.format, {"ok": is_sound, "checks": [finding._asdict() for finding in found]})
-    return 0 if is_sound else 1
+    document = {"ok": is_sound, "checks": [finding._asdict() for finding in found]}
+    return Answer(document, exit_code=0 if is_sound else 1)
 
 
 def findings() -> Iterator[Finding]:

@@ -1,42 +1,14 @@
 """`allocator examples`: list the shipped examples, and copy them."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from allocator.cli.output import show_result
-from allocator.cli.parsing import command, formats, option
-from allocator.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from allocator.io.shipped import Example
-
-EXAMPLES = """
-allocator examples                       every example, and the command that uses it
-allocator examples deadlines             all commands that use it
-allocator examples deadlines --out .     copy it, here as ./deadlines
-"""
-ABOUT = """\
-Lists the examples that come with the allocator; their commands use a copy. Nothing that exists is
-overwritten."""
+from allocator import UsageError
+from allocator.cli.output import Answer
+from allocator.io.shipped import copy_examples, list_examples
 
 
-@command(
-    "examples",
-    "shipped inputs for every command",
-    ABOUT,
-    EXAMPLES,
-    option("names", "NAME", "default: all", nargs="*"),
-    option("--out", "DIR", "copy them into this folder"),
-    formats("table", "json"),
-)
-def call(args: argparse.Namespace) -> int:
-    from allocator.io.shipped import copy_examples, list_examples
-
+def examples(args: Namespace) -> Answer:
     known = list_examples()
     for name in args.names:
         if name not in known:
@@ -53,16 +25,15 @@ def call(args: argparse.Namespace) -> int:
         }
         for example in chosen
     ]
-    show_result(args.format, {"examples": rows}, lambda: _show_lines(chosen, args))
-    return 0
-
-
-def _show_lines(examples: Iterable[Example], args: argparse.Namespace) -> None:
-    for example in examples:
-        print(f"{example.name:<18}{example.about}")
-        commands = example.commands[: None if args.names and args.out is None else 1]
-        print(*(f"{'':<18}  {command}" for command in commands), sep="\n")
-    if args.out is not None:
-        print(f'\nThe copies are in the folder "{args.out}". Call the commands there.')
-    else:
-        print("\nThe commands use a copy: allocator examples NAME --out .")
+    is_short = not args.names or args.out is not None
+    lines = []
+    for example in chosen:
+        commands = example.commands[: 1 if is_short else None]
+        lines.append(f"{example.name:<18}{example.about}")
+        lines += (f"{'':<18}  {command}" for command in commands)
+    hint = (
+        "The commands use a copy: allocator examples NAME --out ."
+        if args.out is None
+        else f'The copies are in the folder "{args.out}". Call the commands there.'
+    )
+    return Answer({"examples": rows}, "\n".join([*lines, "", hint, ""]))

@@ -11,8 +11,8 @@ The exit codes (docs/reference/rules.md, R45):
     130  interrupted
     143  terminated
 
-Standard output carries data only. Every command imports its modules when it runs, so that `--help`
-answers at once.
+Standard output carries data only. The module of a command is imported when it runs, so that
+`--help` answers at once.
 """
 
 from __future__ import annotations
@@ -24,67 +24,47 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pkgutil import resolve_name
 
-from allocator.cli import completion, configuration, doctor, examples
-from allocator.cli.clusters import admit, observe, plan, rbac, shadow, submit_slurm
-from allocator.cli.measure import assess, bench, demo, generate, report, simulate
-from allocator.cli.models import configure, fit, import_, rent, spot
+from allocator import AllocatorError
+from allocator.cli import completion, configuration
+from allocator.cli.clusters.commands import ADVISE
+from allocator.cli.measure.commands import MEASURE
+from allocator.cli.models.commands import MODELS
 from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
-from allocator.cli.parsing import Parser, WrongCommandLine, add_common_options, find_commands
-from allocator.cli.plan import explain, frontier, promise, schema, solve, validate, whatif
-from allocator.cli.queue import history, queue, run as run_command, serve
+from allocator.cli.parsing import (
+    Command,
+    Parser,
+    WrongCommandLine,
+    add_common_options,
+    find_commands,
+)
+from allocator.cli.plan.commands import PLAN
+from allocator.cli.queue.commands import RUN
+from allocator.cli.start import START
+from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
-from allocator.errors import AllocatorError
 
 EXAMPLES = """
 allocator demo                                   a shipped cluster, MIP against greedy
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-GROUPS = {
-    "start here": (demo.call, examples.call, doctor.call, configuration.call, completion.call),
-    "decide one round": (
-        solve.call,
-        explain.call,
-        whatif.call,
-        validate.call,
-        promise.call,
-        frontier.call,
-        schema.call,
-    ),
-    "advise a cluster that others run": (
-        observe.call,
-        shadow.call,
-        plan.call,
-        submit_slurm.call,
-        admit.call,
-        rbac.call,
-    ),
-    "run a cluster": (
-        queue.call,
-        run_command.call,
-        serve.call,
-        history.history,
-        history.replay,
-        history.status,
-    ),
-    "plan what jobs run on": (configure.call, fit.call, spot.call, rent.call),
-    "simulate and measure": (
-        simulate.call,
-        assess.call,
-        generate.call,
-        import_.call,
-        bench.bench,
-        report.call,
-    ),
+GROUPS: Mapping[str, Sequence[Command]] = {
+    "start here": START,
+    "decide one round": PLAN,
+    "advise a cluster that others run": ADVISE,
+    "run a cluster": RUN,
+    "plan what jobs run on": MODELS,
+    "simulate and measure": MEASURE,
 }
 
 
 def parser(given: Sequence[str] | None = None) -> Parser:
-    """The parser of the whole command line; each command's function is in `args.call`.
+    """The parser of the whole command line; the name of each command's function is `args.call`.
 
     For the words of a command line, of commands that these do not name it has the names alone.
     """
@@ -98,6 +78,7 @@ def parser(given: Sequence[str] | None = None) -> Parser:
         ),
     )
     top.add_argument("--version", action="store_true", help="print the version and stop")
+    top.set_defaults(call="", parser=top)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for title, group in GROUPS.items():
         for command in group:
@@ -128,7 +109,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     with _terminate_politely():
         try:
-            return _flush(_call(argv))
+            code = _call(argv)
+            sys.stdout.flush()
+            return code
         except BrokenPipeError:
             # the reader of standard output has closed it: this is no error
             _silence(sys.stdout)
@@ -195,8 +178,8 @@ def _call(argv: Sequence[str]) -> int:
 
         print(f"allocator {__version__}")
         return 0
-    if not hasattr(args, "call"):
-        top.print_help(sys.stderr)
+    if not args.call:
+        args.parser.print_help(sys.stderr)
         return 2
     queue = getattr(args, "queue", getattr(args, "folder_or_queue", None))
     if _has_password(queue):
@@ -208,7 +191,8 @@ def _call(argv: Sequence[str]) -> int:
         )
     begin = time.monotonic()
     begin_cpu = time.process_time()
-    code = int(args.call(args))
+    found = resolve_name(f"allocator.cli.{args.call}")(args)
+    code = found if isinstance(found, int) else show_answer(found, args.format)
     seconds = time.monotonic() - begin
     cpu = time.process_time() - begin_cpu
     tell_details(f"exit code {code} after {seconds:.2f} s, {cpu:.2f} s of them on the CPU")
@@ -221,11 +205,6 @@ def _has_password(queue: object) -> bool:
         return False
     account = queue.partition("://")[2].partition("/")[0].rpartition("@")[0]
     return ":" in account or "password=" in queue.partition("?")[2]
-
-
-def _flush(code: int) -> int:
-    sys.stdout.flush()
-    return code
 
 
 def _debug() -> None:

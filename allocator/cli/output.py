@@ -13,23 +13,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from allocator import AllocatorError, Fault, Infeasible, InvalidInput, NoPlanInTime, UsageError
 from allocator.cli.termination import Terminated
-from allocator.errors import (
-    AllocatorError,
-    Fault,
-    Infeasible,
-    InvalidInput,
-    NoPlanInTime,
-    UsageError,
-)
 from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+Value = TypeVar("Value")
+Values: TypeAlias = dict[str, Any]
+"""What is shown of one thing: values by name."""
+Lazy: TypeAlias = Value | str | Callable[[], Value | str]
+"""A value or a text of it, or what makes either where it is asked for."""
 SCHEMA_VERSION = 1
 CODES: tuple[tuple[type[BaseException], str], ...] = (
     (InvalidInput, "invalid_input"),
@@ -65,32 +63,88 @@ def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = F
     MODE.is_json, MODE.is_quiet, MODE.is_verbose = is_json, is_quiet, is_verbose
 
 
-def show_result(
-    form: str,
-    document: Mapping[str, Any],
-    show: Callable[[], object] = lambda: None,
-    build_csv: Callable[[], str] = str,
-) -> None:
-    """Print a result as JSON, as CSV, or as the tables or text that `show` prints."""
-    if form == "json":
-        print_json(document)
-    elif form == "csv":
-        sys.stdout.write(build_csv())
-    else:
-        show()
+@dataclass(frozen=True)
+class Table:
+    """A title, column names and rows of values, which `text` makes cells of.
+
+    A column whose name begins with ">" is aligned to the right. `droppable` are the columns that a
+    narrow terminal does not show, the first of them dropped first.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Iterable[Any]]
+    droppable: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, str], records: Sequence[Values]) -> Table:
+        """Return a table of records; `columns` are the names of their values by column."""
+        return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print a result as one line of strict JSON, with the version of its form."""
+class Answer(NamedTuple):
+    """What a command found, in each form in which it can be printed; main.py prints one of them.
+
+    Attributes
+    ----------
+    document : for JSON; several are a line each, and a text is the JSON itself.
+    shown : for people: a text, or lines and tables.
+    csv : rows, or the text of CSV.
+    exit_code : of the command.
+    notes : what else was done, told after the result.
+    """
+
+    document: Lazy[Values | Sequence[Values]]
+    shown: str | Iterable[str | Table] = ""
+    csv: Lazy[Sequence[Values]] = ""
+    exit_code: int = 0
+    notes: Sequence[str] = ()
+
+
+def print_json(*documents: Values) -> None:
+    """Print results, each as one line of strict JSON with the version of its form."""
     from allocator.io.plans import dumps
 
-    print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+    for document in documents:
+        print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of a result, with control characters visible."""
-    for line in lines:
-        print(show_hidden(line))
+def text(value: Any, digits: int = 4) -> str:
+    """Return a cell: "-" for no value, few digits for fractions, control characters visible."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+    said = str(value)
+    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
+
+
+def texts(values: Iterable[Any]) -> list[str]:
+    """Return the cells of a column, checked together because there may be thousands."""
+    cells = list(values)
+    sorts = set(map(type, cells))
+    if sorts == {float}:
+        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
+    if sorts <= {str, type(None)}:
+        said = ["-" if cell is None else cell for cell in cells]
+        if "".join(said).isprintable():
+            return said
+    return [text(cell) for cell in cells]
+
+
+def percent(gap: float) -> str:
+    """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
+    return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
+
+
+def pick(found: object, *names: str) -> Values:
+    """Return attributes of an object by name."""
+    return {name: getattr(found, name) for name in names}
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Return lines of a result as a text, with control characters visible."""
+    return "".join(f"{show_hidden(line)}\n" for line in lines)
 
 
 def note(*lines: str) -> None:
@@ -138,7 +192,7 @@ def progress_bar(is_counted: bool) -> Progress:
     )
 
 
-def format_csv(rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> str:
+def format_csv(rows: Sequence[Values], digits: int | None = None) -> str:
     """Return rows as CSV; a cell is empty where a row has no value of that name.
 
     A mapping becomes a column per key, KEY:NAME; `digits` are those of fractions, by default all.
@@ -191,19 +245,14 @@ def print_error(error: BaseException | None, text: str, exit_code: int) -> int:
     return exit_code
 
 
-def describe_fault(fault: Fault | str) -> dict[str, Any]:
+def describe_fault(fault: Fault | str) -> Values:
     """Return a fault as JSON values; an audit describes its faults by sentences alone."""
     if isinstance(fault, str):
         return {"message": fault}
-    return {
-        "file": fault.file,
-        "line": fault.line,
-        "message": fault.message,
-        "subject": fault.subject or None,
-    }
+    return pick(fault, "file", "line", "message") | {"subject": fault.subject or None}
 
 
-def describe_error(error: BaseException | None, text: str, exit_code: int) -> dict[str, Any]:
+def describe_error(error: BaseException | None, text: str, exit_code: int) -> Values:
     """Return an error as JSON values."""
     code = next((code for kind, code in CODES if isinstance(error, kind)), "internal")
     faults = getattr(error, "faults", ())

@@ -10,10 +10,16 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from inspect import cleandoc
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from allocator.errors import UsageError
+from allocator import UsageError
+from allocator.domain.findings import did_you_mean
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
+
+if TYPE_CHECKING:
+    from allocator.solvers.base import SolveLimits
 
 Options = TypeVar("Options")
 
@@ -110,8 +116,6 @@ class Parser(argparse.ArgumentParser):
     def _parse(self, given: list[str], namespace: Namespace | None) -> Namespace:
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
-            from allocator.domain.findings import did_you_mean
-
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
@@ -120,8 +124,6 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            from allocator.domain.findings import did_you_mean
-
             near = did_you_mean(str(value), map(str, action.choices or ()))
             message = f'unknown value "{value}"{near}' if near else error.message
             raise argparse.ArgumentError(action, message) from None
@@ -155,150 +157,126 @@ def find_commands(
             yield from find_commands(below, (*words, name))
 
 
-class Argument(NamedTuple):
-    """An option or a positional argument: its name, and the keywords of `add_argument`."""
-
-    name: str
-    how: Mapping[str, Any]
-
-
-class ArgumentGroup(NamedTuple):
-    """Arguments below a title of their own; without a title they exclude each other."""
-
-    title: str
-    arguments: Sequence[Argument | ArgumentGroup]
-    is_required: bool = False
+Add = Callable[[argparse._ActionsContainer], object]
+"""Adds an argument, or a group of them, to a parser."""
 
 
 def option(
-    name: str,
-    metavar: str | None,
-    words: str | None,
-    kind: Any = None,
-    default: Any = None,
-    **how: Any,
-) -> Argument:
-    """Return an argument with a value, which `kind` converts; `words` are its help."""
-    said = {"metavar": metavar, "help": words, "type": kind, "default": default}
-    return Argument(name, said | how)
+    form: str, words: str | None = None, kind: Any = None, default: Any = None, **how: Any
+) -> Add:
+    """Return an argument, as `--limit N`, whose value `kind` converts; `words` are its help."""
+    name, _, metavar = form.partition(" ")
+    given = {"metavar": metavar or None, "help": words, "type": kind, "default": default} | how
+    return lambda parser: parser.add_argument(name, **given)
 
 
-def repeated(name: str, metavar: str, words: str, **how: Any) -> Argument:
+def seconds(
+    form: str,
+    words: str,
+    at_least: float = 0.0,
+    default: float | None = None,
+    infinite: bool = False,
+    dest: str = "",
+) -> Add:
+    """Return an option for a duration; the argument of `--react TIME` is `react_s`."""
+    name = form.partition(" ")[0].strip("-").replace("-", "_")
+    return option(form, words, duration(at_least, infinite), default, dest=dest or f"{name}_s")
+
+
+def repeated(form: str, words: str, kind: Any = None, default: Any = (), **how: Any) -> Add:
     """Return an option that may be given several times, whose values are a list."""
-    return Argument(
-        name, {"action": "append", "default": [], "metavar": metavar, "help": words} | how
+    given = None if default is None else [*default]
+    return option(form, words, kind, given, action="append", **how)
+
+
+def flag(name: str, words: str, **how: Any) -> Add:
+    """Return an option without a value."""
+    return lambda parser: parser.add_argument(
+        name, **({"action": "store_true", "help": words} | how)
     )
 
 
-def flag(name: str, words: str, **how: Any) -> Argument:
-    """Return an option without a value."""
-    return Argument(name, {"action": "store_true", "help": words} | how)
-
-
-def one_of(*arguments: Argument, is_required: bool = False) -> ArgumentGroup:
+def one_of(*arguments: Add, is_required: bool = False) -> Add:
     """Return arguments of which a command line may give one."""
-    return ArgumentGroup("", arguments, is_required)
+    return lambda parser: add_to(
+        parser.add_mutually_exclusive_group(required=is_required), arguments
+    )
 
 
-def group(title: str, *arguments: Argument | ArgumentGroup) -> ArgumentGroup:
+def group(title: str, *arguments: Add) -> Add:
     """Return arguments below a title of their own."""
-    return ArgumentGroup(title, arguments)
+    return lambda parser: add_to(parser.add_argument_group(title), arguments)
+
+
+def add_to(parser: argparse._ActionsContainer, arguments: Sequence[Add]) -> None:
+    """Add arguments to a parser or a group of it, in their order."""
+    for argument in arguments:
+        argument(parser)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what its help says, its arguments in their order, and the function to call."""
+    """A command: what its help says, its arguments in their order, and the commands below it.
+
+    `call` names its function and the module of that, such as "plan.solve:solve"; the module is
+    imported when the command runs. `title` is that of the commands below.
+    """
 
     name: str
     words: str
     about: str
     examples: str
-    arguments: Sequence[Argument | ArgumentGroup]
-    call: Callable[[Namespace], int]
+    call: str = ""
+    arguments: Sequence[Add] = ()
     takes_command: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     epilog: str | None = None
+    below: Sequence[Command] = ()
+    title: str = "verbs"
 
     def add(self, commands: Any, is_whole: bool = True) -> None:
-        """Add the command to the subcommands of a parser, or only its name and what it is for."""
+        """Add the command to those of a parser, or only its name and what it is for."""
         if not is_whole:
             commands.add_parser(self.name, help=self.words)
             return
         parser = commands.add_parser(
             self.name,
-            examples=self.examples,
+            examples=cleandoc(self.examples),
             help=self.words,
-            description=self.about,
+            description=_fill(self.about),
             epilog=self.epilog,
         )
-        add_arguments(parser, self.arguments)
+        add_to(parser, self.arguments)
         parser.takes_command = self.takes_command
-        parser.set_defaults(call=self.call, **self.defaults)
-
-
-@dataclass(frozen=True)
-class CommandGroup:
-    """A command that does nothing but name others."""
-
-    name: str
-    words: str
-    about: str
-    examples: str
-    commands: Sequence[Command | CommandGroup]
-    title: str = "verbs"
-    metavar: str = "VERB"
-
-    def add(self, commands: Any, is_whole: bool = True) -> None:
-        """Add the command and those below it, or only its name and what it is for."""
-        if not is_whole:
-            commands.add_parser(self.name, help=self.words)
-            return
-        parser = commands.add_parser(
-            self.name, examples=self.examples, help=self.words, description=self.about
-        )
-
-        def call(_args: Namespace) -> int:
-            parser.print_help(sys.stderr)
-            return 2
-
-        parser.set_defaults(call=call)
-        below = parser.add_subparsers(
-            title=self.title, metavar=self.metavar, parser_class=type(parser)
-        )
-        for command in self.commands:
-            command.add(below)
+        parser.set_defaults(call=self.call, parser=parser, **self.defaults)
+        if self.below:
+            metavar = self.title.upper().removesuffix("S")
+            below = parser.add_subparsers(
+                title=self.title, metavar=metavar, parser_class=type(parser)
+            )
+            for command in self.below:
+                command.add(below)
 
 
 def command(
-    name: str,
-    words: str,
-    about: str,
-    examples: str,
-    *arguments: Argument | ArgumentGroup,
-    **more: Any,
-) -> Callable[[Callable[[Namespace], int]], Command]:
-    """Make the command of a function."""
-    return lambda call: Command(name, words, about, examples, arguments, call, **more)
+    name: str, words: str, about: str, examples: str, call: str = "", *arguments: Add, **more: Any
+) -> Command:
+    """Return a command with these arguments; the rest is as of `Command`."""
+    return Command(name, words, about, examples, call, arguments, **more)
 
 
-def add_arguments(
-    parser: argparse._ActionsContainer, arguments: Sequence[Argument | ArgumentGroup]
-) -> None:
-    """Add arguments and groups of them to a parser, in their order."""
-    for one in arguments:
-        if isinstance(one, Argument):
-            parser.add_argument(one.name, **one.how)
-        elif one.title:
-            add_arguments(parser.add_argument_group(one.title), one.arguments)
-        else:
-            exclusive = parser.add_mutually_exclusive_group(required=one.is_required)
-            add_arguments(exclusive, one.arguments)
+def _fill(text: str) -> str:
+    """Return paragraphs in lines of equal length."""
+    return "\n\n".join(
+        fill(" ".join(paragraph.split()), 100, break_long_words=False, break_on_hyphens=False)
+        for paragraph in cleandoc(text).split("\n\n")
+    )
 
 
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
     """Return an options class with the arguments that were given and are named like its fields."""
     given = {f.name: getattr(args, f.name, None) for f in fields(options)}  # type: ignore[arg-type]
-    return options(**{name: value for name, value in given.items() if value is not None}, **more)
+    return options(**{name: value for name, value in given.items() if value is not None} | more)
 
 
 def add_common_options(parser: Parser) -> None:
@@ -314,7 +292,7 @@ def add_common_options(parser: Parser) -> None:
         parser.set_defaults(format="text")
 
 
-def objective(default: str = "as config.toml says") -> Argument:
+def objective(default: str = "as config.toml says") -> Add:
     """Return --objective, in the form that domain/objectives.py reads."""
     from formulations.objectives import BUILT_IN
 
@@ -322,26 +300,28 @@ def objective(default: str = "as config.toml says") -> Argument:
         f"{', '.join(BUILT_IN)}; or a sum, "
         f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
     )
-    return option("--objective", "NAME", words)
+    return option("--objective NAME", words)
 
 
-QUEUE = option("queue", "QUEUE", "path or database URL (default: ALLOCATOR_QUEUE)")
-SNAPSHOT = option("snapshot", "SNAPSHOT", "snapshot folder")
-POLICY = option("--policy", "NAME", "who decides (default: mip)", default="mip")
+QUEUE = option("queue QUEUE", "path or database URL (default: ALLOCATOR_QUEUE)")
+SNAPSHOT = option("snapshot SNAPSHOT", "snapshot folder")
+POLICY = option("--policy NAME", "who decides (default: mip)", default="mip")
 
 
-def folder_or_queue(metavar: str, folder: str) -> Argument:
+def folder_or_queue(metavar: str, folder: str) -> Add:
     """Return an argument that is a folder or a queue; `folder` says in the help what it holds."""
     what = f"{folder}, or a queue: a path or database URL (default: ALLOCATOR_QUEUE)"
-    return option("folder_or_queue", metavar, what)
+    return option(f"folder_or_queue {metavar}", what)
 
 
-def formats(*names: str, about: str = "") -> Argument:
+def formats(*names: str, about: str = "") -> Add:
     """Return --format, of which the first format is the default; `about` explains the others."""
     words = "of standard output" + (f"; {about}" if about else "")
-    return option(
-        "--format", None, f"{words} (default: {names[0]})", default=names[0], choices=names
-    )
+    return option("--format", f"{words} (default: {names[0]})", default=names[0], choices=names)
+
+
+TABLE = formats("table", "json")
+TABLE_OR_CSV = formats("table", "json", "csv")
 
 
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
@@ -448,42 +428,33 @@ def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tupl
     return split
 
 
-def settings(whose: str, *names: str) -> Iterator[Argument]:
+def settings(whose: str, *names: str) -> Iterator[Add]:
     """Yield options that take the place of settings of config.toml.
 
     `whose` says in the help whose settings they are, such as "the workload's".
     """
-    for name, metavar, words, kind, how in (
-        ("budget", "USD", f"US dollars per hour for all GPUs, instead of {whose}", number(), {}),
-        (
-            "interval",
-            "TIME",
-            f"seconds between rounds, instead of {whose} interval_s",
-            duration(1e-3),
-            {"dest": "interval_s"},
+    known = {
+        "budget": option(
+            "--budget USD", f"US dollars per hour for all GPUs, instead of {whose}", number()
         ),
-        (
-            "ageing",
-            "TIME",
+        "interval": seconds(
+            "--interval TIME", f"seconds between rounds, instead of {whose} interval_s", 1e-3
+        ),
+        "ageing": seconds(
+            "--ageing TIME",
             f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
-            duration(1e-3),
-            {"dest": "ageing_s"},
+            1e-3,
         ),
-        (
-            "horizon",
-            "H",
+        "horizon": option(
+            "--horizon H",
             f"intervals that the policy horizon plans, instead of {whose} [horizon]",
             parse_integer(1),
-            {},
         ),
-    ):
-        if name in names:
-            yield option(f"--{name}", metavar, words, kind, **how)
+    }
+    return map(known.__getitem__, names)
 
 
-def effort(
-    time_limit: float | None = TIME_LIMIT_S, of: str = "the decision after reading"
-) -> ArgumentGroup:
+def effort(time_limit: float | None = TIME_LIMIT_S, of: str = "the decision after reading") -> Add:
     """Return the options that limit a search, which all deciding commands share.
 
     Parameters
@@ -501,27 +472,30 @@ def effort(
     return group(
         "effort",
         option(
-            "--solver",
-            "NAME",
+            "--solver NAME",
             "auto (default), highs, cpsat, pulp: who solves the model of policy mip",
             default="auto",
         ),
-        option(
-            "--time-limit",
-            "TIME",
+        seconds(
+            "--time-limit TIME",
             f"seconds for {of}; a plan is there by TIME plus one second{default}",
-            duration(infinite=True),
-            time_limit,
-            dest="time_limit_s",
+            default=time_limit,
+            infinite=True,
         ),
         option(
-            "--gap",
-            "G",
+            "--gap G",
             f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
             "0: search for a proof that the plan is the best)",
             number(),
             GAP,
         ),
-        option("--seed", "N", "random seed of the solver (default: 0)", parse_integer(0), 0),
-        option("--threads", "N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
+        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0), 0),
+        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
     )
+
+
+def read_limits(args: Namespace, **more: Any) -> SolveLimits:
+    """Return the limits that the options of `effort` ask for."""
+    from allocator.solvers.base import SolveLimits
+
+    return take(SolveLimits, args, time_s=args.time_limit_s, **more)

@@ -1,34 +1,37 @@
-"""Tables for people.
+"""Print the answers of commands, and draw their tables for people.
 
 A terminal gets tables by rich. A pipe, a file and a long table get plain aligned text that is never
 cut.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from allocator.cli.output import Answer, Table, format_csv, note, print_json, texts
+
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
-RIGHT = ">"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A title, column names and rows of values, which `text` makes cells of.
-
-    A column whose name begins with ">" is aligned to the right. `droppable` are the columns that a
-    narrow terminal does not show, the first of them dropped first.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Iterable[Any]]
-    droppable: Sequence[str] = ()
+def show_answer(answer: Answer, form: str) -> int:
+    """Print an answer as JSON, as CSV, or for people; return the exit code."""
+    if form == "json":
+        found = answer.document() if callable(answer.document) else answer.document
+        if isinstance(found, str):
+            sys.stdout.write(found)
+        else:
+            print_json(*([found] if isinstance(found, Mapping) else found))
+    elif form == "csv":
+        rows = answer.csv() if callable(answer.csv) else answer.csv
+        sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
+    elif isinstance(answer.shown, str):
+        sys.stdout.write(answer.shown)
+    else:
+        show(answer.shown)
+    note(*answer.notes)
+    return answer.exit_code
 
 
 class _Column(NamedTuple):
@@ -45,53 +48,35 @@ class _Column(NamedTuple):
         return max((len(w) for c in [self.name, *self.cells] for w in c.split()), default=0)
 
 
-def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
-    """Print lines and tables on standard output."""
-    for line in head:
-        print(wrap(line) if sys.stdout.isatty() else line)
-    for table in tables:
+def show(found: Iterable[str | Table]) -> None:
+    """Print lines, and tables below an empty line each, on standard output.
+
+    A terminal gets lines broken between words, unless a text has lines of its own.
+    """
+    is_terminal = sys.stdout.isatty()
+    for one in found:
+        if isinstance(one, str):
+            print(wrap(one) if is_terminal and "\n" not in one else one)
+            continue
         print()
-        values = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
+        values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
         columns = [
-            _Column(name.removeprefix(RIGHT), name.startswith(RIGHT), texts(cells))
-            for name, cells in zip(table.columns, values, strict=True)
+            _Column(name.removeprefix(">"), name.startswith(">"), texts(cells))
+            for name, cells in zip(one.columns, values, strict=True)
         ]
-        if not sys.stdout.isatty() or len(table.rows) > LONG:
-            _plain(table.title, columns)
+        if not is_terminal or len(one.rows) > LONG:
+            _plain(one.title, columns)
             continue
         width = shutil.get_terminal_size().columns
-        for name in table.droppable:
+        for name in one.droppable:
             if _drawn_width(c.width for c in columns) <= width:
                 break
             columns = [column for column in columns if column.name != name]
         widths = _choose_widths(columns, width)
         if widths is None:
-            _show_records(table.title, columns)
+            _show_records(one.title, columns)
         else:
-            _rich(table.title, columns, widths)
-
-
-def text(value: Any, digits: int = 4) -> str:
-    """Return a cell: "-" for no value, few digits for fractions, control characters visible."""
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
-    said = str(value)
-    return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
-
-
-def texts(values: Iterable[Any]) -> list[str]:
-    """Return the cells of a column, checked together because there may be thousands."""
-    cells = list(values)
-    sorts = set(map(type, cells))
-    if sorts == {float}:
-        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
-    if sorts <= {str, type(None)}:
-        said = ["-" if cell is None else cell for cell in cells]
-        if "".join(said).isprintable():
-            return said
-    return [text(cell) for cell in cells]
+            _rich(one.title, columns, widths)
 
 
 def _choose_widths(columns: Sequence[_Column], width: int) -> list[int] | None:
@@ -121,12 +106,12 @@ def _show_records(title: str, columns: Sequence[_Column]) -> None:
                 print(wrap(f"{column.name:<{width}}  {cell}"))
 
 
-def wrap(line: str, indent: str = "") -> str:
-    """Return a line broken between words, as wide as the terminal."""
+def wrap(line: str) -> str:
+    """Return a line broken between words, as wide as the terminal and indented as it begins."""
+    indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(
         line,
         max(40, shutil.get_terminal_size().columns),
-        initial_indent=indent,
         subsequent_indent=indent + "  ",
         break_long_words=False,
         break_on_hyphens=False,
@@ -158,8 +143,3 @@ def _plain(title: str, columns: Sequence[_Column]) -> None:
         padded.append([form % cell for cell in (column.name, *column.cells)])
     rows = map("  ".join, zip(*padded, strict=True))
     print("\n".join([title, *map(str.rstrip, rows)]))
-
-
-def percent(gap: float) -> str:
-    """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
-    return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"

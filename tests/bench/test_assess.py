@@ -18,7 +18,7 @@ from allocator.bench.assess import outcomes
 from allocator.bench.assess.assessing import PRESENT, RECORDED, RIGID, Question, assess
 from allocator.bench.assess.settled import UnsettledCluster
 from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
-from allocator.cli.measure.assess_words import LONGER, sentences
+from allocator.cli.measure.assess import LONGER, sentences
 from allocator.cli.output import SCHEMA_VERSION
 from allocator.domain.workload import RecordedTimes, Workload
 from allocator.errors import UsageError

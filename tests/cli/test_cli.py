@@ -22,7 +22,7 @@ from examples import examples
 from hypothesis import given, strategies as st
 from places import FAULTY, ROOT
 
-from allocator.cli import doctor, main, tables
+from allocator.cli import doctor, main, output
 from allocator.cli.parsing import find_commands
 from allocator.errors import NoPlanInTime
 
@@ -173,7 +173,7 @@ def test_table_shows_everything_uncut(capsys: Output, tmp_path: Path) -> None:
     folder = write_folder(snapshot([{"job_id": long}, {}]), tmp_path / "s")
     code, out, _ = call(capsys, f"solve {folder}")
     assert code == 0
-    assert tables.text("red\x1b[31m") == "red\\x1b[31m"
+    assert output.text("red\x1b[31m") == "red\\x1b[31m"
     words = (long, "value", "best possible at most", "gap", "optimal", "cost", "pools", "price")
     assert [word for word in words if word not in out] == []
 
@@ -218,7 +218,7 @@ def test_whatever_happens_is_one_line(
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr("allocator.engine.decision.decide", fail)
+    monkeypatch.setattr("allocator.cli.plan.deciding.decide", fail)
     got, out, err = call(capsys, f"solve {folder}")
     assert (got, out, len(err.splitlines())) == (code, "", 1)
     monkeypatch.setenv("ALLOCATOR_DEBUG", "1")

@@ -114,8 +114,6 @@ PROGRAMS = [" ".join(words) for words, _ in COMMANDS]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder in which all commands run; answers of a cluster stand for the cluster."""
-    from allocator.clusters.kubernetes import admission, client
-
     here = tmp_path_factory.mktemp("output")
     (here / "data").symlink_to(ROOT / "data")
     shutil.copytree(ROOT / "data" / "recorded" / "ray", here / "answers")
@@ -126,8 +124,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(here)
         patch.setattr(doctor, "ORDERS", ())
         patch.setattr(doctor, "SOLVERS", ("highs",))
-        patch.setattr(client, "ClientApi", lambda *_: None)
-        patch.setattr(admission, "answer_checks", lambda *_: ["train-1: admitted"])
+        patch.setattr("allocator.cli.clusters.admit.ClientApi", lambda *_: None)
+        admitted = ["train-1: admitted"]
+        patch.setattr("allocator.cli.clusters.admit.answer_checks", lambda *_: admitted)
         assert main.run(["observe", "ray", "--answers", "answers", "--out", "look"]) == 0
         assert main.run(["solve", "look", "--out", "look-plan", "--quiet"]) == 0
         yield here
@@ -193,7 +192,7 @@ def test_errors_are_json(
     the same document."""
     if code == "internal":
         fail = Mock(side_effect=ZeroDivisionError("1 / 0"))
-        monkeypatch.setattr("allocator.engine.decision.decide", fail)
+        monkeypatch.setattr("allocator.cli.plan.deciding.decide", fail)
     found, out, err = call(capsys, f"solve {FAULTY / name} --json")
     document = json.loads(err)
     error = document["error"]

@@ -13,7 +13,7 @@ BUDGETS = {
     "allocator, tokens": 4_649,
     "allocator/audit, tokens": 14_676,
     "allocator/bench, tokens": 34_218,
-    "allocator/cli, tokens": 50_844,
+    "allocator/cli, tokens": 45_487,
     "allocator/clusters, tokens": 44_128,
     "allocator/controller, tokens": 30_684,
     "allocator/domain, tokens": 39_242,

@@ -1,82 +1,25 @@
 """`allocator shadow`: what would have been decided beside a live cluster, and its worth."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from allocator.cli.clusters.observe import LOOK, read_request
-from allocator.cli.output import format_csv, note, show_result
-from allocator.cli.parsing import (
-    POLICY,
-    CommandGroup,
-    command,
-    duration,
-    formats,
-    option,
-    parse_integer,
-)
-from allocator.errors import UsageError
+from allocator import UsageError
+from allocator.bench.shadow.record import ROUND, Look, Record
+from allocator.bench.shadow.summary import summarise
+from allocator.bench.shadow.watching import Watch, observer
+from allocator.cli.clusters.look import read_request
+from allocator.cli.output import Answer, Table, Values, note
+from allocator.cli.queue.run import stop_on_signals
+from allocator.controller.clock import WallClock
+from allocator.domain.times import format_time
+from allocator.report import assessment
+from allocator.report.measures import duration, number, percent
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from allocator.bench.shadow.record import Look
-
-WATCHING = """
-allocator shadow watch slurm shadow.db --every 60s               until it is stopped
-allocator shadow watch data/snapshots/demo shadow.db --rounds 1
-"""
-REPORTING = """
-allocator shadow report shadow.db --out shadow.html
-"""
-EXAMPLES = WATCHING + REPORTING.lstrip()
-ABOUT = """\
-Beside a live cluster: look at it again and again, decide as `allocator run` would, and record what
-the cluster did and what would have been decided. Nothing on the cluster is changed. RECORD is one
-file, which a look is added to as a whole, and which holds all that there is to delete."""
-WATCH = """\
-CLUSTER is a kind of cluster as of `allocator observe`, or a snapshot folder that somebody else
-writes again and again. A cluster that does not answer is a gap in the record, not an end. The watch
-may be killed at any time and started again with the same record; SIGTERM ends it in order."""
-REPORT = """\
-Idle GPUs that waiting jobs could have used, jobs that waited while others of lower value ran,
-dollars, and the regret of each round. Each figure comes with what it assumes. It may be asked for
-while the watch goes on."""
+COLUMNS = ("", "figure", "assuming")
 
 
-RECORD = option("record", "RECORD", "file of the record, such as shadow.db")
-
-
-@command(
-    "watch",
-    "look, decide and record",
-    WATCH,
-    WATCHING,
-    option(
-        "cluster",
-        "CLUSTER",
-        "kind of the cluster, or a snapshot folder; an unknown name lists all kinds",
-    ),
-    *LOOK,
-    RECORD,
-    option(
-        "--every",
-        "TIME",
-        "seconds between looks, and length of each round (default: 300)",
-        duration(0.05),
-        300.0,
-    ),
-    POLICY,
-    option("--rounds", "N", "stop after N looks (default: never)", parse_integer(1)),
-)
-def watch(args: argparse.Namespace) -> int:
-    from allocator.bench.shadow.record import Record
-    from allocator.bench.shadow.watching import Watch, observer
-    from allocator.cli.queue.run import stop_on_signals
-    from allocator.controller.clock import WallClock
-
+def watch(args: Namespace) -> int:
     observe = observer(args.cluster, read_request(args), [Path(name) for name in args.add])
     clock, said = WallClock(), set[str]()
 
@@ -93,9 +36,6 @@ def watch(args: argparse.Namespace) -> int:
 
 
 def _describe(look: Look) -> str:
-    from allocator.bench.shadow.record import ROUND
-    from allocator.domain.times import format_time
-
     begin = f"{format_time(look.at_s)} {look.kind} {look.number}: "
     if look.kind != ROUND:
         return f"{begin}{look.said}"
@@ -106,44 +46,107 @@ def _describe(look: Look) -> str:
     )
 
 
-@command(
-    "report",
-    "what a record adds up to",
-    REPORT,
-    REPORTING,
-    RECORD,
-    option("--out", "FILE", "write a page, too, such as shadow.html"),
-    formats("text", "json", "csv", about="csv has a row for each look"),
-)
-def report(args: argparse.Namespace) -> int:
-    from allocator.bench.shadow.record import Record
-    from allocator.bench.shadow.summary import summarise
-    from allocator.cli.clusters.shadow_words import COLUMNS, rows, sentences
-    from allocator.cli.tables import Table, show
-
+def report(args: Namespace) -> Answer:
     path = Path(args.record)
     if not path.exists():
         raise UsageError(f'there is no record "{path}"; "allocator shadow watch" makes one')
     found = summarise(Record(path).looks())
-    said, table = sentences(found), rows(found)
+    said, rows = _sentences(found), _rows(found)
     if args.out:
-        from allocator.report.assessment import Answer, write_shadow
-
-        answer = Answer(said, COLUMNS, table)
-        note(f"written to {write_shadow(found, answer, Path(args.out))}")
-    show_result(
-        args.format,
-        found,
-        lambda: show([Table(f"beside {found['cluster']}", COLUMNS, table)], said),
-        lambda: format_csv(found["looks"]),
+        answer = assessment.Answer(said, COLUMNS, rows)
+        note(f"written to {assessment.write_shadow(found, answer, Path(args.out))}")
+    return Answer(
+        found, [*said, Table(f"beside {found['cluster']}", COLUMNS, rows)], found["looks"]
     )
-    return 0
 
 
-call = CommandGroup(
-    "shadow",
-    "beside a live cluster: what it did, and what would have been decided",
-    ABOUT,
-    EXAMPLES,
-    (watch, report),
-)
+def _sentences(found: Values) -> list[str]:
+    """Return the answer, and what it rests on."""
+    looks = (
+        f"{found['rounds']:,} rounds from {format_time(found['from_s'])} to"
+        f" {format_time(found['to_s'])} UTC, {found['gaps']:,} gaps in which the cluster could not"
+        f" be seen, {found['faults']:,} faults that could not be decided."
+    )
+    if not found["rounds"]:
+        return ["No look was decided yet, so nothing is known.", looks]
+    worth = found["regret_percent"]
+    value = "" if worth is None else f" ({percent(worth)} % over all)"
+    return [
+        f"In {duration(3600 * found['hours'])} beside {found['cluster']},"
+        f" {_share(found, 'usable')} were idle although waiting jobs could have used them,"
+        f" {_jobs(found)} waited while others of lower value ran, and decisions made"
+        f" here would have been worth more in {found['regretted']:,} of {found['rounds']:,}"
+        f" rounds{value}.",
+        looks,
+    ]
+
+
+def _rows(found: Values) -> list[tuple[str, str, str]]:
+    """Return the rows of the table under COLUMNS; the last cell says what a figure assumes."""
+    dollars = found["usable_dollars"]
+    longest = ", ".join(
+        f"{job} {duration(3600 * hours)}" for job, hours in found["longest_passed_over"].items()
+    )
+    regret, bound = (
+        "–" if found[name] is None else f"{percent(found[name])} %"
+        for name in ("regret_percent", "bound_percent")
+    )
+    return [
+        (
+            "GPU-hours in use",
+            _share(found, "used"),
+            "a look stands for the time until the next, at most two intervals"
+            f" ({duration(found['every_s'])} each); {duration(3600 * found['unseen_hours'])} were"
+            " not seen and do not count",
+        ),
+        (
+            "GPU-hours idle while jobs waited that could have used them",
+            _share(found, "usable"),
+            "jobs start oldest first on what is idle, within quotas and budgets, and nothing that"
+            " runs is stopped; a job that the cluster starts just after a look counts as waiting",
+        ),
+        (
+            "what these cost",
+            "not known" if dollars is None else f"{number(dollars)} $",
+            "no pool has a price" if dollars is None else "prices of the pools",
+        ),
+        (
+            "jobs that waited while others of lower value ran",
+            f"{_jobs(found)}, together {duration(3600 * found['passed_over_hours'])}",
+            "value in the objective, on no more GPUs than one running job of the pool has, whether"
+            " or not that job may be stopped",
+        ),
+        ("the longest of them", longest or "–", "hours in which that was so"),
+        (
+            "value of the decisions above that of what the cluster did",
+            f"{regret}, no plan more than {bound}",
+            f"policy {'; '.join(found['policies'])}; each round starts from what the cluster had"
+            " made of those before, so that regrets of rounds do not add up",
+        ),
+        (
+            "jobs of one size only",
+            f"{found['rigid_percent']:.0f} %",
+            "taken as rigid, as neither they nor the site say other sizes; all decisions keep them"
+            " so",
+        ),
+        (
+            "jobs at an assumed speed",
+            f"{found['assumed_percent']:.0f} %",
+            "their model has no rate; where nobody states their work, their time limit counts",
+        ),
+        (
+            "rounds in which the cluster broke a rule of the snapshot",
+            f"{found['broken']:,}",
+            "no plan here breaks one, so that the value may be lower",
+        ),
+    ]
+
+
+def _jobs(found: Values) -> str:
+    count = found["passed_over"]
+    return f"{count:,} job{'s' * (count != 1)}"
+
+
+def _share(found: Values, name: str) -> str:
+    part, whole = (found[f"{n}_gpu_hours"] for n in (name, "gpus"))
+    return f"{number(part)} of {number(whole)} GPU-hours ({100 * part / max(whole, 1e-9):.1f} %)"

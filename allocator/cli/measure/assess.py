@@ -1,149 +1,173 @@
 """`allocator assess`: a site's past replayed, to see what this allocator would change."""
 
-from __future__ import annotations
-
-import argparse
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from allocator.cli.output import note, progress_bar, show_result, warn
-from allocator.cli.parsing import (
-    command,
-    duration,
-    flag,
-    many,
-    number,
-    option,
-    parse_integer,
-    take,
+from allocator import read_workload
+from allocator.bench.assess.assessing import (
+    MOST_USE,
+    MOST_WAITING,
+    PRESENT,
+    RIGID,
+    Question,
+    assess as find_answer,
 )
-from allocator.cli.tables import Table, show
+from allocator.cli.output import Answer, Table, Values, note, progress_bar, warn
+from allocator.cli.parsing import take
+from allocator.io.plans import dumps, write_files
+from allocator.report import assessment
+from allocator.report.measures import interval, number, percent, time_unit
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-EXAMPLES = """
-allocator assess data/examples/history
-allocator assess data/examples/history --elastic-share 0.5 --out answer
-"""
-ABOUT = """\
-HISTORY is a workload whose workload.csv says when jobs started and ended (recorded_start_s,
-recorded_end_s), as `allocator import` writes it. The site's own scheduler (policy easy, or slurm
-where there are nodes) is simulated and compared with the record; then this allocator gets the same
-jobs, rigid, or elastic as far as you say. Every figure comes with what it assumes. With --out,
-DIR/report.html has the table and a picture, DIR/assessment.json all numbers."""
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    found = many(number())(text)
-    if any(share > 1 for share in found):
-        raise argparse.ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
-    return tuple(share for share in found if share > 0)
-
-
-def _range(text: str) -> tuple[float, float]:
-    try:
-        low, high = map(number(), text.split(".."))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not LOW..HIGH") from None
-    if not low <= 1 <= high:
-        raise argparse.ArgumentTypeError(f"{text} does not hold 1, the size asked for")
-    return low, high
-
-
-@command(
-    "assess",
-    "your cluster's past, replayed: what would change",
-    ABOUT,
-    EXAMPLES,
-    option("history", "HISTORY", "folder with workload.csv, pools.csv ..."),
-    option(
-        "--elastic-share",
-        "A,B",
-        "shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
-        _shares,
-        (),
-        dest="shares",
-    ),
-    option(
-        "--elastic-range",
-        "LOW..HIGH",
-        "their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
-        _range,
-        (0.5, 2.0),
-        dest="span",
-    ),
-    option(
-        "--elastic-curves",
-        "A,B",
-        "their speed on k GPUs is k / (1 + c (k - 1)) for each c given, which makes the figures"
-        " a range (default: 0.005,0.15, the best and the worst published)",
-        many(number()),
-        dest="curves",
-    ),
-    option(
-        "--react",
-        "TIME",
-        "this allocator decides TIME after an arrival or a completion (default: 60)",
-        duration(1e-3),
-        60.0,
-        dest="react_s",
-    ),
-    option(
-        "--every",
-        "TIME",
-        "time between its rounds (default: as the history says)",
-        duration(1e-3),
-        dest="every_s",
-    ),
-    flag(
-        "--no-progress",
-        "jobs that are never stopped do not report to it what they have done",
-        dest="progress",
-        action="store_false",
-        default=True,
-    ),
-    option("--seed", "N", "which jobs are elastic", parse_integer(0), 0),
-    option("--out", "DIR", "folder of the page"),
+COLUMNS = (
+    "",
+    "mean waiting",
+    "50 %",
+    "90 %",
+    "99 %",
+    "mean completion",
+    "GPUs in use",
+    "waiting against yours",
+    "completion against yours",
+    "fewest GPUs",
 )
-def call(args: argparse.Namespace) -> int:
-    from allocator import read_workload
-    from allocator.bench.assess.assessing import Question, assess
-    from allocator.cli.measure.assess_words import COLUMNS, intervals, rows, sentences
-    from allocator.io.plans import dumps, write_files
+TIMES = ("waiting_s_mean", "waiting_s_p50", "waiting_s_p90", "waiting_s_p99", "completion_s_mean")
 
+LONGER = (
+    "The record has longer waits than the GPUs and the queue explain: limits, nodes, other"
+    " resources or start-up may be missing from the history."
+)
+SHORTER = (
+    "The record has shorter waits: the site may have had more GPUs than the history, or another"
+    " order of its queue."
+)
+
+
+def assess(args: Namespace) -> Answer:
     workload = read_workload(args.history)
     warn(workload.problem.warnings)
     with progress_bar(is_counted=False) as bar:
         row = bar.add_task("", total=1.0)
-        found = assess(
+        found = find_answer(
             workload,
             take(Question, args),
             lambda what, share: bar.update(row, description=what, completed=share),
         )
-    said = [*sentences(found), intervals(found)]
+    intervals = (
+        f"In brackets: 95 % interval by resampled {found['resampled']}s of submission."
+        if found["resampled"]
+        else "No intervals: the history is shorter than two days."
+    )
+    said = [*sentences(found), intervals]
+    rows = _rows(found)
     if args.out:
-        from allocator.report.assessment import Answer, write_assessment
-
-        each = zip(rows(found), found["cases"], strict=True)
-        table = [(*row, "; ".join(case["assuming"])) for row, case in each]
-        page = write_assessment(found, Answer(said, (*COLUMNS, "assuming"), table), Path(args.out))
+        each = zip(rows, found["cases"], strict=True)
+        pages = [(*row, "; ".join(case["assuming"])) for row, case in each]
+        answer = assessment.Answer(said, (*COLUMNS, "assuming"), pages)
+        page = assessment.write_assessment(found, answer, Path(args.out))
         write_files(page.parent, {"assessment.json": dumps(found)})
         note(f"written to {args.out}: {page.name}, assessment.json")
-    show_result(args.format, found, lambda: _show(found, said))
-    return 0
-
-
-def _show(found: Mapping[str, Any], said: list[str]) -> None:
-    from allocator.cli.measure.assess_words import COLUMNS, rows
-
-    names, *lines = zip(*rows(found), strict=True)
+    names, *lines = zip(*rows, strict=True)
     table = Table(
         f"{found['history']}: {found['jobs']:,} jobs, {found['gpus']:,} GPUs",
         ("", *(f">{name}" for name in names)),
         [(column, *line) for column, line in zip(COLUMNS[1:], lines, strict=True)],
     )
-    show([table], said)
-    print()
-    for case in found["cases"]:
-        print(f"{case['name']} assumes: {'; '.join(case['assuming'])}")
+    assuming = (f"{c['name']} assumes: {'; '.join(c['assuming'])}" for c in found["cases"])
+    return Answer(found, [*said, table, "", *assuming])
+
+
+def sentences(found: Values) -> list[str]:
+    """Return the answer: what changes, whether that is to be believed, and what both assume."""
+    return [_answer(found), _belief(found), f"Assumed: {'; '.join(found['assuming'])}."]
+
+
+def _answer(found: Values) -> str:
+    by = {case["name"]: case for case in found["cases"]}
+    rigid, gpus = by[RIGID], found["gpus"]
+    before, after = (_time(by[n]["figures"]["waiting_s_mean"]) for n in (PRESENT, RIGID))
+    fewest = rigid["fewest_gpus"][1]
+    service = (
+        f"and {fewest:,} of the {gpus:,} GPUs would be enough for the service of today"
+        if fewest < gpus
+        else f"and the service of today takes {_gpus(fewest, gpus)} GPUs"
+    )
+    doubt = "" if (found["calibration"] or {}).get("believed") else "Not to be believed as yet: "
+    return (
+        f"{doubt}{'with' if doubt else 'With'} every job at the size it asked for, these"
+        f" {found['jobs']:,} jobs would wait {after} on average in place of {before} under"
+        f" your scheduler, simulated ({_change(rigid['change_percent']['waiting_s'])}), {service}."
+    )
+
+
+def _belief(found: Values) -> str:
+    """Say in a sentence whether forecasts are to be believed, and why."""
+    seen = found["calibration"]
+    if seen is None:
+        return (
+            "Whether forecasts are to be believed is not known: the history does not record when"
+            " its jobs started and ended (recorded_start_s, recorded_end_s)."
+        )
+    waits = (
+        _time([seen["simulated"]["waiting_s_mean"]] * 2),
+        _time([seen["recorded"]["waiting_s_mean"]] * 2),
+    )
+    waiting = (
+        f"mean waiting is {waits[0]} simulated and {waits[1]} recorded"
+        f" ({percent(seen['waiting_percent'])} %)"
+    )
+    use = (
+        f"the GPUs in use are {100 * seen['simulated']['use']:.1f} % simulated and"
+        f" {100 * seen['recorded']['use']:.1f} % recorded"
+    )
+    if seen["believed"]:
+        return f"Forecasts are to be believed: {waiting}, and {use}."
+    most = f"{100 * MOST_WAITING:g} % of waiting and {100 * MOST_USE:g} points of use are allowed"
+    where = f", the most in {seen['largest_in']}" if seen["largest_in"] else ""
+    why = f"{waiting}{where}" if seen["largest"] == "waiting" else use
+    cause = LONGER if seen["waiting_percent"] < 0 else SHORTER
+    return f"Forecasts are not to be believed: {why}; {most}. {cause}"
+
+
+def _rows(found: Values) -> list[tuple[str, ...]]:
+    """Return a row for each case under COLUMNS."""
+    return [
+        (
+            case["name"],
+            *(_time(case["figures"][key]) for key in TIMES),
+            f"{_span(case['figures']['use'], lambda v: f'{100 * v:.1f}')} %",
+            *(
+                _change(case["change_percent"][key]) if "fewest_gpus" in case else "–"
+                for key in ("waiting_s", "completion_s")
+            ),
+            _span(case["fewest_gpus"], lambda v: _gpus(v, found["gpus"]))
+            if "fewest_gpus" in case
+            else "–",
+        )
+        for case in found["cases"]
+    ]
+
+
+def _gpus(fewest: float, gpus: int) -> str:
+    if fewest > gpus:
+        return f"more than {gpus:,}"
+    return f"all {gpus:,}" if fewest == gpus else f"{fewest:,.0f}"
+
+
+def _change(change: Mapping[str, Sequence[float]]) -> str:
+    low, high = change["interval"]
+    between = "" if math.isnan(low) else f" {interval(low, high)}"
+    changed = change["percent"]
+    return "–" if math.isnan(changed[0]) else f"{_span(changed, percent)} %{between}"
+
+
+def _time(values: Sequence[float]) -> str:
+    name, size = time_unit(values[1:])
+    return f"{_span(values, lambda v: number(v / size))} {name}"
+
+
+def _span(values: Sequence[Any], text: Any) -> str:
+    low, high = map(text, values)
+    return low if low == high else f"{low} to {high}"

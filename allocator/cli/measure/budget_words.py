@@ -1,23 +1,18 @@
 """Lines about the long-run budgets of a simulation: amount, spending, and whether kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
-from allocator.cli.tables import text
+from allocator.cli.output import Values, text
+from allocator.domain.problem import Problem
 from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
-
-if TYPE_CHECKING:
-    from allocator.domain.problem import Problem
 
 EXACT = 1e-6  # dollars: a smaller excess is rounding
 HOUR = 3600.0
 
 
 def budget_lines(
-    problem: Problem, window_s: float | None, policies: Mapping[str, Mapping[str, Any]]
+    problem: Problem, window_s: float | None, policies: Mapping[str, Values]
 ) -> Iterator[str]:
     """Yield a line per policy and budget, and what is not billed.
 
@@ -65,7 +60,7 @@ def _limits(problem: Problem) -> str:
     return "; ".join(why[::-1])
 
 
-def _line(policy: str, tenant: str, budget: Mapping[str, Any], window_s: float, why: str) -> str:
+def _line(policy: str, tenant: str, budget: Values, window_s: float, why: str) -> str:
     hours = max(budget["at_s"] - budget["opened_s"], 1e-9) / HOUR
     asked = (
         f"{text(budget['average_per_hour'])} $/h on average"
@@ -80,7 +75,7 @@ def _line(policy: str, tenant: str, budget: Mapping[str, Any], window_s: float, 
     return f"{whose}, {policy}: {asked} asked {RENTED}, {spent}: {_verdict(budget, window_s, why)}."
 
 
-def _verdict(budget: Mapping[str, Any], window_s: float, why: str) -> str:
+def _verdict(budget: Values, window_s: float, why: str) -> str:
     if budget["amount"] is not None:
         over = budget["spent"] - budget["amount"]
         return "kept" if over <= EXACT else f"not kept, {text(over)} $ too much: {why}"

@@ -1,14 +1,10 @@
 """A table of simulations: a column per policy, a row per metric, and which policy is better."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from allocator.cli.tables import Table, text
-
-if TYPE_CHECKING:
-    from allocator.simulator import Simulation
+from allocator import Simulation
+from allocator.cli.output import Table, text
 
 LESS, MORE, NEITHER = -1, 1, 0  # which values are better
 NOTABLE = 0.01  # smaller relative differences are not mentioned

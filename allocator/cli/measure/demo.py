@@ -3,34 +3,27 @@
 Both are shipped with the package.
 """
 
-from __future__ import annotations
-
-import argparse
 import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from allocator import (
+    Plan,
+    Simulation,
+    SimulationOptions,
+    UsageError,
+    Workload,
+    read_snapshot,
+    read_workload,
+    simulate,
+    solve,
+)
 from allocator.cli.measure.comparison import compare_metrics, comparison
-from allocator.cli.output import print_json, warn
-from allocator.cli.parsing import command, flag, option
+from allocator.cli.output import Answer, Table, Values, percent, text, warn
 from allocator.cli.plan.plan_show import plans
-from allocator.cli.tables import Table, percent, show, text
-from allocator.errors import UsageError
+from allocator.io.shipped import find_shipped
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from allocator.domain.plan import Plan
-    from allocator.domain.workload import Workload
-    from allocator.simulator import Simulation
-
-EXAMPLES = """
-allocator demo
-allocator demo --solver cpsat
-allocator demo --live              ten training jobs on eight pretended GPUs, run by the real \
-controller
-"""
-POLICIES = ("mip", "greedy")
 ROWS_SHOWN = (
     "jct_s_mean",
     "jct_s_p99",
@@ -46,38 +39,14 @@ ROWS_SHOWN = (
 )
 
 
-@command(
-    "demo",
-    "a shipped cluster: MIP against greedy",
-    "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
-    "where they differ and why, then simulate the shipped trace of 24 jobs "
-    "under both.",
-    EXAMPLES,
-    option("--solver", "NAME", "auto (default), highs, cpsat, pulp", default="auto"),
-    flag(
-        "--live",
-        "run ten small training jobs on eight pretended GPUs for about a minute; the same"
-        " command goes on after a kill",
-    ),
-    flag(
-        "--sabotage",
-        "with --live: the policy hangs, breaks rules and crashes in turn; all jobs end",
-    ),
-    option(
-        "--dir", "DIR", "with --live: folder of its state (default: one in the temporary folder)"
-    ),
-)
-def call(args: argparse.Namespace) -> int:
+def demo(args: Namespace) -> Answer:
     if args.live:
         from allocator.cli.measure.demo_live import live
 
-        return live(args.dir, args.sabotage, args.format)
+        return live(args.dir, args.sabotage)
     for name, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
         if given:
             raise UsageError(f"{name} needs --live")
-    from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
-    from allocator.io.shipped import find_shipped
-
     folder = find_shipped("snapshots/demo")
     trace = find_shipped("workloads/demo")
     snapshot = read_snapshot(folder)
@@ -85,47 +54,89 @@ def call(args: argparse.Namespace) -> int:
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
     warn(mip.warnings)
     workload = read_workload(trace)
-    options = SimulationOptions(solver=args.solver)
-    if args.format == "json":
-        done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
-        print_json(
-            {
-                "snapshot": str(folder),
-                "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
-                "workload": str(trace),
-                "policies": {s.policy: s.metrics for s in done},
-            }
-        )
-        return 0
-    print("1. One round\n")
-    show([_comparison(greedy, mip), plans({"greedy": greedy, "mip": mip})], _head(folder, mip))
-    print("\n" + _verdict(greedy, mip), flush=True)
 
-    done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
-    print("\n\n2. Round after round\n")
-    show([comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload))
-    print(
-        "\n"
-        + "\n".join(
-            (*_waiting(done), "", *_over_time(*done), "", "try next:", *_next(folder, trace, mip))
-        )
-    )
-    return 0
+    def run() -> list[Simulation]:
+        options = SimulationOptions(solver=args.solver)
+        return [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
+
+    def document() -> Values:
+        return {
+            "snapshot": str(folder),
+            "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
+            "workload": str(trace),
+            "policies": {s.policy: s.metrics for s in run()},
+        }
+
+    return Answer(document, _show(folder, trace, greedy, mip, workload, run))
 
 
-def _head(folder: Path, mip: Plan) -> list[str]:
-    gpus = sum(pool.gpus for pool in mip.pools)
+def _show(
+    folder: Path,
+    trace: Path,
+    greedy: Plan,
+    mip: Plan,
+    workload: Workload,
+    run: Callable[[], list[Simulation]],
+) -> Iterator[str | Table]:
+    here, there = map(_relative_path, (folder, trace))
     limit = mip.budget.per_hour
-    return [
-        f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, "
-        f"{gpus} GPUs in {len(mip.pools)} pools, "
+    yield "1. One round\n"
+    yield (
+        f"{here}: {len(mip.jobs['job_id'])} jobs, "
+        f"{sum(pool.gpus for pool in mip.pools)} GPUs in {len(mip.pools)} pools, "
         f"rounds of {mip.interval_s:g} s"
-        + ("" if limit is None else f", at most {limit:g} $/h for all GPUs"),
-        (
-            "A job's value is the share of its remaining work that this round completes, times its"
-            " weight."
-        ),
-    ]
+        + ("" if limit is None else f", at most {limit:g} $/h for all GPUs")
+    )
+    yield (
+        "A job's value is the share of its remaining work that this round completes, times its"
+        " weight."
+    )
+    yield from (_comparison(greedy, mip), plans({"greedy": greedy, "mip": mip}))
+    gained = mip.objective_value - greedy.objective_value
+    share = (
+        f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""
+    )
+    yield (
+        f"\nThe value of MIP is {gained:.4g} above that of greedy{share}; no plan can have more"
+        f" than {mip.bound:.5g} (gap {percent(mip.gap)}, proven by {mip.bound_by})."
+    )
+    done = run()
+    p = workload.problem
+    hours = (p.jobs.submitted_s.max() - p.jobs.submitted_s.min()) / 3600
+    yield "\n\n2. Round after round\n"
+    yield (
+        f"{there}: {len(p.jobs)} jobs arrive within {hours:.1f} h at"
+        f" {int(p.pools.gpus.sum())} GPUs; both policies decide every {p.interval_s:g} s."
+    )
+    yield (
+        f"MIP now maximises {p.objective}, the default over many rounds: hours of completion time"
+        " saved."
+    )
+    yield "Jobs may use more or fewer GPUs than they ask for; a change of size costs them a pause."
+    yield comparison(done, ROWS_SHOWN, "over the whole trace")
+    waits = ["\njobs that wait, one digit per round"]
+    width = max(len(s.policy) for s in done)
+    for s in done:
+        queued = s.timeline.groupby("round")["queued"].first().tolist()
+        digits = "".join(str(n) if n < 10 else "+" for n in queued)
+        waits.append(f"{s.policy:<{width}}  {digits}")
+    yield "\n".join(waits)
+    ahead, behind = compare_metrics(done[0], done[1], ROWS_SHOWN)
+    worse = f"in {', '.join(behind)}:" if behind else "in nothing that is listed here."
+    reasons = zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True)
+    waiting = next((name for name, reason in reasons if reason), mip.jobs["job_id"][0])
+    yield f"""
+Over the trace MIP is better in {", ".join(ahead)}.
+It is worse {worse}
+many short jobs gain what a few long ones lose; which objective weighs them how: docs/objectives.md.
+One trace proves little: `allocator bench policies` repeats this over seeds and loads, with \
+intervals.
+
+try next:
+  allocator explain {here} {waiting}
+  allocator solve {here} --budget 10 --out plans
+  allocator simulate {there} --policy mip,greedy,las,srtf --out results
+  allocator report results"""
 
 
 def _comparison(greedy: Plan, mip: Plan) -> Table:
@@ -146,7 +157,7 @@ def _comparison(greedy: Plan, mip: Plan) -> Table:
     )
 
 
-def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
+def _explain_difference(greedy: Values, mip: Values) -> str:
     """Return why the choices of the two policies differ for one job.
 
     It is the price if the value is the same, and otherwise the reason of the policy that gave less.
@@ -172,82 +183,6 @@ def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
     # only the first clause: `allocator explain` has the whole reason
     detail = (less["detail"] or "").partition("; ")[0]
     return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
-
-
-def _verdict(greedy: Plan, mip: Plan) -> str:
-    gained = mip.objective_value - greedy.objective_value
-    share = (
-        f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""
-    )
-    return (
-        f"The value of MIP is {gained:.4g} above that of greedy{share}; no plan can have more than"
-        f" {mip.bound:.5g} (gap {percent(mip.gap)}, proven by {mip.bound_by})."
-    )
-
-
-def _trace_head(folder: Path, workload: Workload) -> list[str]:
-    p = workload.problem
-    hours = (p.jobs.submitted_s.max() - p.jobs.submitted_s.min()) / 3600
-    return [
-        (
-            f"{_relative_path(folder)}: {len(p.jobs)} jobs arrive within {hours:.1f} h at"
-            f" {int(p.pools.gpus.sum())} GPUs; both policies decide every {p.interval_s:g} s."
-        ),
-        (
-            f"MIP now maximises {p.objective}, the default over many rounds: hours of completion"
-            " time saved."
-        ),
-        "Jobs may use more or fewer GPUs than they ask for; a change of size costs them a pause.",
-    ]
-
-
-def _waiting(done: Sequence[Simulation]) -> list[str]:
-    """Return the queue over time, one character per round."""
-    width = max(len(s.policy) for s in done)
-    return ["jobs that wait, one digit per round"] + [
-        f"{s.policy:<{width}}  "
-        + "".join(
-            str(n) if n < 10 else "+"
-            for n in s.timeline.groupby("round")["queued"].first().tolist()
-        )
-        for s in done
-    ]
-
-
-def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
-    """Return by how much mip is better, and where it is worse."""
-    ahead, behind = compare_metrics(mip, greedy, ROWS_SHOWN)
-    return [
-        f"Over the trace MIP is better in {', '.join(ahead)}.",
-        (
-            f"It is worse in {', '.join(behind)}:"
-            if behind
-            else "It is worse in nothing that is listed here."
-        ),
-        (
-            "many short jobs gain what a few long ones lose; which objective weighs them how:"
-            " docs/objectives.md."
-        ),
-        (
-            "One trace proves little: `allocator bench policies` repeats this over seeds and loads,"
-            " with intervals."
-        ),
-    ]
-
-
-def _next(folder: Path, trace: Path, mip: Plan) -> list[str]:
-    waiting = next(
-        (n for n, r in zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True) if r),
-        mip.jobs["job_id"][0],
-    )
-    here = _relative_path(folder)
-    there = _relative_path(trace)
-    return [
-        f"  allocator explain {here} {waiting}",
-        f"  allocator solve {here} --budget 10 --out plans",
-        f"  allocator simulate {there} --policy mip,greedy,las,srtf --out results",
-        "  allocator report results",
-    ]
 
 
 def _relative_path(folder: Path) -> str:

@@ -5,8 +5,6 @@ checkpoints, stops and starts. The state is in a folder, so that the same comman
 kill -9.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil
@@ -14,21 +12,22 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from allocator.cli.output import has_progress, note, print_lines, progress_console, show_result
-from allocator.errors import UsageError
+from allocator import Pool, Problem, Queue, Rate, UsageError
+from allocator.bench.sabotage import Sabotage
+from allocator.cli.output import Answer, Values, has_progress, note, progress_console, text_of
+from allocator.controller.clock import WallClock
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.telemetry import Telemetry, open_log
+from allocator.engine.decision import decide_round
+from allocator.executors.devices import device_numbers
+from allocator.executors.example_job import steps_per_second
+from allocator.executors.local import LocalExecutor
 from allocator.io.tables.private_folders import private_folder
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from allocator import Problem
-    from allocator.controller.controller import Controller
-    from allocator.queue.queue import Queue
 
 POOL = "machine"
 KIND = "pretended"
@@ -58,20 +57,11 @@ QUEUE = "queue.db"
 MARK = "made-by-allocator-demo"
 
 
-def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
-    """Run or continue the demo; return the exit code.
+def live(folder: str | None, sabotage: bool = False) -> Answer:
+    """Run or continue the demo.
 
     `sabotage` uses a policy that hangs, breaks rules and crashes.
     """
-    from allocator.bench.sabotage import Sabotage
-    from allocator.controller.clock import WallClock
-    from allocator.controller.controller import Controller
-    from allocator.controller.options import ControllerOptions
-    from allocator.controller.reporting.telemetry import Telemetry, open_log
-    from allocator.engine.decision import decide_round
-    from allocator.executors.devices import device_numbers
-    from allocator.executors.local import LocalExecutor
-
     place = (
         Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.geteuid()}"
     )
@@ -81,7 +71,7 @@ def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
     with ExitStack() as stack:
         queue, again = _queue(place)
         stack.callback(queue.close)
-        events: deque[Mapping[str, Any]] = deque(maxlen=200)
+        events: deque[Any] = deque(maxlen=200)
         clock = WallClock()
         telemetry = Telemetry(
             clock.now,
@@ -111,9 +101,11 @@ def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
             controller.stop()
         seconds = time.monotonic() - begin
         counts = queue.counts()
-        document = {"folder": str(place), "jobs": counts, "seconds": seconds}
-        show_result(form, document, lambda: print_lines(_summary(place, queue, seconds)))
-        return 0 if counts["done"] == len(JOBS) else 1
+        return Answer(
+            {"folder": str(place), "jobs": counts, "seconds": seconds},
+            text_of(_summary(place, queue, seconds)),
+            exit_code=0 if counts["done"] == len(JOBS) else 1,
+        )
 
 
 def _queue(place: Path) -> tuple[Queue, bool]:
@@ -121,8 +113,6 @@ def _queue(place: Path) -> tuple[Queue, bool]:
 
     A new queue gets the ten jobs.
     """
-    from allocator.queue.queue import Queue
-
     if not (place / MARK).exists() and any(place.iterdir()):
         raise UsageError(f'"{place}" has something else in it; --dir needs a folder of its own')
     again = False
@@ -147,9 +137,6 @@ def _queue(place: Path) -> tuple[Queue, bool]:
 
 def _snapshot() -> Problem:
     """Return the cluster without jobs."""
-    from allocator import Pool, Problem, Rate
-    from allocator.executors.example_job import steps_per_second
-
     rates = [
         Rate(model, KIND, n, steps_per_second(n, RATE, overhead))
         for model, overhead in MODELS.items()
@@ -175,18 +162,8 @@ def _submit(queue: Queue, place: Path) -> None:
                 "sizes": "|".join(str(n) for n in SIZES if n <= most),
                 "command": [
                     sys.executable,
-                    "-m",
-                    "allocator.executors.example_job",
-                    "--steps",
-                    str(steps),
-                    "--rate",
-                    str(RATE),
-                    "--overhead",
-                    str(MODELS[model]),
-                    "--checkpoint-every",
-                    "2",
-                    "--seed",
-                    str(i),
+                    *f"-m allocator.executors.example_job --steps {steps} --rate {RATE}".split(),
+                    *f"--overhead {MODELS[model]} --checkpoint-every 2 --seed {i}".split(),
                 ],
                 "environment": {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
                 "workdir": str(place / "jobs" / name),
@@ -197,9 +174,7 @@ def _submit(queue: Queue, place: Path) -> None:
     )
 
 
-def _watch(
-    controller: Controller, queue: Queue, events: deque[Mapping[str, Any]], begin: float
-) -> None:
+def _watch(controller: Controller, queue: Queue, events: deque[Any], begin: float) -> None:
     """Step until every job is over.
 
     A terminal shows a live table; other outputs get a line per event.
@@ -226,7 +201,7 @@ def _watch(
             controller.clock.sleep(POLL_S)
 
 
-def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -> float:
+def _print_events(console: Any, events: deque[Any], said: float) -> float:
     """Print new events in words; return the time of the last one."""
     for event in list(events):
         if event["at_s"] > said and (words := _describe_event(event)):
@@ -234,13 +209,14 @@ def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -
     return max((event["at_s"] for event in events), default=said)
 
 
-def _describe_event(event: Mapping[str, Any]) -> str:
+def _describe_event(event: Values) -> str:
     """Describe an event in one line; "" if it is not of interest."""
     match event["event"]:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
         case "round_failed":
-            reason = _shorten(event["reason"])
+            reason = " ".join(event["reason"].split())
+            reason = reason if len(reason) < 100 else f"{reason[:97]}..."
             return f"round {event['number']} failed, all goes on as it was: {reason}"
         case "ended":
             return f"{event['job_id']} {event['phase']}" + (
@@ -253,14 +229,7 @@ def _describe_event(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def _shorten(reason: str) -> str:
-    words = " ".join(reason.split())
-    return words if len(words) < 100 else f"{words[:97]}..."
-
-
-def _picture(
-    controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float
-) -> RenderableType:
+def _picture(controller: Controller, jobs: Any, events: deque[Any], seconds: float) -> Any:
     """Return the table of the present state."""
     from rich import box
     from rich.console import Group

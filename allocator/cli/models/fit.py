@@ -1,78 +1,26 @@
 """`allocator fit`: speed models from observed speeds."""
 
-from __future__ import annotations
+from argparse import Namespace
+from collections.abc import Sequence
 
-import argparse
-from typing import Any
-
-from allocator.cli.output import show_result, write_results
-from allocator.cli.parsing import command, flag, formats, number, option, words
-from allocator.cli.tables import Table, show
-
-EXAMPLES = """
-allocator fit data/snapshots/medium/rates.csv
-allocator fit data/examples/observations.csv --out fitted      models.csv for a snapshot, fit.csv, \
-fit.svg
-allocator fit profiles --from sia --forms goodput --format csv
-"""
-ABOUT = """\
-For each model and GPU type the form of speed curve that predicts best what it has not seen (each
-size is left out in turn), fitted to everything: a row of models.csv, its error, the sizes it holds
-for. docs/speed-models.md has the formulas. Sources: rates = a CSV like rates.csv (default); sia,
-gavel, mlperf = published profiles."""
+from allocator import UsageError
+from allocator.cli.output import Answer, Table, pick, write_results
+from allocator.domain.findings import did_you_mean
+from allocator.io import fits
+from allocator.io.observations import read_observations
+from allocator.performance.fit.choose import FREE, ORDER, SpeedFit, extend_range, fit as fit_curves
+from allocator.performance.fit.similar import GuessedCurve, guess_curves
+from allocator.report.charts.choices import draw_fits
 
 
-@command(
-    "fit",
-    "speed models from observed speeds",
-    ABOUT,
-    EXAMPLES,
-    option("source", "OBSERVATIONS", "file, or folder of profiles, of observed speeds"),
-    option(
-        "--from",
-        None,
-        "what the source is (default: rates)",
-        default="rates",
-        dest="form",
-        choices=("rates", "sia", "gavel", "mlperf"),
-    ),
-    option(
-        "--forms",
-        "A,B",
-        'only these: overhead, power, capped, iteration, "iteration over batches", goodput',
-        words,
-        (),
-    ),
-    option(
-        "--reach",
-        "F",
-        "offer sizes up to F times the largest measured one (default: 1)",
-        number(1.0),
-        1.0,
-    ),
-    flag(
-        "--fill",
-        "also guess the pairs of model and GPU type that were never measured, from the others",
-    ),
-    option("--out", "DIR", "write models.csv, fit.csv and fit.svg there"),
-    formats("table", "json", "csv", about="csv is models.csv"),
-)
-def call(args: argparse.Namespace) -> int:
-    from allocator.domain.findings import did_you_mean
-    from allocator.errors import UsageError
-    from allocator.io import fits
-    from allocator.io.observations import read_observations
-    from allocator.performance.fit.choose import ORDER, extend_range, fit
-    from allocator.performance.fit.similar import guess_curves
-    from allocator.report.charts.choices import draw_fits
-
+def fit(args: Namespace) -> Answer:
     for form in args.forms:
         if form not in ORDER:
             raise UsageError(
                 f"--forms {form}: one of {', '.join(ORDER)}{did_you_mean(form, ORDER)}"
             )
     seen = read_observations(args.source, args.form)
-    fitted = [extend_range(f, args.reach) for f in fit(seen, args.forms or ORDER)]
+    fitted = [extend_range(f, args.reach) for f in fit_curves(seen, args.forms or ORDER)]
     if not fitted:
         raise UsageError(
             f"{args.source}: none of the forms {', '.join(args.forms)} can be fitted to these rows"
@@ -86,19 +34,17 @@ def call(args: argparse.Namespace) -> int:
         "models": [fits.fit_record(f) for f in fitted],
         "guesses": [
             {
-                "model": g.model,
-                "gpu_type": g.gpu_type,
+                **pick(g, "model", "gpu_type"),
                 "kind": "power",
                 "parameters": fits.parameters("power", g.parameters),
             }
             for g in guessed
         ],
     }
-    show_result(args.format, document, lambda: _table(fitted, guessed), lambda: models)
-    return 0
+    return Answer(document, _tables(fitted, guessed), models)
 
 
-def _table(fitted: Any, guessed: Any) -> None:
+def _tables(fitted: Sequence[SpeedFit], guessed: Sequence[GuessedCurve]) -> list[Table]:
     def percent(share: float) -> str:
         return f"{100 * share:.1f} %"
 
@@ -130,13 +76,11 @@ def _table(fitted: Any, guessed: Any) -> None:
         ]
         numbers = (">rate_1", ">exponent", ">error")
         tables.append(Table("guessed from the others", ("model", "GPU type", *numbers), guesses))
-    show(tables)
+    return tables
 
 
-def _format_parameters(f: Any) -> str:
+def _format_parameters(f: SpeedFit) -> str:
     """Return fitted parameters with their standard deviations as text."""
-    from allocator.performance.fit.choose import FREE
-
     said = []
     for name in FREE[f.kind]:
         if f.parameters.get(name):

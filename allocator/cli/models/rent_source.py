@@ -1,26 +1,22 @@
 """Read the classes of jobs for `allocator rent`: classes.csv, a workload, or a queue's history."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from allocator import Fault, InvalidInput, read_workload, validate
 from allocator.cli.output import warn
-
-if TYPE_CHECKING:
-    from allocator.domain.problem import Problem
-    from allocator.errors import Fault
-    from allocator.market.classes import RentablePools, RentalClasses
-    from allocator.market.history import History
+from allocator.domain.problem import Problem
+from allocator.domain.schema.rental_columns import CLASSES, KINDS, RENTED_POOLS
+from allocator.io.tables.csv_table import csv_text
+from allocator.io.tables.one_table import read_table, require_sound
+from allocator.market.classes import RentablePools, RentalClasses, classes, parse_pools
+from allocator.market.history import History
 
 
 def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
     """Read classes.csv and, if given, the pools. Raises InvalidInput with every fault of both."""
-    from allocator.domain.schema.rental_columns import CLASSES
-    from allocator.errors import InvalidInput
-    from allocator.io.tables.one_table import read_table, require_sound
-    from allocator.market.classes import classes
-
     rented, wrong = (None, ()) if pools is None else _pools(pools, dollars)
     table, found = read_table(path, CLASSES)
     made = classes(table, found, None if wrong else rented)
@@ -35,9 +31,6 @@ def from_workload(
     folder: str, pools: str | None, dollars: bool, hours: float | None
 ) -> RentalClasses:
     """Make a class per model of a workload, with its own pools unless others are given."""
-    from allocator import read_workload
-    from allocator.market.history import History
-
     problem = read_workload(folder).problem
     j = problem.jobs
     past = History(problem.name, j.model, j.submitted_s, j.total_work, j.weight, j.max_gpus)
@@ -49,7 +42,6 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
 
     The pools are those of the queue unless others are given.
     """
-    from allocator.domain.rules.snapshot_rules import validate
     from allocator.queue.jobs.past import read_history
     from allocator.queue.queue import Queue
 
@@ -63,11 +55,6 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
 
 def text(made: RentalClasses) -> str:
     """Return the classes as classes.csv; reading it again gives the same classes."""
-    import math
-
-    from allocator.domain.schema.rental_columns import CLASSES, KINDS
-    from allocator.io.tables.csv_table import csv_text
-
     rows = []
     for r, i in enumerate(made.of.tolist()):
         p = float(made.parameter[r])
@@ -92,9 +79,6 @@ def text(made: RentalClasses) -> str:
 
 
 def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
-    from allocator.domain.schema.rental_columns import RENTED_POOLS
-    from allocator.io.tables.one_table import read_table
-    from allocator.market.classes import parse_pools
 
     table, found = read_table(path, RENTED_POOLS)
     rented = parse_pools(table, found, dollars)
@@ -107,11 +91,8 @@ def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
 def _estimate_classes(
     past: History, problem: Problem, pools: str | None, dollars: bool, hours: float | None
 ) -> RentalClasses:
-    import numpy as np
 
-    from allocator.errors import InvalidInput
     from allocator.loop.live_rental import estimate
-    from allocator.market.classes import RentablePools
 
     if pools is not None:
         rented, wrong = _pools(pools, dollars)

@@ -1,145 +1,95 @@
-"""`allocator spot`: time and cost of one job on clusters whose servers may be revoked.
+"""`allocator spot`: one job on clusters whose servers may be revoked, and models of these."""
 
-It also fits models from measurements.
-"""
+import math
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar
 
-from __future__ import annotations
+import numpy as np
 
-import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from allocator import UsageError
+from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_csv, pick, text, warn
+from allocator.domain.schema.columns import TABLES
+from allocator.domain.schema.spot_columns import (
+    CLUSTERS,
+    FEATURES,
+    HAZARDS,
+    LIFETIMES,
+    POINTS,
+    SERVER_SPEEDS,
+    SPEEDS,
+)
+from allocator.io.plans import dumps, write_files
+from allocator.io.tables.csv_table import csv_text
+from allocator.io.tables.one_table import (
+    read_measurements,
+    read_numbers,
+    read_rows,
+    read_table,
+    require_sound,
+)
+from allocator.market.clusters import clusters
+from allocator.market.hazards import choose_hazards, read_hazards
+from allocator.market.spot import choose_clusters, forecast_run, undominated_clusters
+from allocator.performance.fit.features import fit_features
+from allocator.performance.fit.servers import fit_servers, list_rates
+from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, fit_line, fit_phases
 
-from allocator.cli.models.spot_features import features
-from allocator.cli.models.spot_rates import hazards, servers
-from allocator.cli.output import SCHEMA_VERSION, format_csv, show_result, warn
-from allocator.cli.parsing import CommandGroup, command, duration, formats, many, number, option
-from allocator.cli.tables import Table, show, text
-from allocator.errors import UsageError
-
-if TYPE_CHECKING:
-    from allocator.market.spot import ClusterChoice, RunForecast
-
-EXAMPLES = """
-allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2    time and cost per cluster, \
-and which to take
-allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      what measurements say
-"""
-PLAN_EXAMPLES = """
-allocator spot plan data/spot/resnet32.csv --work 64000 --cost 1.2 --deadline 3600
-allocator spot plan data/spot/resnet32.csv --work 64000 --quality 0.91 --out chosen
-"""
-FIT_EXAMPLES = """
-allocator spot fit line data/examples/checkpoints.csv                 x size in MB, y seconds
-allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6      hours, revoked
-allocator spot fit startup data/examples/starts.csv                   a column of seconds per phase
-"""
-ABOUT = """\
-One job on each of several clusters: expected time, dollars, servers lost and share of useful time,
-and which cluster is cheapest, fastest, fastest for at most --cost dollars, cheapest within
---deadline seconds (docs/spot-and-rental.md)."""
-
+Fitted = TypeVar("Fitted")
+Rows = list[Values]
+PLACE = ("region", "gpu_type")
+RATES = ("model", "gpu_type", "gpus", "work_per_s", "variant")
 BOTTLENECK = "bottleneck: more workers do not help"
 
 
-@command(
-    "plan",
-    "expected time and cost per cluster, and which to take",
-    ABOUT,
-    PLAN_EXAMPLES,
-    option(
-        "clusters",
-        "CLUSTERS.csv",
-        "a row per cluster and sort of server; its columns: docs/spot-and-rental.md",
-    ),
-    option("--work", "W", "work of the job, as in work_per_s", number(1e-9), required=True),
-    option("--cost", "USD", "name the fastest for at most so many dollars", number()),
-    option("--deadline", "TIME", "name the cheapest within so many seconds", duration()),
-    option("--quality", "Q", "only clusters whose `quality` is at least this", number()),
-    option("--out", "DIR", "write plan.json, plan.csv and time-against-cost.svg", Path),
-    formats("table", "json", "csv"),
-)
-def plan(args: argparse.Namespace) -> int:
-    from allocator.domain.schema.spot_columns import CLUSTERS
-    from allocator.io.plans import dumps, write_files
-    from allocator.io.tables.one_table import read_table, require_sound
-    from allocator.market.clusters import clusters
-    from allocator.market.spot import choose_clusters, forecast_run
-
+def plan(args: Namespace) -> Answer:
     table, found = read_table(args.clusters, CLUSTERS)
     known = clusters(table, found)
     require_sound(table, found)
     warn(found.warnings)
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
-    rows = _rows(seen, choice)
-    named = {
-        rule: None if i is None else seen[i].cluster.name
-        for rule, i in _choice_name(choice).items()
-    }
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "work": args.work,
-        "cost": args.cost,
-        "deadline_s": args.deadline,
-        "quality": args.quality,
-        "choice": named,
-        "clusters": rows,
-    }
-    if args.out is not None:
-        from allocator.report.charts.choices import draw_spot
-
-        write_files(
-            args.out,
-            {
-                "plan.csv": format_csv(rows),
-                "time-against-cost.svg": draw_spot(seen, choice, args.cost),
-                "plan.json": dumps(document) + "\n",
-            },
-        )
-    show_result(args.format, document, lambda: _show(rows, args.work), lambda: format_csv(rows))
-    return 0
-
-
-def _choice_name(choice: ClusterChoice) -> dict[str, int | None]:
-    return {
-        "cheapest": choice.cheapest,
-        "fastest": choice.fastest,
-        "fastest within cost": choice.fastest_within_cost,
-        "cheapest by deadline": choice.cheapest_by_deadline,
-    }
-
-
-def _rows(seen: list[RunForecast], choice: ClusterChoice) -> list[dict[str, Any]]:
-    from allocator.market.spot import undominated_clusters
-
+    chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}
     front = set(undominated_clusters(seen))
-    return [
+    rows: Rows = [
         {
             "cluster": o.cluster.name,
             "work_per_s": o.speed,
             "dollars_per_hour": o.cluster.dollars_per_hour,
-            "seconds": o.seconds,
-            "dollars": o.dollars,
-            "revocations": o.revocations,
+            **pick(o, "seconds", "dollars", "revocations"),
             "useful_share": o.useful,
             "dollars_per_work": o.dollars_per_work,
             "checkpoint_every_s": o.every_s,
             "quality": o.cluster.quality,
             "bottleneck": o.bound,
             "frontier": i in front,
-            "best": [rule for rule, at in _choice_name(choice).items() if at == i],
+            "best": [rule for rule, at in chosen.items() if at == i],
         }
         for i, o in enumerate(seen)
     ]
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "work": args.work,
+        "cost": args.cost,
+        "deadline_s": args.deadline,
+        "quality": args.quality,
+        "choice": {r: None if i is None else rows[i]["cluster"] for r, i in chosen.items()},
+        "clusters": rows,
+    }
+    if args.out is not None:
+        from allocator.report.charts.choices import draw_spot
 
-
-def _show(rows: list[dict[str, Any]], work: float) -> None:
+        picture = draw_spot(seen, choice, args.cost)
+        files: dict[str, str | bytes] = {
+            "plan.csv": format_csv(rows),
+            "time-against-cost.svg": picture,
+        }
+        write_files(args.out, {**files, "plan.json": dumps(document) + "\n"})
     cells = [
         (
-            row["cluster"],
-            row["work_per_s"],
-            row["dollars_per_hour"],
-            row["seconds"] if row["seconds"] < float("inf") else "never",
+            *(row[name] for name in ("cluster", "work_per_s", "dollars_per_hour")),
+            row["seconds"] if row["seconds"] < math.inf else "never",
             row["dollars"],
             text(row["revocations"], 3),
             f"{100 * row['useful_share']:.2f} %",
@@ -149,45 +99,153 @@ def _show(rows: list[dict[str, Any]], work: float) -> None:
         for row in rows
     ]
     what = ("cluster", ">work/s", ">$/h", ">seconds", ">dollars", ">lost", ">useful")
-    show([Table(f"{work:g} units of work", (*what, ">$ per 1000 work", ""), cells)])
+    title = f"{args.work:g} units of work"
+    return Answer(document, [Table(title, (*what, ">$ per 1000 work", ""), cells)], rows)
 
 
-@command(
-    "fit",
-    "lines, hazards, start-up times, caps from measurements",
-    "Fit one of: line (columns x, y), hazard (hours, revoked; region, gpu_type), startup"
-    " (seconds per phase, any names), cap (workers, work_per_s).",
-    FIT_EXAMPLES,
-    option("kind", None, None, choices=("line", "hazard", "startup", "cap")),
-    option("file", "FILE.csv", "the measurements"),
-    option(
-        "--ages",
-        "H,H",
-        "hours at which pieces of the hazard begin (default: 0, one piece)",
-        many(number()),
-        (0.0,),
-    ),
-    formats("table", "json", "csv"),
-)
-def fit(args: argparse.Namespace) -> int:
-    from allocator.cli.models.spot_fit import KINDS
+def fit(args: Namespace) -> Answer:
+    rows = _try_fit(args.file, KINDS[args.kind], args.file, args.ages)
+    columns = tuple(name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
+    table = Table(f"{args.kind} fitted to {args.file}", columns, [row.values() for row in rows])
+    return Answer({"kind": args.kind, "fit": rows}, [table], rows)
 
+
+def _try_fit(path: str, fit: Callable[..., Fitted], *given: Any) -> Fitted:
+    """Return what is fitted. Raises UsageError if nothing can be fitted."""
     try:
-        rows = KINDS[args.kind](args.file, args.ages)
+        return fit(*given)
     except ValueError as why:
-        raise UsageError(f"{args.file}: {why}") from None
-    names = (name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
-    title = f"{args.kind} fitted to {args.file}"
-    table = Table(title, tuple(names), [row.values() for row in rows])
-    document = {"kind": args.kind, "fit": rows}
-    show_result(args.format, document, lambda: show([table]), lambda: format_csv(rows))
-    return 0
+        raise UsageError(f"{path}: {why}") from None
 
 
-call = CommandGroup(
-    "spot",
-    "one job on servers that may be taken back: time, cost, choice",
-    ABOUT,
-    EXAMPLES,
-    (plan, fit, servers, hazards, features),
-)
+def _line(path: str, _ages: Sequence[float]) -> Rows:
+    table = require_sound(*read_table(path, POINTS))
+    line = asdict(fit_line(table["x"], table["y"]))
+    errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
+    return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
+
+
+def _hazard(path: str, ages: Sequence[float]) -> Rows:
+    """Return a row for each piece, and where the file has places, for each of them."""
+    table = require_sound(*read_table(path, LIFETIMES))
+    places = list(zip(table["region"], table["gpu_type"], strict=True))
+    fits = fit_hazard_of_places(table["hours"], table["revoked"], places, ages)
+    names = [name for i, name in enumerate(PLACE) if any(p[i] for p in places)]
+    return [
+        {name: text for name, text in zip(PLACE, place, strict=True) if name in names}
+        | {
+            "from_h": float(a),
+            "per_hour": float(h),
+            "error": float(e),
+            "revoked": int(d),
+            "server_hours": float(t),
+        }
+        for place, fit in fits.items()
+        for a, h, e, d, t in zip(
+            fit.hazard.start_h, fit.hazard.per_hour, fit.errors, fit.seen, fit.hours, strict=True
+        )
+    ]
+
+
+def _startup(path: str, _ages: Sequence[float]) -> Rows:
+    table = require_sound(*read_numbers(path))
+    return [
+        {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
+        | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
+        for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
+    ]
+
+
+def _cap(path: str, _ages: Sequence[float]) -> Rows:
+    table = require_sound(*read_table(path, SPEEDS))
+    return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
+
+
+KINDS = {"line": _line, "hazard": _hazard, "startup": _startup, "cap": _cap}
+"""The rows of each kind of fit; ValueError if nothing can be fitted."""
+
+
+def servers(args: Namespace) -> Answer:
+    table = require_sound(*read_table(args.file, SERVER_SPEEDS))
+    columns = ("model", "gpu_type", "servers", "workers", "work_per_s")
+    fits = _try_fit(args.file, fit_servers, *(table[name] for name in columns))
+    rows = list_rates(fits, args.sizes)
+    fitted = [
+        {
+            **pick(f, "model", "gpu_type", "servers"),
+            "one_worker": f.cap.single,
+            "cap": f.cap.cap,
+            "error": f.cap.error,
+            "most_workers": int(f.workers[-1]),
+        }
+        for f in fits
+    ]
+    names = [*fitted[0]]
+    what = (*names[:2], *(f">{name}" for name in names[2:]))
+    rates = ("model", "gpu_type", ">gpus", ">work_per_s", "variant")
+    return Answer(
+        {"fit": fitted, "rates": [dict(zip(RATES, r, strict=True)) for r in rows]},
+        [
+            Table(f"fitted to {args.file}", what, [row.values() for row in fitted]),
+            Table("rows of rates.csv", rates, rows),
+        ],
+        csv_text(RATES, rows),
+    )
+
+
+def hazards(args: Namespace) -> Answer:
+    table, found = read_table(args.file, HAZARDS)
+    known = read_hazards(table, found)
+    require_sound(table, found)
+    pools = require_sound(*read_table(args.pools, TABLES["pools.csv"]))
+    rows = read_rows(args.pools)
+    for i, hazard in choose_hazards(known, pools).items():
+        if "revocations_per_gpu_hour" in rows[i]:
+            rows[i]["revocations_per_gpu_hour"] = ""
+        rows[i]["hazard_by_age"] = hazard
+    return Answer({"pools": rows}, csv=rows)
+
+
+def features(args: Namespace) -> Answer:
+    if args.sure > 1:
+        raise UsageError(f"--sure {args.sure:g}: a probability is at most 1")
+    table = require_sound(*read_measurements(args.file, FEATURES))
+    names = [c.name for c in table.schema.columns[len(FEATURES.columns) :]]
+    if len(set(table["gpus"].tolist())) > 1:
+        names.append("gpus")
+    x = np.array([table[name] for name in names], dtype=np.float64).T.reshape(len(table), -1)
+    known = table.given("work_per_s")
+    fit = _try_fit(args.file, fit_features, x[known], table["work_per_s"][known])
+    new = np.flatnonzero(~known)
+    margin = fit.margin(args.sure)
+    rows = [
+        {
+            "model": table["model"][i],
+            "gpu_type": table["gpu_type"][i],
+            "gpus": int(table["gpus"][i]),
+            "work_per_s": float(speed) / margin,
+            "predicted": float(speed),
+            "in_range": bool(inside),
+        }
+        for i, speed, inside in zip(new.tolist(), fit.at(x[new]), fit.holds(x[new]), strict=True)
+    ]
+    measured = int(known.sum())
+    title = (
+        f"from {measured} measured rows by {', '.join(names)}; error of rows left"
+        f" out: {100 * fit.error:.1f} % ({100 * fit.straight_error:.1f} % of a power law)"
+    )
+    what = ("model", "gpu_type", ">gpus", ">work_per_s", "predicted", "in_range")
+    columns = RATES[:4]
+    return Answer(
+        {
+            "measured": measured,
+            "features": names,
+            "error": fit.error,
+            "error_s": fit.error_s,
+            "power_law_error": fit.straight_error,
+            "margin": margin,
+            "rates": rows,
+        },
+        [Table(title, what, [row.values() for row in rows])],
+        csv_text(columns, ([r[name] for name in columns] for r in rows if r["in_range"])),
+    )

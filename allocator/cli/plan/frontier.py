@@ -1,54 +1,31 @@
 """`allocator frontier`: time or progress against money, of one job, several, or a whole round."""
 
-from __future__ import annotations
-
-import argparse
 import math
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from allocator.cli.models.sources import read_problem
-from allocator.cli.output import format_csv, note, progress_bar, show_result, write_results
-from allocator.cli.parsing import (
-    SNAPSHOT,
-    command,
-    effort,
-    formats,
-    group,
-    number,
-    objective,
-    option,
-    parse_integer,
-    words,
+from allocator import UsageError
+from allocator.cli.output import (
+    Answer,
+    Table,
+    format_csv,
+    percent,
+    progress_bar,
+    text,
+    write_results,
 )
+from allocator.cli.parsing import read_limits
 from allocator.cli.plan.plan_show import show_plan
-from allocator.cli.tables import Table, percent, show, text
-from allocator.errors import UsageError
-
-if TYPE_CHECKING:
-    from allocator.domain.problem import Problem
-    from allocator.engine.frontier.jobs import JobsFrontier
-    from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier
-    from allocator.engine.frontier.sweep import Effort, Tell
-
-EXAMPLES = """
-allocator frontier data/snapshots/medium --points 25 --out curve     progress against dollars per \
-hour
-allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapest plan that keeps \
-95 % of the progress
-allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the \
-end of the jobs
-"""
-# few budgets can be proven to the last digit, and a curve shows what is open
-PLAN_S = 5.0
-ABOUT = """\
-What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none
-beats, the price of a dollar, and the curve that bounds all plans in between. With --jobs: every way
-(pool, size) to run these jobs to their end, starting now, and for several the sum of weighted hours
-against the sum of dollars. docs/tenants.md."""
-
+from allocator.cli.sources import read_problem
+from allocator.engine.frontier.jobs import JobsFrontier, jobs_frontier
+from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier, keep, round_frontier
+from allocator.engine.frontier.sweep import Effort
+from allocator.engine.frontier.ways import job_ways
+from allocator.io.plans import dumps, to_csv, to_json, write_files, write_plan
+from allocator.report.charts.choices import draw_jobs_frontier, draw_round_frontier
+from allocator.solvers.registry import find
 
 MEANT = {
     "listed": (
@@ -71,84 +48,23 @@ TO_THE_END = {
 }
 
 
-def _parse_value(text: str) -> tuple[float, bool]:
-    """Return (value, whether it is a share) of '95%' or '12.5'."""
-    share = text.strip().endswith("%")
-    value = float(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
-    if not math.isfinite(value) or (share and not 0 <= value <= 1):
-        raise argparse.ArgumentTypeError(f"{text} is neither a value nor a share from 0% to 100%")
-    return value, share
-
-
-_parse_value.__name__ = "value or share"
-
-
-@command(
-    "frontier",
-    "what money buys: time-cost frontier of jobs or of a round",
-    ABOUT,
-    EXAMPLES,
-    SNAPSHOT,
-    option("--jobs", "A,B", "of these jobs to their end, instead of the round", words),
-    option(
-        "--points",
-        "N",
-        "plans to look for at most (default: 25; with --keep 60)",
-        parse_integer(2, 100_000),
-    ),
-    option(
-        "--dollars",
-        None,
-        "which count: listed prices of all pools, as in budget_per_hour (default), or what is "
-        "added to the bill: reserved pools are paid for anyway",
-        default="listed",
-        choices=("listed", "added"),
-    ),
-    objective(),
-    option(
-        "--max-budget",
-        "USD",
-        "dollars per hour at the right end (default: what the best plan without a budget spends)",
-        number(),
-    ),
-    option(
-        "--keep",
-        "V|P%",
-        "instead of the curve: the cheapest plan of value V, or P %% of the best plan",
-        _parse_value,
-    ),
-    effort(PLAN_S, "each plan"),
-    group(
-        "output",
-        option(
-            "--out",
-            "DIR",
-            "write frontier.json, frontier.csv, frontier.svg, with "
-            "--jobs ways.csv; with --keep plan.json, plan.csv, "
-            "keep.json",
-            Path,
-        ),
-        formats("table", "json", "csv"),
-    ),
-)
-def call(args: argparse.Namespace) -> int:
-    from allocator.engine.frontier.sweep import Effort
-    from allocator.solvers.base import SolveLimits
-    from allocator.solvers.registry import find
-
-    given = {"--objective": args.objective, "--max-budget": args.max_budget, "--keep": args.keep}
+def frontier(args: Namespace) -> Answer:
+    given = {
+        "--objective": args.objective is not None,
+        "--max-budget": args.max_budget < math.inf,
+        "--keep": args.keep is not None,
+    }
     wrong = [
         f"{name} is of a round, --jobs of jobs to their end: give one of them"
-        for name, value in given.items()
-        if args.jobs and value is not None
+        for name, is_given in given.items()
+        if args.jobs and is_given
     ]
     if wrong:
         raise UsageError("\n".join(wrong))
     solver = find(args.solver)
     problem = read_problem(args.snapshot)
     points = args.points or (25 if args.keep is None else 60)
-    limits = SolveLimits(args.time_limit_s, args.gap, args.threads, args.seed)
-    effort = Effort(limits, solver, points)
+    effort = Effort(read_limits(args), solver, points)
     with progress_bar(is_counted=True) as bar:
         row = bar.add_task("plans", total=points)
 
@@ -156,81 +72,63 @@ def call(args: argparse.Namespace) -> int:
             bar.update(row, completed=done)
 
         if args.jobs:
-            _jobs(args, problem, effort, tell)
-        elif args.keep is not None:
-            _keep(args, problem, effort, tell)
-        else:
-            _round(args, problem, effort, tell)
-    return 0
+            ways = job_ways(problem, args.jobs, args.dollars)
+            return _answer_jobs(args, jobs_frontier(problem, ways, effort, args.dollars, tell))
+        asked = {
+            "objective": args.objective,
+            "dollars": args.dollars,
+            "max_budget": args.max_budget,
+            "tell": tell,
+        }
+        if args.keep is not None:
+            return _answer_kept(args, keep(problem, effort, *args.keep, **asked))
+        found = round_frontier(problem, effort, **asked)
+        files = {"frontier.csv": format_csv(found.rows())}
+        return _answer(args, found, files, draw_round_frontier, _show_round(found))
 
 
-def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> None:
-    from allocator.engine.frontier.rounds import round_frontier
-    from allocator.report.charts.choices import draw_round_frontier
-
-    found = round_frontier(problem, effort, tell=tell, **_asked(args))
-    rows = format_csv(found.rows())
-    document = found.to_dict()
-    _write(args.out, document, {"frontier.csv": rows}, lambda: draw_round_frontier(found))
-    show_result(args.format, document, lambda: _show_round(found), lambda: rows)
-
-
-def _asked(args: argparse.Namespace) -> dict[str, Any]:
-    most = math.inf if args.max_budget is None else args.max_budget
-    return {"objective": args.objective, "dollars": args.dollars, "max_budget": most}
-
-
-def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> None:
-    from allocator.engine.frontier.jobs import jobs_frontier
-    from allocator.engine.frontier.ways import job_ways
-    from allocator.report.charts.choices import draw_jobs_frontier
-
-    found = jobs_frontier(
-        problem, job_ways(problem, args.jobs, args.dollars), effort, args.dollars, tell
-    )
-    rows = format_csv(found.rows() if found.found is None else found.plans())
-    files = {"frontier.csv": rows}
+def _answer_jobs(args: Namespace, found: JobsFrontier) -> Answer:
+    files = {"frontier.csv": format_csv(found.rows() if found.found is None else found.plans())}
     if found.found is not None:
         files["ways.csv"] = format_csv(found.rows())
+    return _answer(args, found, files, draw_jobs_frontier, _show_jobs(found))
+
+
+def _answer(
+    args: Namespace,
+    found: Any,
+    files: dict[str, str],
+    draw: Callable[[Any], bytes],
+    shown: Iterable[str | Table],
+) -> Answer:
+    """Write the files of a curve, if there is a folder for them, and return the answer."""
     document = found.to_dict()
-    _write(args.out, document, files, lambda: draw_jobs_frontier(found))
-    show_result(args.format, document, lambda: _show_jobs(found), lambda: rows)
+    if args.out is not None:
+        written: dict[str, str | bytes] = {
+            **files,
+            "frontier.json": dumps(document) + "\n",
+            "frontier.svg": draw(found),
+        }
+        write_results(args.out, written)
+    return Answer(document, shown, files["frontier.csv"])
 
 
-def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> None:
-    from allocator.engine.frontier.rounds import keep
-    from allocator.io.plans import dumps, to_csv, to_json, write_files, write_plan
-
-    kept = keep(problem, effort, *args.keep, tell=tell, **_asked(args))
+def _answer_kept(args: Namespace, kept: CheapestPlan) -> Answer:
     if args.out is not None:
         write_files(args.out, {"keep.json": dumps(kept.to_dict()) + "\n"})
         write_plan(kept.result, args.out)
     lines = _describe_kept(kept)
-    if args.format == "table":
-        show_plan(kept.result, head=lines)
-        return
-    sys.stdout.write((to_json if args.format == "json" else to_csv)(kept.result))
-    note(*lines)
+    return Answer(
+        partial(to_json, kept.result),
+        show_plan(kept.result, head=lines),
+        partial(to_csv, kept.result),
+        notes=() if args.format == "table" else lines,
+    )
 
 
-def _write(
-    folder: Path | None,
-    document: dict[str, Any],
-    files: dict[str, str],
-    picture: Callable[[], bytes],
-) -> None:
-    """Write the files of a curve, if there is a folder for them."""
-    from allocator.io.plans import dumps
-
-    if folder is not None:
-        document_text = dumps(document) + "\n"
-        pictures = {"frontier.svg": picture()}
-        write_results(folder, {**files, "frontier.json": document_text, **pictures})
-
-
-def _show_round(found: RoundFrontier) -> None:
-    """Print the curve of a round."""
-    head = [
+def _show_round(found: RoundFrontier) -> Iterator[str | Table]:
+    """Yield the curve of a round."""
+    yield from (
         (
             f"snapshot {text(found.problem.name)}: {found.problem.objective} against dollars per"
             f" hour, {len(found.found.answers)} solves, {len(found.found.best)} plans that nothing"
@@ -241,7 +139,7 @@ def _show_round(found: RoundFrontier) -> None:
             f"no plan keeps the rules for less than {text(found.found.least)} $/h; between the"
             f" plans {percent(found.found.open_share)} of the area is open"
         ),
-    ]
+    )
     pools = (f">{text(pool)}" for pool in found.problem.pools.pool)
     money = (">budget", ">spent", ">added", ">value", ">at most", ">gap", ">1 $/h more", ">jobs")
     rows = [
@@ -253,11 +151,11 @@ def _show_round(found: RoundFrontier) -> None:
         for budget, spent, added, value, bound, gap, *more in map(dict.values, found.rows())
     ]
     title = "plans (budget: the largest looked at that buys nothing better; by pool: GPUs)"
-    show([Table(title, (*money, *pools), rows)], head)
+    yield Table(title, (*money, *pools), rows)
 
 
-def _show_jobs(found: JobsFrontier) -> None:
-    """Print the ways of the jobs, and their sums."""
+def _show_jobs(found: JobsFrontier) -> list[str | Table]:
+    """Return the ways of the jobs, and their sums."""
     ways = found.rows()
     cells: list[Sequence[Any]] = [
         (
@@ -301,7 +199,7 @@ def _show_jobs(found: JobsFrontier) -> None:
             f" the limits; {len(found.found.answers)} solves with limits,"
             f" {percent(found.found.open_share)} of the area between the plans is open"
         )
-    show(made, head)
+    return [*head, *made]
 
 
 def _describe_kept(kept: CheapestPlan) -> list[str]:

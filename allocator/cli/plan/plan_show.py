@@ -1,72 +1,61 @@
 """Show a plan on the screen: totals by action, reason, pool and tenant, then the jobs that fit."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import compress
+from typing import Any
 
-from allocator.cli.tables import Table, percent, show, text, wrap
+from allocator import Comparison, Plan
+from allocator.cli.output import Table, percent, text
 from allocator.domain.findings import join_words
-from allocator.domain.plan import EXPECTED_FIELDS, Plan
+from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.expected_words import describe_next
-
-if TYPE_CHECKING:
-    from allocator.engine.whatif import Comparison
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
 # in the order in which they are shown
 ACTIONS = ("start", "grow", "move", "shrink", "pause", "wait", "keep")
 
 
-def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
-    """Print a plan on standard output.
+def show_plan(
+    result: Plan, has_reasons: bool = False, head: Sequence[str] = ()
+) -> Iterator[str | Table]:
+    """Yield what is shown of a plan.
 
     A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
-    head: lines to print before the plan, in place of the answer in words.
+    head: lines before the plan, in place of the answer in words.
     """
     first = [by_action(result), by_reason(result), pools_table(result), by_tenant(result)]
     first = [table for table in first if table.rows]
     lines = [*(head or (answer(result), "")), *headline(result)]
-    show(first, lines)
+    yield from lines
+    yield from first
     if not sys.stdout.isatty():
-        show([jobs_table(result.jobs, result.now_s)])
+        yield jobs_table(result.jobs, result.now_s)
         return
     used = len(lines) + sum(len(table.rows) + 4 for table in first)
     space = max(LEAST_ROWS, shutil.get_terminal_size().lines - used - 6)
     count = len(result.jobs["job_id"])
     hidden = 0 if has_reasons else max(0, count - space)
-    show([jobs_by_action(result, count - hidden)])
+    yield jobs_by_action(result, count - hidden)
     if hidden:
-        print(
-            wrap(
-                f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for"
-                " programs."
-            )
+        yield (
+            f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs."
         )
     if has_reasons:
-        show_reasons(result)
+        yield "\nreasons"
+        whys = (result.jobs[name] for name in ("job_id", "reason", "detail"))
+        for job, code, detail in zip(*whys, strict=True):
+            if code:
+                yield f"  {text(job)}: {code}" + (f", {text(detail)}" if detail else "")
     elif any(result.jobs["reason"]):
-        print(
-            wrap(
-                "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would"
-                " change it."
-            )
+        yield (
+            "--reasons says why for every job, `allocator explain SNAPSHOT JOB` what would change"
+            " it."
         )
-
-
-def show_reasons(result: Plan) -> None:
-    """Print the reason of every job that has one, wrapped between words."""
-    print("\nreasons")
-    for job, code, detail in zip(
-        *(result.jobs[name] for name in ("job_id", "reason", "detail")), strict=True
-    ):
-        if code:
-            print(wrap(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  "))
 
 
 def answer(result: Plan) -> str:
@@ -145,14 +134,12 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
 def by_action(result: Plan) -> Table:
     """Return jobs, GPUs, value and cost of every action that the plan takes."""
     columns = [result.jobs[name] for name in ("gpus", "value", "cost_per_hour")]
-    of_action: dict[str, list[int]] = {action: [] for action in ACTIONS}
-    for j, action in enumerate(result.jobs["action"]):
-        of_action[action].append(j)
+    actions = result.jobs["action"]
     rows = []
-    for action, mine in of_action.items():
-        if mine:
-            gpus, value, cost = (sum(map(column.__getitem__, mine)) for column in columns)
-            rows.append([action, len(mine), gpus, float(value), float(cost)])
+    for action in ACTIONS:
+        takes = [one == action for one in actions]
+        if any(takes):
+            rows.append([action, sum(takes), *(sum(compress(c, takes)) for c in columns)])
     return Table("jobs by action", ("action", ">jobs", ">GPUs", ">value", ">$/h"), rows)
 
 
@@ -198,12 +185,12 @@ def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
         jobs["job_id"],
         jobs["tenant"],
         jobs["action"],
-        _places(*(jobs[name] for name in places)),
-        _places(jobs["previous_pool"], jobs["previous_gpus"]),
+        map(_place, *(jobs[name] for name in places)),
+        map(_place, jobs["previous_pool"], jobs["previous_gpus"]),
         jobs["value"],
         jobs["cost_per_hour"],
         (describe_next(dict(zip(EXPECTED_FIELDS, row, strict=True)), now_s) for row in expected),
-        map(_why, jobs["reason"], jobs["detail"]),
+        (": ".join(filter(None, why)) for why in zip(jobs["reason"], jobs["detail"], strict=True)),
     )
     names = ("job", "tenant", "action", "gets", "held", ">value", ">$/h", "expected", "reason")
     return Table("jobs", names, list(zip(*columns, strict=True)))
@@ -215,11 +202,9 @@ def jobs_by_action(result: Plan, count: int) -> Table:
     The highest value of an action comes first.
     """
     jobs = result.jobs
-    rank = [
-        (ACTIONS.index(action), -value)
-        for action, value in zip(jobs["action"], jobs["value"], strict=True)
-    ]
-    first = sorted(range(len(rank)), key=rank.__getitem__)[:count]
+    order = range(len(jobs["job_id"]))
+    first = sorted(order, key=lambda j: (ACTIONS.index(jobs["action"][j]), -jobs["value"][j]))
+    first = first[:count]
     shown = {name: [column[j] for j in first] for name, column in jobs.items()}
     table = jobs_table(shown | {"detail": [None] * len(first)}, result.now_s)
     return replace(table, droppable=("held", "$/h", "tenant", "value"))
@@ -247,8 +232,10 @@ def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
 
 def differences(comparison: Comparison, after: Plan) -> Table:
     """Return the jobs that get something else in one of two plans."""
-    reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
-    nodes = dict(zip(after.jobs["job_id"], after.jobs["nodes"], strict=True))
+    reason, nodes = (
+        dict(zip(after.jobs["job_id"], after.jobs[name], strict=True))
+        for name in ("reason", "nodes")
+    )
     rows = []
     for job in comparison.jobs:
         old, new = (
@@ -266,11 +253,6 @@ def differences(comparison: Comparison, after: Plan) -> Table:
     )
 
 
-def _places(*columns: Sequence[Any]) -> list[str]:
-    """Return what jobs hold, "-" for nothing."""
-    return [_place(*held) for held in zip(*columns, strict=True)]
-
-
 def _place(
     pool: str | None,
     gpus: int,
@@ -278,6 +260,7 @@ def _place(
     variant: str | None = None,
     mode: str | None = None,
 ) -> str:
+    """Return what a job holds, "-" for nothing."""
     if pool is None:
         return "-"
     return (
@@ -285,7 +268,3 @@ def _place(
         + "".join(f", {how}" for how in (variant, mode) if how)
         + (f" next to {colocated_job}" if colocated_job else "")
     )
-
-
-def _why(code: str | None, detail: str | None) -> str:
-    return f"{code}: {detail}" if code and detail else code or detail or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allocator.cli.parsing import Argument, option
+from allocator.cli.parsing import Add, option
 from allocator.domain.schema.columns import JOBS, RULE, ColumnKind
 from allocator.domain.schema.workload_columns import CELLS, RECORDED, WORKLOAD
 
@@ -26,7 +26,7 @@ METAVARS = {
 }
 
 
-def job_options(*names: str) -> Iterator[Argument]:
+def job_options(*names: str) -> Iterator[Add]:
     """Yield options for columns of jobs, whose help is what the schema says of them."""
     for name in names:
         column = JOBS.column(name)
@@ -35,16 +35,15 @@ def job_options(*names: str) -> Iterator[Argument]:
         words = WORDS.get(name, column.doc).replace("%", "%%")
         if column.default not in (None, "", RULE) and "default" not in words:
             words += f" (default: {str(column.default).lower().removesuffix('.0')})"
-        yield option(f"--{name.replace('_', '-')}", metavar, words)
+        yield option(f"--{name.replace('_', '-')} {metavar}", words)
 
 
 PROGRESS_OPTIONS = (
     option(
-        "--progress-log",
-        "REGEX",
+        "--progress-log REGEX",
         "finds its progress in what it logs: (?P<work>...) or (?P<step>...)",
     ),
-    option("--progress-url", "URL", "its metrics as text of Prometheus"),
-    option("--progress-metric", "NAME", "metric there that counts its work"),
+    option("--progress-url URL", "its metrics as text of Prometheus"),
+    option("--progress-metric NAME", "metric there that counts its work"),
 )
 """How its progress is seen."""

@@ -1,91 +1,25 @@
 """`allocator serve`: the HTTP service of a queue."""
 
-from __future__ import annotations
-
-import argparse
+import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from allocator import UsageError
 from allocator.cli.output import warn
-from allocator.cli.parsing import (
-    QUEUE,
-    command,
-    duration,
-    flag,
-    number,
-    option,
-    repeated,
-    take,
-)
-from allocator.errors import UsageError
+from allocator.cli.parsing import take
+from allocator.cli.queue.commands import LISTEN
+from allocator.controller.reporting.telemetry import open_log
 
-EXAMPLES = """
-allocator serve cluster.db                                     http://127.0.0.1:8642, with tokens
-allocator serve cluster.db --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --name \
-gpus.example.org
-allocator serve cluster.db --open-reading                      reading without a token
-allocator serve cluster.db --behind-tls --name gpus.example.org --user-header X-Forwarded-User
-"""
-ABOUT = """\
-Serves the pages for people and the API for programs, until SIGTERM. Reading and changing needs a
-token, which "allocator queue token add" makes. It runs next to the controller, or without one."""
-LISTEN = "127.0.0.1:8642"
 END_S = 10.0  # seconds that the service has to end
 LOOPBACK = ("127.", "localhost", "::1")
 
 
-@command(
-    "serve",
-    "the pages and the HTTP API of a queue",
-    ABOUT,
-    EXAMPLES,
-    QUEUE,
-    option(
-        "--listen",
-        "ADDRESS:PORT",
-        f"where to listen; port 0 is a free one (default: {LISTEN})",
-        default=LISTEN,
-    ),
-    flag("--open-reading", "whoever reaches the service reads as a viewer, without a token"),
-    repeated(
-        "--name",
-        "NAME",
-        "a name in its URL besides localhost and IP addresses; may be repeated",
-        dest="names",
-    ),
-    option("--tls-cert", "FILE", "certificate, for https"),
-    option("--tls-key", "FILE", "key of the certificate"),
-    flag("--behind-tls", "another server in front of this one speaks https"),
-    option(
-        "--user-header",
-        "HEADER",
-        "a proxy in front logs people in and names them in this header: each has the rights of the"
-        " token of that name",
-    ),
-    repeated(
-        "--proxy",
-        "ADDRESS",
-        "address of that proxy; may be repeated (default: this machine)",
-        dest="proxies",
-        default=None,
-    ),
-    option("--rate", "N", "requests per second of one token (default: 20)", number(0.1)),
-    option(
-        "--advice-limit",
-        "TIME",
-        "seconds that a what-if or an explanation may take (default: 30)",
-        duration(1.0),
-        dest="advice_s",
-    ),
-    option("--log", "FILE", "append JSON lines to FILE (default: standard error)"),
-    flag("--ends-with-input", argparse.SUPPRESS),
-)
-def call(args: argparse.Namespace) -> int:
-    from allocator.controller.reporting.telemetry import open_log
+def serve(args: Namespace) -> int:
     from allocator.server.options import ServerOptions
-    from allocator.server.serving import serve
+    from allocator.server.serving import serve as serve_queue
 
     address, port = parse_address(args.listen)
     if (args.tls_cert is None) != (args.tls_key is None):
@@ -102,7 +36,7 @@ def call(args: argparse.Namespace) -> int:
     options = take(ServerOptions, args, tls=tls)
     with ExitStack() as stack:
         log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
-        serve(
+        serve_queue(
             args.queue,
             address,
             port,
@@ -120,8 +54,6 @@ def served(queue: str, listen: str) -> Iterator[None]:
 
     So no request takes time from the rounds of a controller in this process.
     """
-    import subprocess  # help is quick without it
-
     parse_address(listen)
     command = (sys.executable, "-m", "allocator", "serve", queue, "--listen", listen)
     child = subprocess.Popen((*command, "--ends-with-input"), stdin=subprocess.PIPE)

@@ -1,25 +1,20 @@
-"""The functions of the verbs of `allocator queue`.
+"""The functions of the verbs of `allocator queue`: each gets the arguments and the open queue."""
 
-Standard output carries data, and standard error what was done.
-"""
-
-from __future__ import annotations
-
-import argparse
 import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.cli.output import note, print_json, print_lines, show_result, warn
+from allocator import Fault, InvalidInput, Queue, UsageError, read_snapshot, validate
+from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
 from allocator.cli.queue.job_options import NAMES
-from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, quote
@@ -27,31 +22,38 @@ from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
-from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
+from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.node_space import Part
-from allocator.queue.queue import Queue
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
+DAY_S = 86400
 
 
-def init(args: argparse.Namespace) -> None:
-    from allocator import read_snapshot, validate
+def call(args: Namespace) -> Answer:
+    """Call the function of a verb."""
+    with Queue(args.queue) as queue:
+        answer: Answer = globals()[args.function](args, queue)
+        return answer
+
+
+def init(args: Namespace) -> Answer:
     from allocator.clusters.folder import leave_jobs
 
     source = None if args.source is None else leave_jobs(read_snapshot(args.source), args.source)
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)
-    told: dict[str, Any] = {"queue": store.name, "made": made}
+    told: Values = {"queue": store.name, "made": made}
     with Queue(store) as queue:
         note(f"{'made' if made else 'is up to date:'} {store.name}")
         if source is not None:
@@ -63,19 +65,16 @@ def init(args: argparse.Namespace) -> None:
             gpus = int(problem.pools.gpus.sum())
             note(f"{jobs} jobs, {pools} pool{'' if pools == 1 else 's'}, {gpus} GPUs")
             told |= {"jobs": jobs, "pools": pools, "gpus": gpus}
-    show_result(args.format, told)
+    return Answer(told)
 
 
-def submit(args: argparse.Namespace, queue: Queue) -> None:
+def submit(args: Namespace, queue: Queue) -> Answer:
     environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
-    for name, variable in FIELDS.items():
-        if getattr(args, name) is not None:
-            environment[variable] = getattr(args, name)
+    progress = pick(args, *FIELDS)
+    environment |= {FIELDS[name]: v for name, v in progress.items() if v is not None}
     job = build_submission(
         {
-            **{name: getattr(args, name) for name in NAMES},
-            "key": args.key,
-            "command": args.command,
+            **pick(args, *NAMES, "key", "command"),
             "environment": environment,
             "workdir": os.path.abspath(args.workdir) if args.workdir else "",
         }
@@ -85,21 +84,20 @@ def submit(args: argparse.Namespace, queue: Queue) -> None:
     warn(warnings)
     if not done.new:
         note(f'job "{done.job_id}" was submitted before; nothing was added')
-    told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
+    told: Values = {"job_id": done.job_id, "new": done.new}
     if args.format == "table":
         print(done.job_id, flush=True)
     if args.deadline_s:
         told["promise"] = _promise(queue, done.job_id)
-    show_result(args.format, told)
+    return Answer(told)
 
 
-def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
+def _promise(queue: Queue, job_id: str) -> Values | None:
     """Report whether the deadline of a submitted job can be promised.
 
     It is printed on standard error and returned in full; None if it is not known. The job is in the
     queue even if this fails.
     """
-    from allocator import validate
     from allocator.engine.promises import promise
 
     try:
@@ -114,47 +112,38 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
             )
         found = promise(problem, job_id)
     except Exception as error:
-        note(
-            "whether the deadline can be promised is not known:"
-            f" {str(error) or type(error).__name__}"
-        )
+        said = str(error) or type(error).__name__
+        note(f"whether the deadline can be promised is not known: {said}")
         return None
-    if found.done_s is not None and found.promised:
+    done, earliest = (
+        at and f"in {_format_duration(at - problem.now_s)} ({math.ceil(at)})"
+        for at in (found.done_s, found.earliest_s)
+    )
+    if done is not None and found.promised:
         note(
-            f"the deadline can be promised: done {_format_time(found.done_s, problem.now_s)}, "
-            f"on at most"
+            f"the deadline can be promised: done {done}, on at most"
             f" {found.most_gpus} GPUs of {text(found.pool)}"
         )
     else:
-        offer = (
-            ""
-            if found.earliest_s is None
-            else f"; earliest that could be: {_format_time(found.earliest_s, problem.now_s)}"
-        )
+        offer = "" if earliest is None else f"; earliest that could be: {earliest}"
         note(f"the deadline cannot be promised: {found.reason}{offer}")
     return found.to_dict()
 
 
-def _format_time(at_s: float, now_s: float) -> str:
-    return f"in {_format_duration(at_s - now_s)} ({math.ceil(at_s)})"
-
-
-def import_csv(args: argparse.Namespace, queue: Queue) -> None:
+def import_csv(args: Namespace, queue: Queue) -> Answer:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
-    submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
+    submissions, warnings = csv_jobs.parse_submissions(_read(args.file), name)
     warn(warnings)
     with queue.store.write() as connection:
         done, more = submit_to(connection, submissions, queue.clock(), name)
     warn(more)
     new = sum(s.new for s in done)
-    show_result(args.format, {"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]})
-    note(
-        f"{new} jobs submitted"
-        + (f", {len(done) - new} were there before" if new < len(done) else "")
-    )
+    before = f", {len(done) - new} were there before" if new < len(done) else ""
+    rows = [{"job_id": s.job_id, "new": s.new} for s in done]
+    return Answer({"jobs": rows}, notes=[f"{new} jobs submitted{before}"])
 
 
-def _content(file: str) -> bytes:
+def _read(file: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()
     try:
@@ -164,52 +153,47 @@ def _content(file: str) -> bytes:
         raise InvalidInput([Fault(file, None, f"cannot be read: {why}")]) from None
 
 
-def export_csv(args: argparse.Namespace, queue: Queue) -> None:
-    from allocator.io.plans import write_files
-
+def export_csv(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         jobs = verbs.list_jobs(connection, states=args.state)
         content = csv_jobs.export_jobs(connection, jobs)
         records = csv_jobs.job_records(connection, jobs) if args.format == "json" else []
-    if args.format == "json":
-        print_json({"file": args.file, "jobs": records})
-    elif args.file == "-":
+    document = {"file": args.file, "jobs": records}
+    if args.file == "-":
         sys.stdout.reconfigure(  # type: ignore[union-attr]
             encoding="utf-8", errors="backslashreplace"
         )
-        sys.stdout.write(content)
-    if args.file != "-":
-        path = Path(args.file)
-        write_files(path.parent, {path.name: content})
+        return Answer(document, content)
+    path = Path(args.file)
+    write_files(path.parent, {path.name: content})
+    return Answer(document)
 
 
-def list_(args: argparse.Namespace, queue: Queue) -> None:
+def list_(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
-        name = queue.store.name
         now = queue.clock()
         rows = _build_records(connection, found, now)
         numbers = verbs.counts(connection)
-    head = [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"]
-    show_result(
-        args.format,
-        {"queue": name, "now_s": now, "counts": numbers, "jobs": rows},
-        lambda: show_tables([_build_job_table(rows, now)], head),
+    return Answer(
+        {"queue": queue.store.name, "now_s": now, "counts": numbers, "jobs": rows},
+        _show_jobs(rows, numbers, now),
         lambda: csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD, *Cost._fields), rows),
     )
 
 
-def _build_records(
-    connection: Connection, found: Sequence[Job], now: float
-) -> list[dict[str, Any]]:
+def _build_records(connection: Connection, found: Sequence[Job], now: float) -> list[Values]:
     """Return jobs with what they hold, what is expected of them and what they cost so far."""
     rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
     return add_costs(connection, rows, now)
 
 
-def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
+def _show_jobs(
+    rows: Sequence[Values], numbers: Mapping[str, int], now: float
+) -> Iterator[str | Table]:
+    yield ", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"
     cells = [
         (
             r["job_id"],
@@ -229,7 +213,7 @@ def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
         for r in rows
     ]
     what = ("job", "tenant", "model", "state", "holds", "shall hold", ">done", ">age", ">place")
-    return Table(
+    yield Table(
         "jobs",
         (*what, "starts in", "ends in", ">$", "note"),
         cells,
@@ -237,21 +221,19 @@ def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
     )
 
 
-def _place(
-    pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Mapping[str, Any]] | None
-) -> str:
+def _place(pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Values] | None) -> str:
     if not pool:
         return "-"
     of = f" of {text(primary)}" if primary else ""
     return f"{gpus} x {text(pool)}{of}{f' on {_nodes(nodes)}' if nodes else ''}"
 
 
-def _nodes(nodes: Iterable[Mapping[str, Any]] | None) -> str:
+def _nodes(nodes: Iterable[Values] | None) -> str:
     """Return nodes as plan.csv has them."""
     return "|".join(text(str(Part(**part))) for part in nodes or ())
 
 
-def _describe_job(row: Mapping[str, Any], now: float) -> str:
+def _describe_job(row: Values, now: float) -> str:
     if row["park_reason"]:
         return text(row["park_reason"])
     if row["request"]:
@@ -286,7 +268,7 @@ ALLOCATION_COLUMNS = {
 """Columns of the allocations of a job: title, and name in the database."""
 
 
-def show(args: argparse.Namespace, queue: Queue) -> None:
+def show(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         job = verbs.show(connection, args.job)
         held = verbs.history(connection, args.job)
@@ -295,70 +277,53 @@ def show(args: argparse.Namespace, queue: Queue) -> None:
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
     document = {**row, "allocations": held, "shared": turns, "observations": seen}
-    show_result(args.format, document, lambda: _show_job(row, held, turns, now))
-
-
-def _show_job(
-    row: Mapping[str, Any],
-    held: Sequence[Mapping[str, Any]],
-    turns: Sequence[Mapping[str, Any]],
-    now: float,
-) -> None:
-    told = {**row, "expected": "; ".join(describe_expected(row, now))}
     facts = [
         (k, text(json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v, 12))
-        for k, v in told.items()
+        for k, v in {**row, "expected": "; ".join(describe_expected(row, now))}.items()
         if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
-    has_nodes = any(a["nodes"] for a in held)
+    columns = ALLOCATION_COLUMNS
+    if any(a["nodes"] for a in held):
+        columns = {**columns, "nodes": "nodes"}
     allocations = [
-        (
-            *(text(a[k], 12) for k in ALLOCATION_COLUMNS.values()),
-            *([_nodes(a["nodes"])] if has_nodes else []),
-        )
-        for a in held
+        [_nodes(a[k]) if k == "nodes" else text(a[k], 12) for k in columns.values()] for a in held
     ]
-    columns = (*ALLOCATION_COLUMNS, *(["nodes"] if has_nodes else []))
     tables = [
         Table(f"job {text(row['job_id'])}", ("what", "value"), facts),
-        Table("allocations", columns, allocations),
+        Table("allocations", tuple(columns), allocations),
     ]
     if turns:
         rows = [(t["generation"], text(t["at_s"], 12), t["host"] or "its own") for t in turns]
         tables.append(Table("shared GPUs", (">generation", "since_s", "GPUs of"), rows))
-    show_tables(tables)
+    return Answer(document, tables)
 
 
-def change_state(args: argparse.Namespace, queue: Queue, verb: str) -> None:
+def change_state(args: Namespace, queue: Queue) -> Answer:
     with queue.store.write() as connection:
-        done = verbs.change_state(connection, verb, args.jobs, queue.clock())
-        rows = csv_jobs.job_records(connection, done)
-    _show_changed(args, done, rows)
+        done = verbs.change_state(connection, args.verb, args.jobs, queue.clock())
+        return _answer_changed(connection, done)
 
 
-def change(args: argparse.Namespace, queue: Queue) -> None:
-    values = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
+def change(args: Namespace, queue: Queue) -> Answer:
+    values = {name: v for name, v in pick(args, *CHANGEABLE).items() if v is not None}
     if not values:
         raise UsageError("nothing to change: give --weight, --max-gpus ...")
     with queue.store.write() as connection:
-        done = change_jobs(connection, args.jobs, values, queue.clock())
-        rows = csv_jobs.job_records(connection, done)
-    _show_changed(args, done, rows)
+        return _answer_changed(
+            connection, change_jobs(connection, args.jobs, values, queue.clock())
+        )
 
 
-def _show_changed(args: argparse.Namespace, done: Sequence[Job], rows: Sequence[Any]) -> None:
-    lines = (f"{text(job.job_id)}: {_describe_next_state(job)}" for job in done)
-    show_result(args.format, {"jobs": list(rows)}, lambda: print_lines(lines))
-
-
-def _describe_next_state(job: Job) -> str:
-    return {
+def _answer_changed(connection: Connection, done: Sequence[Job]) -> Answer:
+    requested = {
         "hold": "held as soon as it has stopped",
         "cancel": "cancelled as soon as it has stopped",
-    }.get(job.request, job.state)
+    }
+    lines = (f"{text(job.job_id)}: {requested.get(job.request, job.state)}" for job in done)
+    return Answer({"jobs": list(csv_jobs.job_records(connection, done))}, text_of(lines))
 
 
-def pools(args: argparse.Namespace, queue: Queue) -> None:
+def pools(args: Namespace, queue: Queue) -> Answer:
     if args.changes:
         queue.set_gpus(dict(args.changes))
     with queue.store.read() as connection:
@@ -369,23 +334,11 @@ def pools(args: argparse.Namespace, queue: Queue) -> None:
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
-    show_result(
-        args.format,
-        {"pools": rows},
-        lambda: show_tables(
-            [
-                Table(
-                    "pools",
-                    ("pool", "type", ">GPUs", ">used", ">free"),
-                    [row.values() for row in rows],
-                )
-            ]
-        ),
-        lambda: csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows),
-    )
+    columns = ("pool", "type", ">GPUs", ">used", ">free")
+    return Answer({"pools": rows}, [Table("pools", columns, [row.values() for row in rows])], rows)
 
 
-def costs(args: argparse.Namespace, queue: Queue) -> None:
+def costs(args: Namespace, queue: Queue) -> Answer:
     by = [key for key in KEYS if key in args.by]
     for key in set(args.by) - set(KEYS):
         known = f"{did_you_mean(key, KEYS)} (known: {', '.join(KEYS)})"
@@ -394,52 +347,48 @@ def costs(args: argparse.Namespace, queue: Queue) -> None:
     since_s = month_start_s(now_s, 1 - args.months)
     with queue.store.read() as connection:
         rows = read_costs(connection, now_s, since_s, by, args.tenant)
-    total = Cost(sum(row["gpu_hours"] for row in rows), sum(row["dollars"] for row in rows))
-    words = f"{total.gpu_hours:,.1f} GPU-hours and {total.dollars:,.2f} $ since "
+    gpu_hours, dollars = (sum(row[name] for row in rows) for name in Cost._fields)
+    head = f"{gpu_hours:,.1f} GPU-hours and {dollars:,.2f} $ since {format_time(since_s)}"
     cells = [
         [*(row[key] for key in by), f"{row['gpu_hours']:,.1f}", f"{row['dollars']:,.2f}"]
         for row in rows
     ]
-    show_result(
-        args.format,
+    return Answer(
         {"since_s": since_s, "costs": rows},
-        lambda: show_tables(
-            [Table("costs", (*by, ">GPU-hours", ">$"), cells)], [words + format_time(since_s)]
-        ),
-        lambda: csv_jobs.format_csv((*by, "gpu_hours", "dollars"), rows),
+        [head, Table("costs", (*by, ">GPU-hours", ">$"), cells)],
+        csv_jobs.format_csv((*by, *Cost._fields), rows),
     )
 
 
-def list_tenants(args: argparse.Namespace, queue: Queue) -> None:
+def list_tenants(args: Namespace, queue: Queue) -> Answer:
     found = queue.tenants()
-    limits = (">guaranteed", ">at most")
-    tables = [
-        Table(
-            "tenants",
-            ("tenant", "parent", *limits),
-            [[t[name] for name in ("tenant", "parent", *LIMITS)] for t in found["tenants"]],
-        ),
-        Table(
-            "quotas",
-            ("tenant", "type", "pool", *limits, ">lent"),
-            [
-                [q[name] for name in ("tenant", "gpu_type", "pool", *LIMITS, "lend_gpus")]
-                for q in found["quotas"]
-            ],
-        ),
-    ]
-    show_result(args.format, found, lambda: show_tables(tables))
+    limits = {">guaranteed": "guaranteed_gpus", ">at most": "max_gpus"}
+    return Answer(
+        found,
+        [
+            Table.of(
+                "tenants", {"tenant": "tenant", "parent": "parent"} | limits, found["tenants"]
+            ),
+            Table.of(
+                "quotas",
+                {"tenant": "tenant", "type": "gpu_type", "pool": "pool"}
+                | limits
+                | {">lent": "lend_gpus"},
+                found["quotas"],
+            ),
+        ],
+    )
 
 
 OF_TENANTS = ("parent", "weight", "max_jobs", "budget_per_hour", "gpu_hours_per_month")
-LIMITS = ("guaranteed_gpus", "max_gpus")
+LIMITS = ("guaranteed_gpus", "max_gpus", "lend_gpus")
 
 
-def set_tenant(args: argparse.Namespace, queue: Queue) -> None:
+def set_tenant(args: Namespace, queue: Queue) -> Answer:
     given = {k: v for k, v in vars(args).items() if v is not None}
     by_quota = not given.keys().isdisjoint(("gpu_type", "pool", "lend_gpus"))
     values = {k: given[k] for k in OF_TENANTS if k in given}
-    limits = {k: given[k] for k in (*LIMITS, "lend_gpus") if k in given}
+    limits = {k: given[k] for k in LIMITS if k in given}
     if by_quota and not limits:
         raise UsageError("a quota needs --max-gpus, --guaranteed-gpus or --lend-gpus")
     warnings = queue.set_tenant(
@@ -451,7 +400,7 @@ def set_tenant(args: argparse.Namespace, queue: Queue) -> None:
     )
     warn(warnings)
     note(f"tenant {args.tenant} is set")
-    show_result(args.format, {"tenant": args.tenant, "warnings": list(warnings)})
+    return Answer({"tenant": args.tenant, "warnings": list(warnings)})
 
 
 NODE_COLUMNS = (
@@ -460,7 +409,7 @@ NODE_COLUMNS = (
 )
 
 
-def list_nodes(args: argparse.Namespace, queue: Queue) -> None:
+def list_nodes(args: Namespace, queue: Queue) -> Answer:
     rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
     cells = [
         (
@@ -472,80 +421,59 @@ def list_nodes(args: argparse.Namespace, queue: Queue) -> None:
         for row in rows
     ]
     columns = ("node", "pool", ">GPUs", ">used", "state", "labels", "jobs")
-    table = Table("nodes", columns, cells)
-    head = [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"]
-    show_result(
-        args.format,
+    head = f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"
+    return Answer(
         {"nodes": rows},
-        lambda: show_tables([table], head),
-        lambda: csv_jobs.format_csv(NODE_COLUMNS, rows),
+        [head, Table("nodes", columns, cells)],
+        csv_jobs.format_csv(NODE_COLUMNS, rows),
     )
 
 
-def add_nodes(args: argparse.Namespace, queue: Queue) -> None:
-    new = queue.add_nodes(*args.nodes, pool=args.pool, **_node_values(args))
-    _show_changed_nodes(args, new, "added")
+NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels", "state")
+BUSY = {"drain": "the next round moves them", "down": "they are lost"}
 
 
-def set_nodes(args: argparse.Namespace, queue: Queue) -> None:
-    changed = queue.change_nodes(*args.nodes, **_node_values(args))
-    _show_changed_nodes(args, changed, "changed")
+def change_nodes(args: Namespace, queue: Queue) -> Answer:
+    """Change nodes by the method of the queue that the verb names."""
+    given = {name: getattr(args, name) for name in NODE_VALUES if hasattr(args, name)}
+    if "labels" in given:
+        given["labels"] = dict(args.labels)
+    return _answer_nodes(args, queue, getattr(queue, args.method)(*args.nodes, **given), args.word)
 
 
-def drain_nodes(args: argparse.Namespace, queue: Queue) -> None:
+def drain_nodes(args: Namespace, queue: Queue) -> Answer:
     if args.at is None:
         if args.until is not None:
             raise UsageError("--until needs --at, the time when the nodes leave")
-        set_node_state(args, queue, "drain")
-        return
+        changed = queue.change_nodes(*args.nodes, state="drain")
+        return _answer_nodes(args, queue, changed, "drain")
     at = format_time(args.at)
     if args.until is not None and args.until <= args.at:
         raise UsageError(f"--until {format_time(args.until)} is not after --at {at}")
     changed = queue.change_nodes(*args.nodes, leaves_s=args.at, returns_s=args.until)
-    _show_changed_nodes(args, changed, f"leaves {at}")
+    return _answer_nodes(args, queue, changed, f"leaves {at}")
 
 
-def set_node_state(args: argparse.Namespace, queue: Queue, state: str) -> None:
-    changed = queue.change_nodes(*args.nodes, state=state)
-    busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
-    _show_changed_nodes(args, changed, state)
-    for row in busy if state != "up" else ():
-        then = "the next round moves them" if state == "drain" else "they are lost"
-        note(f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}')
+def _answer_nodes(args: Namespace, queue: Queue, changed: Sequence[str], word: str) -> Answer:
+    notes = [] if changed else ["nothing was changed"]
+    if word in BUSY:
+        notes += (
+            f'node "{row["node"]}" has {len(row["jobs"])} jobs; {BUSY[word]}'
+            for row in queue.nodes()
+            if row["node"] in args.nodes and row["jobs"]
+        )
+    lines = text_of(f"{text(name)}: {word}" for name in changed)
+    return Answer({"changed": list(changed)}, lines, notes=notes)
 
 
-def remove_nodes(args: argparse.Namespace, queue: Queue) -> None:
-    gone = queue.remove_nodes(*args.nodes)
-    _show_changed_nodes(args, gone, "removed")
-
-
-def _node_values(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "gpus": args.gpus,
-        "cpus": args.cpus,
-        "host_memory_gb": args.memory_gb,
-        "labels": dict(args.labels),
-    }
-
-
-def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: str) -> None:
-    show_result(
-        args.format,
-        {"changed": list(names)},
-        lambda: print_lines(f"{text(name)}: {word}" for name in names),
-    )
-    if not names:
-        note("nothing was changed")
-
-
-def config(args: argparse.Namespace, queue: Queue) -> None:
+def config(args: Namespace, queue: Queue) -> Answer:
     changes = {key: _setting(value) for key, value in args.changes}
     if changes:
         queue.configure(**changes)
     with queue.store.read() as connection:
         settings = cluster_tables.config(connection)
     lines = (f"{key} = {json.dumps(value)}" for key, value in settings.items())
-    show_result(args.format, settings, lambda: print_lines(lines))
+    return Answer(settings, text_of(lines))
 
 
 def _setting(value: str) -> Any:
@@ -557,10 +485,9 @@ def _setting(value: str) -> Any:
         return value
 
 
-def purge(args: argparse.Namespace, queue: Queue) -> None:
-    number = queue.purge(args.older_than * 86400)
-    show_result(args.format, {"forgotten": number})
-    note(f"{number} jobs forgotten")
+def purge(args: Namespace, queue: Queue) -> Answer:
+    number = queue.purge(args.older_than * DAY_S)
+    return Answer({"forgotten": number}, notes=[f"{number} jobs forgotten"])
 
 
 ADOPTED = {
@@ -571,11 +498,10 @@ ADOPTED = {
 }
 
 
-def adopt(args: argparse.Namespace, queue: Queue) -> None:
+def adopt(args: Namespace, queue: Queue) -> Answer:
     from allocator.cli.queue.run import make_executor
     from allocator.controller.adopt import adopt as adopt_state
     from allocator.executors.ledger_executor import LedgerExecutor
-    from allocator.queue.database import identity
 
     with queue.store.read() as connection:
         known = identity.state(connection)
@@ -591,22 +517,31 @@ def adopt(args: argparse.Namespace, queue: Queue) -> None:
     if not isinstance(executor, LedgerExecutor):
         raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
     found = adopt_state(queue.store, executor, queue.clock())
-    rows = {name: list(getattr(found, name)) for name in ADOPTED}
+    rows = {name: [*jobs] for name, jobs in pick(found, *ADOPTED).items()}
     lines = (f"{text(job)}: {words}" for name, words in ADOPTED.items() for job in rows[name])
-    show_result(args.format, {"token": found.token, **rows}, lambda: print_lines(lines))
-    note(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
+    next_token = found.token + 1
+    return Answer(
+        {"token": found.token, **rows},
+        text_of(lines),
+        notes=[
+            f"the queue and the state agree; the next controller goes on with token {next_token}"
+        ],
+    )
 
 
-def add_token(args: argparse.Namespace, queue: Queue) -> None:
+def add_token(args: Namespace, queue: Queue) -> Answer:
     with queue.store.write() as connection:
         now = queue.clock()
-        end = None if args.expires_days is None else now + args.expires_days * 86400
+        end = None if args.expires_days is None else now + args.expires_days * DAY_S
         made, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
-    show_result(args.format, {"token": secret, **vars(made)}, lambda: print(secret, flush=True))
-    note(f"token {made.id}; it is shown this once, and the queue keeps its hash only")
+    return Answer(
+        {"token": secret, **vars(made)},
+        f"{secret}\n",
+        notes=[f"token {made.id}; it is shown this once, and the queue keeps its hash only"],
+    )
 
 
-def list_tokens(args: argparse.Namespace, queue: Queue) -> None:
+def list_tokens(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         found = tokens.list_tokens(connection)
         now = queue.clock()
@@ -619,8 +554,8 @@ def list_tokens(args: argparse.Namespace, queue: Queue) -> None:
         )
         for token in found
     ]
-    table = Table("tokens", (">id", "name", "role", "tenant", ">age", "note"), cells)
-    show_result(args.format, {"tokens": rows}, lambda: show_tables([table]))
+    columns = (">id", "name", "role", "tenant", ">age", "note")
+    return Answer({"tokens": rows}, [Table("tokens", columns, cells)])
 
 
 def _describe_token(token: tokens.Token, now: float) -> str:
@@ -632,24 +567,23 @@ def _describe_token(token: tokens.Token, now: float) -> str:
     return f"ends in {_format_duration(left)}" if left > 0 else "ended"
 
 
-def revoke_token(args: argparse.Namespace, queue: Queue) -> None:
+def revoke_token(args: Namespace, queue: Queue) -> Answer:
     with queue.store.write() as connection:
         ended = tokens.revoke(connection, queue.clock(), args.id)
-    told = f"token {ended.id} of {text(ended.name)} is revoked"
-    show_result(args.format, vars(ended), lambda: note(told))
+    if args.format != "json":
+        note(f"token {ended.id} of {text(ended.name)} is revoked")
+    return Answer(vars(ended))
 
 
-def replace_cluster(args: argparse.Namespace, queue: Queue) -> None:
-    from allocator import read_snapshot
-
+def replace_cluster(args: Namespace, queue: Queue) -> Answer:
     with queue.store.write() as connection:
         warnings = snapshot.replace_cluster(connection, read_snapshot(args.source), queue.clock())
     warn(warnings)
-    show_result(args.format, {"source": args.source, "warnings": list(warnings)})
+    return Answer({"source": args.source, "warnings": list(warnings)})
 
 
-def export(args: argparse.Namespace, queue: Queue) -> None:
+def export(args: Namespace, queue: Queue) -> Answer:
     from allocator.io.snapshots import write_snapshot
 
     folder = write_snapshot(queue.snapshot(), args.folder)
-    show_result(args.format, {"folder": str(folder)}, lambda: print(folder))
+    return Answer({"folder": str(folder)}, f"{folder}\n")

@@ -1,22 +1,15 @@
 """Read a round to look at: a snapshot folder, or the present state of a queue."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from allocator import Snapshot, read_snapshot, validate
 from allocator.cli.output import tell_details, warn
-
-if TYPE_CHECKING:
-    from allocator.domain.problem import Problem
-    from allocator.domain.snapshot import Snapshot
+from allocator.domain.problem import Problem
 
 
 def read_problem(folder: str) -> Problem:
     """Read and validate a snapshot folder, and print its warnings. Raises InvalidInput."""
-    from allocator import read_snapshot, validate
-
     begin = time.monotonic()
     problem = validate(read_snapshot(folder))
     warn(problem.warnings)
@@ -33,8 +26,6 @@ def read_source(where: str) -> Snapshot:
     Raises InvalidInput.
     """
     if "://" not in where and not Path(where).is_file():
-        from allocator import read_snapshot
-
         return read_snapshot(where)
     from allocator.queue.queue import Queue
 

@@ -1,0 +1,79 @@
+"""Look at a cluster, and tell it a plan or a job in its own words."""
+
+import os
+import shlex
+import sys
+import tomllib
+from argparse import Namespace
+from pathlib import Path
+
+from allocator import AllocatorError, UsageError
+from allocator.cli.output import Answer, Values, note, warn
+from allocator.clusters.adapter import ObserveRequest
+from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
+from allocator.clusters.kubernetes.rights import read_role
+from allocator.clusters.registry import get_cluster
+from allocator.clusters.slurm.submit import read_plugin, write_sbatch
+from allocator.clusters.statements import JOB_FIELDS
+from allocator.io.plans import write_files
+from allocator.io.progress_sources import FIELDS
+
+
+def observe(args: Namespace) -> Answer:
+    adapter = get_cluster(args.cluster)
+    view = adapter.observe(read_request(args))
+    warnings = write_observation(view, args.cluster, Path(args.out), list(map(Path, args.add)))
+    note(*(f"note: {remark}" for remark in view.notes))
+    warn(warnings)
+    rows = {file.removesuffix(".csv"): len(table) for file, table in view.tables.items()}
+    note(f"written to {args.out}: {', '.join(f'{n} {name}' for name, n in rows.items())}")
+    return Answer(
+        {"folder": args.out, "rows": rows, "notes": list(view.notes), "warnings": list(warnings)}
+    )
+
+
+def read_request(args: Namespace) -> ObserveRequest:
+    """Return what the options LOOK ask for. Raises UsageError."""
+    settings: Values = {}
+    if args.settings is not None:
+        try:
+            settings = tomllib.loads(Path(args.settings).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f'"{args.settings}" cannot be read: {error}') from error
+    if args.address is not None:
+        settings["address"] = args.address
+    return ObserveRequest(settings, None if args.answers is None else Path(args.answers))
+
+
+def plan(args: Namespace) -> Answer:
+    adapter = get_cluster(args.cluster)
+    folder = Path(args.snapshot)
+    details = read_details(folder, args.cluster)
+    planned = folder / "plan" if args.plan is None else Path(args.plan)
+    files = adapter.commands(read_planned_jobs(folder, planned), details)
+    if args.out is None:
+        return Answer({"files": files}, "".join(files.values()))
+    written = [str(path) for path in write_files(Path(args.out), files).values()]
+    note(*(f"written to {path}" for path in written))
+    return Answer({"written": written})
+
+
+def submit_slurm(args: Namespace) -> Answer:
+    if args.plugin:
+        plugin = read_plugin()
+        return Answer({"lua": plugin}, plugin)
+    stated = (*JOB_FIELDS, *FIELDS)
+    given = {name: v for name, v in vars(args).items() if name in stated and v is not None}
+    words = write_sbatch(given, args.sbatch)
+    if args.show:
+        return Answer({"command": words}, f"{shlex.join(words)}\n")
+    sys.stdout.flush()
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        raise AllocatorError(f"sbatch cannot be run: {error.strerror}") from error
+
+
+def rbac(args: Namespace) -> Answer:
+    roles = read_role(args.use)
+    return Answer({"use": args.use, "yaml": roles}, roles)
