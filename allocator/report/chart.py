@@ -7,7 +7,7 @@ and text is not, so it can be read on a telephone. A mark says what it is to the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -188,6 +188,15 @@ def boxes(found: Sequence[Box], colour: str, name: str = "") -> Mark:
 def steps(edges: Any, values: Any) -> tuple[Floats, Floats]:
     """Return the line of values (B,) that hold between edges (B + 1,)."""
     return np.repeat(edges, 2)[1:-1], np.repeat(np.asarray(values, dtype=np.float64), 2)
+
+
+def stack(edges: Any, values: Mapping[str, Any], colours: Mapping[str, str]) -> Iterator[Mark]:
+    """Yield areas, one upon the other, of values (B,) by name that hold between edges (B + 1,)."""
+    floor = 0.0 * np.asarray(edges)[1:]
+    for name, heights in values.items():
+        x, low = steps(edges, floor)
+        floor = floor + heights
+        yield Mark("area", x, steps(edges, floor)[1], name, colours[name], low)
 
 
 def hold(at: Any, values: Any) -> tuple[Floats, Floats]:

@@ -89,7 +89,7 @@ def test_the_page_of_a_simulation_with_nodes(tmp_path: Path, capsys: Output) -> 
     page = write_report(out).read_text(encoding="utf-8")
     assert 'id="nodes"' in page and 'id="fragmentation"' in page
     study = read_simulation(out)
-    chosen, at_s = find_moment(study, study.runs)
-    nodes, parts = state_at(study, chosen, at_s)
-    row = study.frame(chosen, "fragmentation").query("at_s == @at_s").iloc[0]
+    chosen, at_s = find_moment(study.runs)
+    nodes, parts = state_at(chosen, at_s)
+    row = chosen.frame("fragmentation").query("at_s == @at_s").iloc[0]
     assert sum(node.gpus for node in nodes) - sum(part.gpus for part in parts) == row["free"]

@@ -143,8 +143,7 @@ def measure_all(runs: Sequence[SolverRun], store: Any) -> None:
 def report(folder: str, pictures: bool) -> str:
     """Write tables.md, and the pictures if wanted; return the tables."""
     from allocator.io.plans import write_files
-    from allocator.report.solvers.results import read_results
-    from allocator.report.solvers.table import markdown
+    from allocator.report.solvers.results import markdown, read_results
 
     results = read_results(folder)
     text = markdown(results)
