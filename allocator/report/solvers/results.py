@@ -108,7 +108,6 @@ def _read(path: Path) -> Frame:
     how: dict[str, Any] = {
         "keep_default_na": False,
         "na_values": [""],
-        "float_precision": "round_trip",
     }
     return pd.read_csv(path, dtype=kinds, **how).fillna(UNKNOWN)
 
