@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue import cluster_tables
@@ -17,6 +16,7 @@ from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.nodes import read_nodes
+from allocator.server.views.sight import Sight
 
 OTHERS = "another tenant's job"  # the name of jobs that may not be seen
 _HOLDERS = (
@@ -70,11 +70,12 @@ class PoolState:
         return self.used * self.price_per_gpu_hour + self.memory_per_hour
 
 
-def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[PoolState, ...]:
+def read_pools(sight: Sight) -> tuple[PoolState, ...]:
     """Return the pools with their nodes and the jobs on them.
 
-    With `tenant`, the jobs of other tenants are listed without their names, as OTHERS.
+    A member sees the jobs of other tenants without their names, as OTHERS.
     """
+    connection = sight.connection
     used = cluster_tables.used(connection)
     nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in read_nodes(connection):
@@ -84,7 +85,7 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
     for job_id, owner, pool, gpus, parts, memory_gb in query(connection, _HOLDERS):
         used_gb[pool] += gpus * memory_gb
         name = owner or DEFAULT_TENANT
-        is_visible = tenant in (None, name)
+        is_visible = sight.tenant in (None, name)
         holders[pool].append(
             Holder(
                 job_id if is_visible else OTHERS,
@@ -110,13 +111,17 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
     )
 
 
-def hide_names(connection: Connection, cells: Iterable[str], tenant: str) -> dict[str, str]:
-    """Return each list of names with OTHERS for jobs that a member of a tenant may not see."""
+def hide_names(sight: Sight, cells: Iterable[str]) -> dict[str, str]:
+    """Return each list of names with OTHERS for jobs that a member may not see."""
+    if sight.tenant is None:
+        return {cell: cell for cell in cells}
     lists = {cell: split_names(cell) for cell in cells}
-    known = find_tenants(connection, [name for names in lists.values() for name in names])
-    own = {name for name, owner in known.items() if (owner or DEFAULT_TENANT) == tenant}
+    known = find_tenants(sight.connection, [name for names in lists.values() for name in names])
     return {
-        cell: join_names(name if name in own else OTHERS for name in names)
+        cell: join_names(
+            name if name in known and sight.caller.can_see(known[name]) else OTHERS
+            for name in names
+        )
         for cell, names in lists.items()
     }
 
@@ -130,11 +135,11 @@ class UseOverTime:
     gpus: int
 
 
-def read_use(connection: Connection, begin_s: float, end_s: float) -> UseOverTime:
-    """Return the GPUs in use from a time to another, and how many there are now."""
-    at_s = np.linspace(begin_s, end_s, SAMPLES)
-    pools = cluster_tables.gpus(connection)
-    rows = query(connection, _USED, float(at_s[0]))
+def read_use(sight: Sight, begin_s: float) -> UseOverTime:
+    """Return the GPUs in use from a time until now, and how many there are now."""
+    at_s = np.linspace(begin_s, sight.now_s, SAMPLES)
+    pools = cluster_tables.gpus(sight.connection)
+    rows = query(sight.connection, _USED, float(at_s[0]))
     by_pool = {}
     for pool in pools:
         spans = [(gpus, begin, end) for name, gpus, begin, end in rows if name == pool]
