@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from allocator.report.measures import UNITS
 from allocator.report.theme import read_theme
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,6 @@ TIMES = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200),
     *(86_400 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
 )
-UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 COLOURS = tuple(f"var(--c{k})" for k in range(8))
 INK, FAINT, LIMIT, GOOD, BAD = (f"var(--{k})" for k in ("ink", "quiet", "bad", "gain", "loss"))
 
@@ -99,7 +99,7 @@ class Axis:
             form = "%m-%d" if step >= 86_400 else "%H:%M" if step >= 60 else "%H:%M:%S"
             return lambda at: datetime.fromtimestamp(at, UTC).strftime(form)
         if self.kind == "time":
-            size, unit = next(u for u in UNITS if u[0] <= max(step, 1.0))
+            unit, size = next(u for u in UNITS.items() if u[1] <= max(step, 1.0))
             return lambda at: f"{at / size:g} {unit}"
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return lambda at: f"{at:,.{digits}f}"

@@ -31,14 +31,11 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "timeline": ("policy", "round", "at_s", "pool", "gpus", "price_per_gpu_hour"),
     "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
-}
-"""The columns that reports need; all other columns are optional."""
-OF_NODES: Mapping[str, tuple[str, ...]] = {
     "places": ("policy", "job_id", "node", "gpus", "gpu", "from_s", "to_s", "shared_with"),
     "node_states": ("policy", "node", "gpus", "state", "from_s", "to_s"),
     "fragmentation": ("policy", "at_s", "free", "unusable"),
 }
-"""The same of files that only simulations with nodes have."""
+"""The columns that reports need; only simulations with nodes have the last three files."""
 SHARED_WITH = "shared_with"
 """Column of spans: the primary job that held the GPUs; empty for the job itself."""
 MEMORY_PRICE = "memory_price"
@@ -73,7 +70,7 @@ class Files(dict[tuple[Path, str], Frame]):
         """Read a file. Raises InvalidInput for columns that are missing or not numeric."""
         folder, name = key
         more = (SHARED_WITH, MEMORY_PRICE) if name == "spans" else ()
-        whole = read_frame(folder / f"{name}.csv", FILES.get(name) or OF_NODES[name], more)
+        whole = read_frame(folder / f"{name}.csv", FILES[name], more)
         if name == "spans":
             whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)
             whole[MEMORY_PRICE] = whole[MEMORY_PRICE].astype("float64").fillna(0.0)
@@ -120,7 +117,7 @@ class SimulationRun:
         return whole[whole["policy"] == self.policy]
 
     def frame(self, name: str) -> Frame:
-        """Return a table of FILES or OF_NODES; times are since the first submission."""
+        """Return a table of FILES; times are since the first submission."""
         mine = self._read(name)
         return mine.assign(**{c: mine[c] - self.begin_s for c in mine if c in CLOCKS})
 
@@ -322,7 +319,7 @@ def read_simulation(folder: Path) -> Study:
         if name != baseline
         for key in BY_KEY
     ]
-    for name in FILES:
+    for name in ("jobs", "timeline", "rounds", "spans"):
         runs[0].frame(name)
     notes = (*map(str, document.get("warnings") or ()), *_list_unfinished(runs))
     return Study(True, baseline, runs, _by_key(changes), notes)

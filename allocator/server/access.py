@@ -207,22 +207,19 @@ def require_token(caller: Caller) -> None:
         raise _ask_for_token("this needs a token, also where reading is open")
 
 
-async def read_writer(caller: Reader) -> Caller:
-    """Return who changes jobs. Raises Refusal for a viewer."""
-    if not caller.can_write:
-        raise Refusal(403, "forbidden", "a viewer changes nothing")
-    return caller
+def _require(right: str, message: str) -> Any:
+    """Return what lets only callers with a right pass."""
 
+    async def check(caller: Reader) -> Caller:
+        if not getattr(caller, right):
+            raise Refusal(403, "forbidden", message)
+        return caller
 
-async def read_operator(caller: Reader) -> Caller:
-    """Return who changes the cluster. Raises Refusal for others than operators."""
-    if not caller.is_operator:
-        raise Refusal(403, "forbidden", "only an operator may do this")
-    return caller
+    return Depends(check)
 
 
 Reader = Annotated[Caller, Depends(read_caller)]
-Writer = Annotated[Caller, Depends(read_writer)]
-Operator = Annotated[Caller, Depends(read_operator)]
+Writer = Annotated[Caller, _require("can_write", "a viewer changes nothing")]
+Operator = Annotated[Caller, _require("is_operator", "only an operator may do this")]
 Served = Annotated[Service, Depends(get_service)]
 Form = Annotated[Mapping[str, str], Depends(read_form)]

@@ -26,7 +26,6 @@ from allocator.report.charts.gpu_rows import assign_rows
 from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
-from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
 from allocator.report.theme import COLOURS, order_policies
 from allocator.report.words import compare_policies, headline
@@ -117,7 +116,7 @@ def test_benchmark(tmp_path: Path) -> None:
     comparison.csv.
     """
     folder = benchmark(tmp_path / "b")
-    assert write_policy_report(folder) == folder / "report.html"
+    assert write_report(folder) == folder / "report.html"
     page = Page(folder / "report.html")
     check_alone(page)
     assert page.figures == list(PICTURES)
@@ -279,8 +278,7 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
     made = tables("mip", 2000)
     made["spans"][0] = ("mip", "job-0", "a100", 1, 300.0, 2e6)
     made["jobs"][0] = (*made["jobs"][0][:6], 2e6, 300.0, 2e6, *made["jobs"][0][9:])
-    study = read_simulation(simulation(tmp_path, {"mip": made}))
-    found = window(study.runs)
+    found = window(read_simulation(simulation(tmp_path, {"mip": made})).runs)
     assert found.longest_s == 2e6
     assert 1.2e6 < found.length_s < 1.4e6 and "goes on to" in found.words()
 
@@ -343,5 +341,4 @@ def test_numbers() -> None:
 
 def test_typical_seed(tmp_path: Path) -> None:
     """Completion times of the baseline grow with the seed here: of 0 .. 4 the middle one is 2."""
-    study = read_benchmark(benchmark(tmp_path, seeds=5, loads=("1",)))
-    assert study.typical_seed("1") == 2
+    assert read_benchmark(benchmark(tmp_path, ("1",), 5)).typical_seed("1") == 2

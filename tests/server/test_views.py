@@ -23,7 +23,6 @@ from allocator.report.chart import to_html
 from allocator.server.caller import VIEWER, Caller
 from allocator.server.pages.charts import draw_spending
 from allocator.server.views.advice import WhatIfAnswer
-from allocator.server.views.cluster import read_pools
 from allocator.server.views.deciding import ask_child, read_question
 from allocator.server.views.job import read_job
 from allocator.server.views.jobs import JobFilter, list_jobs
@@ -45,9 +44,9 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
         yield queue
 
 
-def see(connection: Connection, tenant: str | None = None) -> Sight:
+def see(connection: Connection, tenant: str | None = None, size: int = 50) -> Sight:
     """What a viewer sees, or a member of a tenant."""
-    return Sight(connection, NOW, Caller("member", tenant) if tenant else VIEWER)
+    return Sight(connection, NOW, Caller("member", tenant) if tenant else VIEWER, size)
 
 
 def test_costs_are_gpus_times_hours_times_price(queue: Queue) -> None:
@@ -76,7 +75,7 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
         with queue.store.read() as connection:
             while page * 7 <= len(out):
                 page += 1
-                sight = replace(see(connection, tenant), size=7)
+                sight = see(connection, tenant, 7)
                 found = list_jobs(sight, JobFilter(state=state, **wanted), page)
                 out += [row.job_id for row in found.rows]
         assert len(out) == found.total
@@ -99,7 +98,7 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
 def test_every_active_job_has_one_sentence(queue: Queue) -> None:
     """Also the filter by reason has exactly the jobs whose rows have that reason."""
     with queue.store.read() as connection:
-        sight = replace(see(connection), size=500)
+        sight = see(connection, size=500)
         found = list_jobs(sight, JobFilter())
         reasons = Counter(row.reason for row in found.rows)
         for row in found.rows:
@@ -135,11 +134,10 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
     with queue.store.read() as connection:
         view = read_overview(see(connection))
         own = read_overview(see(connection, "speech"))
-        pools = read_pools(see(connection))
         rows = {row.tenant: row for row in read_tenants_view(see(connection)).tenants}
     assert view.jobs == queue.counts()
     used = sum(pool.used for pool in view.pools)
-    for pool in pools:
+    for pool in view.pools:
         assert sum(holder.gpus for holder in pool.holders) == pool.used
         assert sum(part.gpus for h in pool.holders for part in h.nodes) in (0, pool.used)
     below = [rows[name] for name in ("vision", "speech", "language")]
@@ -215,7 +213,7 @@ print(before == count_heaps())
 def test_two_rounds_are_compared_job_by_job(queue: Queue) -> None:
     """What differs between two plans is what their entries say; a member sees its own jobs."""
     with queue.store.read() as connection:
-        rows = list_rounds(replace(see(connection), size=4)).rows
+        rows = list_rounds(see(connection, size=4)).rows
         first = read_round(see(connection), 3)
         plans = [read_plan(connection, number) for number in (3, 6)]
         found, own = (compare_rounds(see(connection, who), 3, 6) for who in (None, "speech"))

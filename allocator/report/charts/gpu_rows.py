@@ -69,7 +69,7 @@ def assign_rows(
             own = own[open_[own]][:need]
             taken[i] = np.sort([*own, *_choose_free_rows(open_, need - len(own), own)])
             free[taken[i]] = False
-            for part in _split(taken[i]):
+            for part in split_adjacent(taken[i]):
                 row, size = int(part[0]), len(part)
                 before = out.pop((job, row, size, now), None)
                 start = now if before is None else before.begin
@@ -86,10 +86,10 @@ def _choose_free_rows(free: Bools, need: int, own: Ints) -> Ints:
     rows = np.setdiff1d(np.flatnonzero(free), own)
     if len(own):
         return rows[np.argsort(np.abs(rows - own.mean()), kind="stable")][:need]
-    fitting = [hole for hole in _split(rows) if len(hole) >= need]
+    fitting = [hole for hole in split_adjacent(rows) if len(hole) >= need]
     return min(fitting, key=len, default=rows)[:need]
 
 
-def _split(rows: Ints) -> list[Ints]:
+def split_adjacent(rows: Ints) -> list[Ints]:
     """Return the parts of adjacent rows."""
     return np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)

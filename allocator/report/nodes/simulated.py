@@ -85,13 +85,12 @@ def state_at(run: SimulationRun, at_s: float) -> tuple[list[NodeRow], list[JobPa
         NodeRow(name, int(gpus), state)
         for name, gpus, state in zip(states["node"], states["gpus"], states["state"], strict=True)
     ]
-    own = places[places["shared_with"].isna()].assign(gpu=places["gpu"].fillna(-1))
+    own = places[places["shared_with"].isna()]
     on_gpu = own.groupby(["node", "gpu"])["job_id"].transform("size")
-    shares = np.where(own["gpu"] < 0, 1.0, 1.0 / on_gpu)
-    columns = (own["job_id"], own["node"], own["gpus"], own["gpu"], shares)
+    columns = (own["job_id"], own["node"], own["gpus"], own["gpu"], on_gpu)
     parts = [
-        JobPart(job, node, int(gpus), int(gpu), float(share))
-        for job, node, gpus, gpu, share in zip(*columns, strict=True)
+        JobPart(job, node, int(gpus), *(() if np.isnan(gpu) else (int(gpu), 1.0 / jobs)))
+        for job, node, gpus, gpu, jobs in zip(*columns, strict=True)
     ]
     return nodes, parts
 

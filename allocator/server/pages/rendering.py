@@ -18,6 +18,7 @@ from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.chart import to_html
 from allocator.report.measures import number
+from allocator.report.page import load_templates as read_templates
 from allocator.report.theme import read_theme
 from allocator.report.visible import show_hidden
 from allocator.server.access import Reader
@@ -103,15 +104,7 @@ def load_templates() -> None:
 
 @cache
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    templates = Environment(
-        loader=PackageLoader("allocator.server.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = read_templates("allocator.server.pages")
     templates.filters |= {
         "when": mark_time,
         "stamp": format_time,
