@@ -64,9 +64,9 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     return _write(study, out)
 
 
-def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
+def write_simulation_report(folder: Path, out: Path) -> Path:
     """Write the same report of one simulation, a folder of `allocator simulate --out`."""
-    return _write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+    return _write(read_simulation(folder), out)
 
 
 def _write(study: Study, out: Path) -> Path:

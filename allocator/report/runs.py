@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +52,7 @@ POOLED = "all"
 """The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")
 """The columns of results.csv that are not metrics."""
+Key = tuple[str, str, str, str]
 KEY = ("workload", "load", "policy", "metric")
 CHANGE = ("change_percent", "low_percent", "high_percent")
 COMPARISON = (*KEY, "baseline", "n", *CHANGE)
@@ -158,7 +158,7 @@ class Study:
     single: bool
     baseline: str
     runs: Sequence[SimulationRun]
-    changes: Mapping[tuple[str, str, str, str], MetricChange]
+    changes: Mapping[Key, MetricChange]
     notes: Sequence[str] = ()
     machine: str = ""
 
@@ -238,50 +238,35 @@ def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] | None = 
 
     if not path.is_file():
         raise UsageError(f'"{path}" is missing')
-
-    def read(kinds: Mapping[str, str]) -> Frame:
-        return pd.read_csv(
+    try:
+        frame: Frame = pd.read_csv(
             path,
             usecols=lambda name: more is None or name in (*columns, *more),
-            dtype=kinds,
+            dtype=dict.fromkeys(TEXT, "str"),
             # a job may be named "NA"; only an empty cell is a missing value
             keep_default_na=False,
             na_values=[""],
+            low_memory=False,
         )
-
-    try:
-        frame = read(defaultdict(lambda: "float64", dict.fromkeys(TEXT, "str")))
-    except ValueError:  # also of a file that is no CSV, or no text
-        raise InvalidInput(_find_faults(path, columns, read)) from None
-    missing = [c for c in columns if c not in frame]
-    if missing:
-        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    # without rows pandas does not know that they are numbers
-    frame = frame.astype({c: "float64" for c in frame if c not in TEXT})
-    return frame.assign(**{c: None for c in more or () if c not in frame})
-
-
-def _find_faults(
-    path: Path, columns: Sequence[str], read: Callable[[Mapping[str, str]], Frame]
-) -> list[Fault]:
-    """Return why the columns of a file cannot be read."""
-    import pandas as pd
-
-    try:
-        text = read(defaultdict(lambda: "str"))
     except (pd.errors.EmptyDataError, UnicodeDecodeError):
         needed = f"has no header; the columns {', '.join(columns)} are needed"
-        return [Fault(str(path), 1, needed)]
+        raise InvalidInput([Fault(str(path), 1, needed)]) from None
     except ValueError as error:
-        return [Fault(str(path), None, f"cannot be read: {str(error).strip().splitlines()[-1]}")]
-    faults = []
-    for name in (c for c in text if c not in TEXT):
-        odd = text[name].notna() & pd.to_numeric(text[name], errors="coerce").isna()
+        why = f"cannot be read: {str(error).strip().splitlines()[-1]}"
+        raise InvalidInput([Fault(str(path), None, why)]) from None
+    faults = [Fault(str(path), 1, f'column "{c}" is missing') for c in columns if c not in frame]
+    numbers = [c for c in frame if c not in TEXT]
+    for name in numbers:
+        odd = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
         faults += [
-            Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
-            for i in text.index[odd][:5]
+            Fault(str(path), int(i) + 2, f'{name} "{frame[name][i]}" is not a number')
+            for i in frame.index[odd][:5]
         ]
-    return faults or [Fault(str(path), None, "cannot be read")]
+    if faults:
+        raise InvalidInput(faults)
+    # without rows pandas does not know that they are numbers
+    frame = frame.astype(dict.fromkeys(numbers, "float64"))
+    return frame.assign(**{c: None for c in more or () if c not in frame})
 
 
 def read_simulation(folder: Path) -> Study:
@@ -313,16 +298,16 @@ def read_simulation(folder: Path) -> Study:
         for name, found in policies.items()
     }
     runs = [SimulationRun(workload, "", seed, p, m, folder, files) for p, m in metrics.items()]
-    changes = [
-        MetricChange(workload, "", name, key, _compare(found, metrics[baseline], key))
+    changes = {
+        key: MetricChange(*key, _compare(found, metrics[baseline], key[-1]))
         for name, found in metrics.items()
         if name != baseline
-        for key in BY_KEY
-    ]
+        for key in ((workload, "", name, metric) for metric in BY_KEY)
+    }
     for name in ("jobs", "timeline", "rounds", "spans"):
         runs[0].frame(name)
     notes = (*map(str, document.get("warnings") or ()), *_list_unfinished(runs))
-    return Study(True, baseline, runs, _by_key(changes), notes)
+    return Study(True, baseline, runs, changes, notes)
 
 
 def read_benchmark(folder: Path) -> Study:
@@ -347,11 +332,12 @@ def read_benchmark(folder: Path) -> Study:
     compared, grid, machine = (
         folder / name for name in ("comparison.csv", "grid.json", "machine.txt")
     )
-    changes, baseline = list[MetricChange](), ""
+    changes, baseline = dict[Key, MetricChange](), ""
     if compared.is_file():
         for row in read_frame(compared, COMPARISON).fillna({"load": ""}).to_dict("records"):
-            cells = (row[name] for name in (*KEY, *CHANGE))
-            changes.append(MetricChange._make((*cells, row.get("verdict", "open"))))
+            cells = [row[name] for name in (*KEY, *CHANGE)]
+            change = MetricChange._make((*cells, row.get("verdict", "open")))
+            changes.setdefault(change[:4], change)
             baseline = baseline or str(row["baseline"])
     asked = _read_json(grid) if grid.is_file() else {}
     names = [run.policy for run in runs]
@@ -365,11 +351,7 @@ def read_benchmark(folder: Path) -> Study:
         )
     words = machine.read_text(encoding="utf-8").strip() if machine.is_file() else ""
     baseline = baseline or str(asked.get("baseline", "")) or usual
-    return Study(False, baseline, runs, _by_key(changes), notes, words)
-
-
-def _by_key(changes: Sequence[MetricChange]) -> dict[tuple[str, str, str, str], MetricChange]:
-    return {change[:4]: change for change in reversed(changes)}
+    return Study(False, baseline, runs, changes, notes, words)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

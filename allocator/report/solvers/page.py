@@ -36,11 +36,8 @@ CURVES = (
 SIZES = "Median of the seeds, and lines from the best to the worst; no mark: not reached by all."
 
 
-def write_solver_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of a folder of `allocator bench solvers --out`; return its path.
-
-    The parameters are those of policies.write_policy_report.
-    """
+def write_solver_report(folder: Path, out: Path) -> Path:
+    """Write the report of a folder of `allocator bench solvers --out` as a file; return it."""
     results = read_results(folder)
     parts: list[Picture | Table | Markup] = [*draw(results), HEADING.format("Tables")]
     if results.machine:
@@ -49,7 +46,7 @@ def write_solver_report(folder: Path | str, out: Path | str | None = None) -> Pa
     parts += [NOTE.format(lie) for lie in results.describe_lies()] or [TEXT.format(NO_LIES)]
     words = "Median / worst over the seeds; CPU seconds until the gap in the head was proven."
     parts.append(QUIET.format(words))
-    return write_page(Path(out) if out else Path(folder) / "report.html", "Solver benchmark", parts)
+    return write_page(out, "Solver benchmark", parts)
 
 
 def write_pictures(results: Results, folder: Path | str) -> list[Path]:
