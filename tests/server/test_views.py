@@ -143,7 +143,7 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
     below = [rows[name] for name in ("vision", "speech", "language")]
     assert rows["research"].gpus == sum(row.gpus for row in below)
     assert rows["research"].gpus + rows["operations"].gpus == used
-    assert view.dollars_per_hour == pytest.approx(sum(p.dollars_per_hour for p in view.pools))
+    assert view.dollars_per_hour == pytest.approx(sum(p.used * PRICES[p.pool] for p in view.pools))
     assert sum(row.share for row in below) == pytest.approx(1)
     assert view.last is not None and view.last.number == 6
     assert own.dollars_per_hour == rows["speech"].dollars_per_hour

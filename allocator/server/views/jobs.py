@@ -22,7 +22,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.server.views.answer import Answer, Page, clip_page
+from allocator.server.views.answer import Answer, Page, find_page
 from allocator.server.views.sight import Sight
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -112,9 +112,9 @@ def list_jobs(sight: Sight, wanted: JobFilter, page: int = 1) -> Page[JobAnswer]
     """
     size = min(sight.size, MOST_ROWS)
     found = _find_matching(sight, wanted)
-    page = clip_page(page, size, len(found))
+    page, pages = find_page(page, size, len(found))
     names = [row.job_id for row in found[(page - 1) * size : page * size]]
-    return Page(read_rows(sight, names), len(found), page, size)
+    return Page(read_rows(sight, names), len(found), page, pages)
 
 
 def list_jobs_after(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from allocator.errors import UsageError
 from allocator.queue import round_journal
 from allocator.queue.database.bulk import query
-from allocator.server.views.answer import Answer, Page, clip_page
+from allocator.server.views.answer import Answer, Page, find_page
 from allocator.server.views.plans import read_plan, show_entry
 from allocator.server.views.sight import Sight
 
@@ -75,9 +75,9 @@ class ComparisonAnswer(Answer):
 def list_rounds(sight: Sight, page: int = 1) -> Page[Round]:
     """Return one page of the journal, the newest round first."""
     total = round_journal.count_rounds(sight.connection)
-    page = clip_page(page, sight.size, total)
+    page, pages = find_page(page, sight.size, total)
     before = total - (page - 1) * sight.size + 1
-    return Page(list_rounds_before(sight, before, sight.size), total, page, sight.size)
+    return Page(list_rounds_before(sight, before, sight.size), total, page, pages)
 
 
 def list_rounds_before(sight: Sight, before: int | None, size: int) -> list[Round]:
