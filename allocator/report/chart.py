@@ -7,7 +7,7 @@ and text is not, so it can be read on a telephone. A mark says what it is to the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from allocator.report.measures import UNITS
 from allocator.report.theme import read_theme
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,6 @@ TIMES = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200),
     *(86_400 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
 )
-UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 COLOURS = tuple(f"var(--c{k})" for k in range(8))
 INK, FAINT, LIMIT, GOOD, BAD = (f"var(--{k})" for k in ("ink", "quiet", "bad", "gain", "loss"))
 
@@ -99,7 +99,7 @@ class Axis:
             form = "%m-%d" if step >= 86_400 else "%H:%M" if step >= 60 else "%H:%M:%S"
             return lambda at: datetime.fromtimestamp(at, UTC).strftime(form)
         if self.kind == "time":
-            size, unit = next(u for u in UNITS if u[0] <= max(step, 1.0))
+            unit, size = next(u for u in UNITS.items() if u[1] <= max(step, 1.0))
             return lambda at: f"{at / size:g} {unit}"
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return lambda at: f"{at:,.{digits}f}"
@@ -113,6 +113,10 @@ class Scale:
     high: float
     is_log: bool
     ticks: Mapping[float, str]
+
+    def list_ticks(self) -> Iterator[tuple[float, str]]:
+        """Return place and label of each tick."""
+        return zip(self.place(list(self.ticks)).tolist(), self.ticks.values(), strict=True)
 
     def place(self, values: Any) -> Floats:
         """Return places from 0 to 1; what a logarithm does not have is at the low end."""
@@ -190,6 +194,15 @@ def steps(edges: Any, values: Any) -> tuple[Floats, Floats]:
     return np.repeat(edges, 2)[1:-1], np.repeat(np.asarray(values, dtype=np.float64), 2)
 
 
+def stack(edges: Any, values: Mapping[str, Any], colours: Mapping[str, str]) -> Iterator[Mark]:
+    """Yield areas, one upon the other, of values (B,) by name that hold between edges (B + 1,)."""
+    floor = 0.0 * np.asarray(edges)[1:]
+    for name, heights in values.items():
+        x, low = steps(edges, floor)
+        floor = floor + heights
+        yield Mark("area", x, steps(edges, floor)[1], name, colours[name], low)
+
+
 def hold(at: Any, values: Any) -> tuple[Floats, Floats]:
     """Return the line of values that each hold until the next."""
     return np.repeat(at, 2)[1:], np.repeat(np.asarray(values, dtype=np.float64), 2)[:-1]
@@ -197,7 +210,11 @@ def hold(at: Any, values: Any) -> tuple[Floats, Floats]:
 
 def to_html(chart: Chart) -> Markup:
     """Return a chart for a page that has the style sheet."""
-    legend = "".join(f"<li>{_key(c)}{escape(name)}</li>" for name, c in chart.names.items())
+    legend = "".join(
+        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10"'
+        f' fill="{colour}"/></svg>{escape(name)}</li>'
+        for name, colour in chart.names.items()
+    )
     panels = "".join(_panel(p, f'width="100%" height="{p.height}"') for p in chart.panels)
     return Markup(
         f'<div class="chart" role="group" aria-label="{escape(chart.words)}">'
@@ -234,11 +251,6 @@ def to_svg(chart: Chart) -> bytes:
     ).encode()
 
 
-def _key(colour: str) -> str:
-    square = f'<rect width="10" height="10" fill="{colour}"/>'
-    return f'<svg viewBox="0 0 10 10" aria-hidden="true">{square}</svg>'
-
-
 def _panel(panel: Panel, place: str) -> str:
     """Return a panel, whose plot is as large as its place says."""
     marks = [mark for mark in panel.marks if len(mark.x)]
@@ -262,12 +274,12 @@ def _panel(panel: Panel, place: str) -> str:
         f'<text class="head" x="{-panel.left}" y="15">{escape(title)}</text>'
         f'<svg class="plot" y="{above}" width="100%" height="{high}">',
     ]
-    for at, words in zip(y.place(list(y.ticks)).tolist(), y.ticks.values(), strict=True):
+    for at, words in y.list_ticks():
         level = f"{100 * (1 - at):.2f}%"
         if panel.left == LEFT:
             out.append(f'<line class="guide" x2="100%" y1="{level}" y2="{level}"/>')
         out.append(f'<text class="y" x="-7" y="{level}" dy="4">{escape(words)}</text>')
-    for at, words in zip(x.place(list(x.ticks)).tolist(), x.ticks.values(), strict=True):
+    for at, words in x.list_ticks():
         end = " last" if at > 0.96 else ""
         out.append(
             f'<text class="x{end}" x="{100 * at:.2f}%" y="{high + 16}">{escape(words)}</text>'
@@ -324,28 +336,21 @@ def _draw(mark: Mark, x: Scale, y: Scale) -> str:
         ring = np.concatenate([across, across[::-1]]), np.concatenate([up, below[::-1]])
         return f'<path {how} d="{_line(*ring)}Z"/>'
     if mark.kind == "boxes":
-        ends = _units(x.place(mark.end))
-        paths = [
-            f"M{a:g} {b:g}H{c:g}V{d:g}H{a:g}Z"
-            for a, b, c, d in zip(across, up, ends, below, strict=True)
-        ]
+        corners = zip(across, up, _units(x.place(mark.end)), below, strict=True)
+        paths = [f"M{a:g} {b:g}H{c:g}V{d:g}H{a:g}Z" for a, b, c, d in corners]
     else:
-        known = np.isfinite(across + up)
-        points = zip(across, up, known, strict=True)
-        paths = [f"M{a:g} {b:g}h.01" if is_known else "" for a, b, is_known in points]
+        points = zip(across, up, strict=True)
+        paths = [f"M{a:g} {b:g}h.01" if math.isfinite(a + b) else "" for a, b in points]
     if not mark.tips:
         return f'<path {how} d="{"".join(paths)}"/>'
     links = mark.links or [""] * len(paths)
-    shapes = [
-        _link(f'<path d="{path}"><title>{escape(tip)}</title></path>', link, tip)
-        for path, tip, link in zip(paths, mark.tips, links, strict=True)
-        if path
-    ]
+    shapes = []
+    for path, tip, link in zip(paths, mark.tips, links, strict=True):
+        shape = f'<path d="{path}"><title>{escape(tip)}</title></path>' if path else ""
+        if path and link:
+            shape = f'<a href="{escape(link)}" aria-label="{escape(tip)}">{shape}</a>'
+        shapes.append(shape)
     return f"<g {how}>{''.join(shapes)}</g>"
-
-
-def _link(shape: str, link: str, words: str) -> str:
-    return f'<a href="{escape(link)}" aria-label="{escape(words)}">{shape}</a>' if link else shape
 
 
 def _units(places: Floats) -> Floats:
@@ -356,7 +361,7 @@ def _line(across: Floats, up: Floats) -> str:
     """Return the path through points; it is broken where there is none."""
     parts, sign = [], "M"
     for a, b in zip(across.tolist(), up.tolist(), strict=True):
-        is_known = math.isfinite(a) and math.isfinite(b)
+        is_known = math.isfinite(a + b)
         parts.append(f"{sign}{a:g} {b:g}" if is_known else "")
         sign = "L" if is_known else "M"
     return "".join(parts)

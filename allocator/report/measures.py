@@ -73,12 +73,8 @@ OF_FINISHED = (
     "makespan_s",
 )
 """Metrics that look good when a policy leaves jobs unfinished."""
-UNITS = (
-    (120.0, "s", 1.0),
-    (7200.0, "min", 60.0),
-    (172_800.0, "h", 3600.0),
-    (math.inf, "d", 86_400.0),
-)
+UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+"""Seconds of the units of time, the longest first."""
 
 
 def time_unit(values: Iterable[float]) -> tuple[str, float]:
@@ -87,7 +83,7 @@ def time_unit(values: Iterable[float]) -> tuple[str, float]:
     top = known[len(known) // 2] if known else 0.0
     if 0 < top < 1:
         return "ms", 1e-3
-    return next((name, size) for limit, name, size in UNITS if top < limit)
+    return next((unit for unit in UNITS.items() if top >= 2 * unit[1]), ("s", 1.0))
 
 
 def unit_of(measure: Measure, values: Iterable[float]) -> tuple[str, float]:

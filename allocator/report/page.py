@@ -70,12 +70,12 @@ def write_page(
 
 
 @cache
-def load_templates() -> Environment:
-    """Return the templates of reports."""
+def load_templates(package: str = "allocator.report") -> Environment:
+    """Return the templates of a package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
-        loader=PackageLoader("allocator.report"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from allocator.report.charts import changes, cluster, holders, rounds, times
+from allocator.report.charts import lines
+from allocator.report.charts.changes import draw_changes
+from allocator.report.charts.holders import draw_holders
+from allocator.report.charts.rounds import draw_decisions
 from allocator.report.charts.series import window
-from allocator.report.measures import MEASURES, Measure, interval, number, percent, unit_of
+from allocator.report.measures import MEASURES, Measure, number, unit_of
 from allocator.report.nodes.simulated import draw_simulated_nodes
 from allocator.report.page import HEADING, LEAD, NOTE, QUIET, TEXT, Picture, Table, write_page
 from allocator.report.runs import POOLED, Study, read_benchmark, read_simulation
 from allocator.report.theme import colour
-from allocator.report.words import best, compare_policies, complete, headline
+from allocator.report.words import compare_policies, find_best, headline, is_complete
 
 REPORT = "report.html"
 CELL = Markup('<span class="{}" data-metric="{}" title="{}">{}</span>')
@@ -61,31 +64,29 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     return _write(study, out)
 
 
-def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
+def write_simulation_report(folder: Path, out: Path) -> Path:
     """Write the same report of one simulation, a folder of `allocator simulate --out`."""
-    return _write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
+    return _write(read_simulation(folder), out)
 
 
 def _write(study: Study, out: Path) -> Path:
-    policies = study.policies()
-    workloads = study.workloads()
+    policies, workloads = study.policies, study.split()
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
     parts: list[Picture | Table | Markup] = [
-        LEAD.format(_keep_together(headline(study, workload))) for workload in workloads
+        *(LEAD.format(_keep_together(headline(work))) for work in workloads),
+        *map(NOTE.format, study.notes),
     ]
-    parts += [NOTE.format(note) for note in study.notes]
-    for workload in workloads:
-        parts += [HEADING.format(workload)] if len(workloads) > 1 else []
-        pictures = list(_draw(study, workload))
-        first = [p for p in pictures if p.name.startswith("changes")]
-        parts += first
-        parts += [TEXT.format(_keep_together(t)) for t in compare_policies(study, workload)]
-        parts += [
-            *_tables(study, workload),
-            QUIET.format(_how_to_read(study)),
-            *pictures[len(first) :],
-        ]
-    return write_page(out, f"{what} on {', '.join(workloads)}", parts, _about(study))
+    for work in workloads:
+        parts += [HEADING.format(work.name)] if len(workloads) > 1 else []
+        # the changes come before the words
+        first, *pictures = _draw(work, "" if len(workloads) == 1 else f"-{work.name}")
+        parts += [first] if first.name.startswith("changes") else []
+        parts += [TEXT.format(_keep_together(text)) for text in compare_policies(work)]
+        parts += [*_list_tables(work), QUIET.format(_how_to_read(study))]
+        parts += pictures if first.name.startswith("changes") else [first, *pictures]
+    return write_page(
+        out, f"{what} on {', '.join(work.name for work in workloads)}", parts, _about(study)
+    )
 
 
 def _keep_together(text: Markup) -> Markup:
@@ -96,16 +97,16 @@ def _keep_together(text: Markup) -> Markup:
 
 def _about(study: Study) -> str:
     """Return what was simulated."""
-    seeds = sorted({r.seed for r in study.runs})
-    jobs = sorted({int(r.metrics.get("jobs", 0)) for r in study.runs})
+    seeds = sorted({run.seed for run in study.runs})
+    jobs = sorted({int(run.metrics.get("jobs", 0)) for run in study.runs})
     size = f"{jobs[0]:,}" if jobs[0] == jobs[-1] else f"{jobs[0]:,} to {jobs[-1]:,}"
-    loads = sum(len(study.loads(w)) for w in study.workloads() if study.loads(w) != [""])
+    loads = sum(len(work.loads) for work in study.split() if work.loads != [""])
     parts = [
         f"{len(study.runs)} simulation{'s' * (len(study.runs) > 1)} of {size}"
         f" job{'s' * (jobs[-1] != 1)}",
         f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds",
         *([f"{loads} loads"] if loads > 1 else []),
-        *([f"baseline {study.baseline}"] if len(study.policies()) > 1 else []),
+        *([f"baseline {study.baseline}"] if len(study.policies) > 1 else []),
     ]
     return "; ".join([", ".join(parts), *([study.machine] if study.machine else [])])
 
@@ -118,84 +119,70 @@ def _how_to_read(study: Study) -> str:
     return words
 
 
-def _tables(study: Study, workload: str) -> Iterator[Table]:
+def _list_tables(work: Study) -> Iterator[Table]:
     """Yield a table for each load, and one of the changes over all loads together."""
-    loads, policies = study.loads(workload), study.policies(workload)
-    shown = [m for m in MEASURES if any(_is_shown(m, r.metrics.get(m.key)) for r in study.runs)]
-    units = {}
-    for m in shown:
-        means = [study.mean(workload, load, p, m.key) for load in loads for p in policies]
-        units[m.key] = unit_of(m, means)
+    shown = {}
+    for m in MEASURES:
+        values = [run.metrics.get(m.key, math.nan) for run in work.runs]
+        if any(math.isfinite(x) and (x or m.kind != "money") for x in values):
+            shown[m] = unit_of(
+                m, [work.mean(load, p, m.key) for load in work.loads for p in work.policies]
+            )
     sides = {-1: "↓", 1: "↑", 0: ""}
-    head = ["policy", *(f"{m.title} {units[m.key][0]} {sides[m.better]}".strip() for m in shown)]
-    pooled = any((c.workload, c.load) == (workload, POOLED) for c in study.changes)
-    for load in [*loads, *([POOLED] if pooled else [])]:
+    titles = (f"{m.title} {unit} {sides[m.better]}".strip() for m, (unit, _) in shown.items())
+    head = ["policy", *titles]
+    for load in [*work.loads, *([POOLED] if work.is_pooled else [])]:
         rows = [
             [
-                _name(study, policy),
-                *(_cell(study, workload, load, policy, m, units[m.key][1]) for m in shown),
+                POLICY.format(colour(policy), policy)
+                + SMALL.format("", "baseline")
+                * (policy == work.baseline and len(work.policies) > 1),
+                *(_cell(work, load, policy, m, size) for m, (_, size) in shown.items()),
             ]
-            for policy in policies
-            if (load == POOLED and policy != study.baseline) or study.of(workload, load, policy)
+            for policy in work.policies
+            if (load == POOLED and policy != work.baseline) or work.of(load, policy)
         ]
-        where = f", {study.together(workload)}" if load == POOLED else f", load {load}" * bool(load)
+        where = f", {work.together}" if load == POOLED else f", load {load}" * bool(load)
         yield Table(f"All numbers{where}", head, rows)
 
 
-def _is_shown(measure: Measure, value: float | None) -> bool:
-    is_known = value is not None and math.isfinite(value)
-    return is_known and (value != 0 or measure.kind != "money")
-
-
-def _name(study: Study, policy: str) -> Markup:
-    name = POLICY.format(colour(policy), policy)
-    is_baseline = policy == study.baseline and len(study.policies()) > 1
-    return name + (SMALL.format("", "baseline") if is_baseline else "")
-
-
-def _cell(
-    study: Study, workload: str, load: str, policy: str, measure: Measure, size: float
-) -> Markup:
+def _cell(work: Study, load: str, policy: str, measure: Measure, size: float) -> Markup:
     """Return a mean, and in small print its change against the baseline."""
-    value = study.mean(workload, load, policy, measure.key)
-    star = "*" * (best(study, workload, load, measure.key) == policy)
+    key, value = measure.key, work.mean(load, policy, measure.key)
+    star = "*" * (find_best(work, load, key) == policy)
     text, kind = number(value / size) + star, "best" if star else ""
-    if measure.key == "finished":
-        runs = study.of(workload, load, policy)
-        value, jobs = (sum(r.metrics.get(k, 0.0) for r in runs) for k in ("finished", "jobs"))
-        is_short = value < jobs or not complete(study, workload, load, policy)
+    if key == "finished":
+        value, jobs = (work.sum(load, policy, name) for name in ("finished", "jobs"))
+        is_short = value < jobs or not is_complete(work, load, policy)
         text = f"{value:,.0f}" + (f" of {jobs:,.0f}" if is_short else "")
         kind = "worse" if is_short else ""
-    change = study.change(workload, load, policy, measure.key) if measure.better else None
-    out = CELL.format(kind, measure.key, value, text) if math.isfinite(value) else Markup(text)
-    if load == POOLED:
-        out = Markup("")
-    if change is not None and math.isfinite(change.percent):
-        words = f"{percent(change.percent)} % {interval(change.low, change.high)}".strip()
-        out += SMALL.format("" if study.single else change.verdict, words)
+    out = CELL.format(kind, key, value, text) if math.isfinite(value) else Markup(text)
+    change = work.change(load, policy, key) if measure.better else None
+    out = Markup("") if load == POOLED else out
+    if change is not None:
+        out += SMALL.format("" if work.single else change.verdict, change.words)
     return out
 
 
-def _draw(study: Study, workload: str) -> Iterator[Picture]:
+def _draw(work: Study, tail: str) -> Iterator[Picture]:
     """Yield the pictures of a workload, in order of the page."""
-    tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
-    loads = study.loads(workload)
-    many = len({r.seed for r in study.runs}) > 1
-    is_banded = len(study.policies(workload)) <= cluster.BANDS
+    tail = re.sub(r"[^\w.-]+", "_", tail)
+    many = len({run.seed for run in work.runs}) > 1
+    is_banded = len(work.policies) <= lines.BANDS
     band = " Line: mean over the seeds" + ("; band: 8 of 10 seeds." if is_banded else ".")
     band = band if many else ""
-    compared = changes.changes(study, workload)
+    compared = draw_changes(work)
     if compared is not None:
         dots = (
             "One simulation: no intervals."
-            if study.single
+            if work.single
             else "A dot is the mean change over the seeds, with its 95 % interval. A pale one is"
             " undecided: the interval holds 0, or Wilcoxon's paired test gives p above 5 %."
         )
         yield Picture(
             "changes" + tail,
-            f"Who wins where: change against {study.baseline}",
-            f"Blue background: better than {study.baseline}. Orange background: worse. {dots}",
+            f"Who wins where: change against {work.baseline}",
+            f"Blue background: better than {work.baseline}. Orange background: worse. {dots}",
             compared,
         )
     yield Picture(
@@ -203,13 +190,10 @@ def _draw(study: Study, workload: str) -> Iterator[Picture]:
         "How long jobs take",
         "Share of all jobs that were done, or had started, after a time. Further left and further"
         " up is better. The line of a policy that left jobs undone ends below “all”." + band,
-        times.times(study, workload),
+        lines.draw_times(work),
     )
-    windows = {
-        load: window(study, [r for r in study.runs if (r.workload, r.load) == (workload, load)])
-        for load in loads
-    }
-    found = {load: cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
+    windows = {load: window([run for run in work.runs if run.load == load]) for load in work.loads}
+    found = {load: lines.collect(work, load, shown.length_s) for load, shown in windows.items()}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
     yield Picture(
         "queue" + tail,
@@ -217,28 +201,27 @@ def _draw(study: Study, workload: str) -> Iterator[Picture]:
         "Number of submitted, unfinished jobs that hold no GPU; lower is better. The queueing time"
         " in the table ends at the first start. The picture also counts jobs that are paused later,"
         " to make space for others." + band,
-        cluster.queue(study, found),
+        lines.draw_queue(found),
     )
-    load = loads[-1]
-    seed = study.typical_seed(workload, load)
-    runs = [r for p in study.policies(workload) for r in study.of(workload, load, p)]
-    runs = [r for r in runs if r.seed == seed]
+    load = work.loads[-1]
+    seed = work.typical_seed(load)
+    runs = [run for p in work.policies for run in work.of(load, p) if run.seed == seed]
     where = f"load {load}, " if load else ""
     middle = ", the one in the middle by the baseline's completion time" if many else ""
     which = f" Shown: {where}seed {seed}{middle}." if many or load else ""
-    length = window(study, runs).length_s
+    length = window(runs).length_s
     yield Picture(
         "holders" + tail,
         "Who holds the GPUs",
         "Every block is a job. Its height is the number of its GPUs, its length the time for which"
         " it holds them. What is empty is idle. All panels show the same jobs." + which,
-        holders.holders(study, runs, length),
+        draw_holders(runs, length),
     )
     yield Picture(
         "use" + tail,
-        "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use",
+        "GPUs in use, and what they cost" if lines.is_priced(found) else "GPUs in use",
         "The space below the dashed line shows idle GPUs." + band + cut,
-        cluster.use(study, found),
+        lines.draw_use(found),
     )
     yield Picture(
         "decisions" + tail,
@@ -246,6 +229,6 @@ def _draw(study: Study, workload: str) -> Iterator[Picture]:
         "Each point is a round. The gap says by how much the best plan could be better at most. For"
         " a policy that does not maximise the value, it shows how much value the policy gives up."
         + which,
-        rounds.decisions(study, runs, length),
+        draw_decisions(runs, length),
     )
-    yield from draw_simulated_nodes(study, runs, length, tail)
+    yield from draw_simulated_nodes(runs, length, tail)

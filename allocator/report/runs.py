@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.report.measures import BY_KEY
+from allocator.report.measures import BY_KEY, interval, percent
 from allocator.report.theme import order_policies
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+Frame = Any
+"""A pandas.DataFrame; what type a column has, its stubs do not know."""
 FILES: Mapping[str, tuple[str, ...]] = {
     "jobs": (
         "policy",
@@ -31,18 +30,17 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "timeline": ("policy", "round", "at_s", "pool", "gpus", "price_per_gpu_hour"),
     "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
-}
-"""The columns that reports need; all other columns are optional."""
-OF_NODES: Mapping[str, tuple[str, ...]] = {
     "places": ("policy", "job_id", "node", "gpus", "gpu", "from_s", "to_s", "shared_with"),
     "node_states": ("policy", "node", "gpus", "state", "from_s", "to_s"),
     "fragmentation": ("policy", "at_s", "free", "unusable"),
 }
-"""The same of files that only simulations with nodes have."""
+"""The columns that reports need; only simulations with nodes have the last three files."""
 SHARED_WITH = "shared_with"
 """Column of spans: the primary job that held the GPUs; empty for the job itself."""
 MEMORY_PRICE = "memory_price"
 """Column of spans: dollars per hour for the memory of each GPU, if any pool has a price of it."""
+CLOCKS = ("submitted_s", "started_s", "finished_s", "at_s", "from_s", "to_s")
+"""The columns with times on the clock of the workload."""
 TEXT = (
     *("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH),
     *("workload", "load", "task", "baseline", "metric", "verdict"),
@@ -50,25 +48,34 @@ TEXT = (
 """The columns that hold text; all others hold numbers."""
 RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
-COMPARISON = "comparison.csv"
-GRID = "grid.json"
-METRICS = "metrics.json"  # of a task
 POOLED = "all"
 """The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")
 """The columns of results.csv that are not metrics."""
-COMPARISON_COLUMNS = (
-    "workload",
-    "load",
-    "policy",
-    "baseline",
-    "metric",
-    "n",
-    "change_percent",
-    "low_percent",
-    "high_percent",
-)
+Key = tuple[str, str, str, str]
+KEY = ("workload", "load", "policy", "metric")
+CHANGE = ("change_percent", "low_percent", "high_percent")
+COMPARISON = (*KEY, "baseline", "n", *CHANGE)
 """The columns of comparison.csv that reports need."""
+
+
+class Files(dict[tuple[Path, str], Frame]):
+    """The CSV files of simulations, each read once, by folder and name.
+
+    Spans get the column `held`: the GPUs that the job itself held. A secondary job has 0, so
+    that the GPUs of a colocation count once.
+    """
+
+    def __missing__(self, key: tuple[Path, str]) -> Frame:
+        """Read a file. Raises InvalidInput for columns that are missing or not numeric."""
+        folder, name = key
+        more = (SHARED_WITH, MEMORY_PRICE) if name == "spans" else ()
+        whole = read_frame(folder / f"{name}.csv", FILES[name], more)
+        if name == "spans":
+            whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)
+            whole[MEMORY_PRICE] = whole[MEMORY_PRICE].astype("float64").fillna(0.0)
+        self[key] = whole
+        return whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,130 +88,136 @@ class SimulationRun:
     policy: str
     metrics: Mapping[str, float]
     folder: Path
+    files: Files
 
     @property
     def unfinished(self) -> int:
-        """Return the number of jobs that were not finished."""
+        """The number of jobs that were not finished."""
         left = self.metrics.get("jobs", math.nan) - self.metrics.get("finished", math.nan)
         return int(left) if math.isfinite(left) else 0
 
+    @cached_property
+    def begin_s(self) -> float:
+        """The first submission, on the clock of the workload; without jobs the first round."""
+        for name, column in (("jobs", "submitted_s"), ("timeline", "at_s"), ("spans", "from_s")):
+            times = self._read(name)[column]
+            if len(times):
+                return float(times.min())
+        return 0.0
 
-@dataclass(frozen=True)
-class MetricChange:
+    @cached_property
+    def length_s(self) -> float:
+        """The last time of which anything is known, since the first submission."""
+        frames = [self.frame(name) for name in ("jobs", "timeline", "spans")]
+        ends = [frame[c].max() for frame in frames for c in frame if c in CLOCKS]
+        return max([0.0, *(float(end) for end in ends if math.isfinite(end))])
+
+    def _read(self, name: str) -> Frame:
+        whole = self.files[self.folder, name]
+        return whole[whole["policy"] == self.policy]
+
+    def frame(self, name: str) -> Frame:
+        """Return a table of FILES; times are since the first submission."""
+        mine = self._read(name)
+        return mine.assign(**{c: mine[c] - self.begin_s for c in mine if c in CLOCKS})
+
+
+class MetricChange(NamedTuple):
     """A policy against the baseline in one metric.
 
-    Attributes
-    ----------
-    percent : the change.
-    low, high : its 95 % interval; nan for a single pair.
-    verdict : better, worse or open.
-    n : pairs (seeds).
+    `percent` has the 95 % interval from `low` to `high`, nan for a single pair. The verdict is
+    better, worse or open.
     """
 
     workload: str
     load: str
     policy: str
     metric: str
-    n: int
     percent: float
     low: float = math.nan
     high: float = math.nan
     verdict: str = "open"
 
+    @property
+    def words(self) -> str:
+        """The change and its interval as text."""
+        return f"{percent(self.percent)} % {interval(self.low, self.high)}".strip()
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Study:
-    """Everything of which a report is made.
+    """Everything of which a report is made, or the part of one workload.
 
     Attributes
     ----------
     single : whether it is one folder of `simulate` and not a benchmark.
+    changes : by workload, load, policy and metric.
     notes : what a reader should know first.
     """
 
-    name: str
     single: bool
     baseline: str
     runs: Sequence[SimulationRun]
-    changes: Sequence[MetricChange]
+    changes: Mapping[Key, MetricChange]
     notes: Sequence[str] = ()
     machine: str = ""
-    _frames: dict[tuple[Path, str, str], Any] = field(default_factory=dict, repr=False)
 
-    def workloads(self) -> list[str]:
-        return list(dict.fromkeys(r.workload for r in self.runs))
+    def split(self) -> list[Study]:
+        """Return the part of each workload."""
+        names = dict.fromkeys(run.workload for run in self.runs)
+        return [replace(self, runs=[r for r in self.runs if r.workload == n]) for n in names]
 
-    def loads(self, workload: str) -> list[str]:
-        return sorted({r.load for r in self.runs if r.workload == workload}, key=load_order)
+    @property
+    def name(self) -> str:
+        """The workload, the first of several."""
+        return self.runs[0].workload
 
-    def together(self, workload: str) -> str:
-        """Return the name of all loads of the workload together."""
-        n = len(self.loads(workload))
+    @cached_property
+    def loads(self) -> list[str]:
+        """The loads, by size."""
+        return sorted({run.load for run in self.runs}, key=load_order)
+
+    @cached_property
+    def policies(self) -> list[str]:
+        """The policies in their usual order, the baseline last."""
+        return order_policies((run.policy for run in self.runs), self.baseline)
+
+    @property
+    def together(self) -> str:
+        """The name of all loads together."""
+        n = len(self.loads)
         return "both loads" if n == 2 else f"all {n} loads"
 
-    def policies(self, workload: str | None = None) -> list[str]:
-        """Return the policies in their usual order, the baseline last."""
-        return order_policies(
-            (r.policy for r in self.runs if workload in (None, r.workload)), self.baseline
-        )
+    @property
+    def is_pooled(self) -> bool:
+        """Whether there are changes over all loads together."""
+        return any(key[:2] == (self.name, POOLED) for key in self.changes)
 
-    def of(self, workload: str, load: str, policy: str) -> list[SimulationRun]:
-        return [r for r in self.runs if (r.workload, r.load, r.policy) == (workload, load, policy)]
+    def of(self, load: str, policy: str) -> list[SimulationRun]:
+        """Return the runs of a policy at a load."""
+        return [run for run in self.runs if (run.load, run.policy) == (load, policy)]
 
-    def mean(self, workload: str, load: str, policy: str, key: str) -> float:
+    def sum(self, load: str, policy: str, key: str) -> float:
+        """Return the sum of a metric over the seeds."""
+        return sum(run.metrics.get(key, 0.0) for run in self.of(load, policy))
+
+    def mean(self, load: str, policy: str, key: str) -> float:
         """Return the mean over the seeds that have a value; nan if none has."""
-        found = (r.metrics.get(key, math.nan) for r in self.of(workload, load, policy))
+        found = (run.metrics.get(key, math.nan) for run in self.of(load, policy))
         values = list(filter(math.isfinite, found))
         return sum(values) / len(values) if values else math.nan
 
-    def change(self, workload: str, load: str, policy: str, metric: str) -> MetricChange | None:
-        return next(
-            (
-                c
-                for c in self.changes
-                if (c.workload, c.load, c.policy, c.metric) == (workload, load, policy, metric)
-            ),
-            None,
-        )
+    def change(self, load: str, policy: str, key: str) -> MetricChange | None:
+        """Return the change of a metric, None if it is not known."""
+        change = self.changes.get((self.name, load, policy, key))
+        return change if change is not None and math.isfinite(change.percent) else None
 
-    def typical_seed(self, workload: str, load: str) -> int:
+    def typical_seed(self, load: str) -> int:
         """Return the seed whose mean completion time of the baseline is the (lower) median."""
-        runs = self.of(workload, load, self.baseline) or [
-            r for r in self.runs if (r.workload, r.load) == (workload, load)
-        ]
-        by = sorted(runs, key=lambda r: (_last(r.metrics.get("jct_s_mean", math.nan)), r.seed))
-        return by[(len(by) - 1) // 2].seed
-
-    def frame(self, run: SimulationRun, name: str) -> pd.DataFrame:
-        """Read jobs, timeline, rounds or spans of a run, or a file of its nodes.
-
-        Spans get the column `held`: the GPUs that the job itself held. A secondary job has 0, so
-        that the GPUs of a colocation count once. Raises InvalidInput for columns that are missing
-        or not numeric.
-        """
-        key = (run.folder, name, run.policy)
-        if key not in self._frames:
-            whole = read_frame(
-                run.folder / f"{name}.csv",
-                FILES.get(name) or OF_NODES[name],
-                (SHARED_WITH, MEMORY_PRICE) if name == "spans" else (),
-            )
-            if name == "spans":
-                whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)
-                whole[MEMORY_PRICE] = whole[MEMORY_PRICE].astype("float64").fillna(0.0)
-            self._frames.update(
-                {
-                    (run.folder, name, str(p)): rows
-                    for p, rows in whole.groupby("policy", sort=False)
-                }
-            )
-            self._frames.setdefault(key, whole.iloc[:0])
-        frame: pd.DataFrame = self._frames[key]
-        return frame
-
-
-def _last(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
+        runs = self.of(load, self.baseline) or [run for run in self.runs if run.load == load]
+        times = [(run.metrics.get("jct_s_mean", math.nan), run.seed) for run in runs]
+        by = sorted((x if math.isfinite(x) else math.inf, seed) for x, seed in times)
+        return by[(len(by) - 1) // 2][1]
 
 
 def load_order(load: str) -> tuple[float, str]:
@@ -215,9 +228,7 @@ def load_order(load: str) -> tuple[float, str]:
         return math.inf, load
 
 
-def read_frame(
-    path: Path, columns: Sequence[str], more: Sequence[str] | None = None
-) -> pd.DataFrame:
+def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] | None = None) -> Frame:
     """Read the named columns of a CSV file as texts or floats, and the columns `more`.
 
     A column of `more` that the file does not have is empty; None: all others. Raises UsageError if
@@ -227,50 +238,35 @@ def read_frame(
 
     if not path.is_file():
         raise UsageError(f'"{path}" is missing')
-
-    def read(kinds: Mapping[str, str]) -> pd.DataFrame:
-        return pd.read_csv(
+    try:
+        frame: Frame = pd.read_csv(
             path,
             usecols=lambda name: more is None or name in (*columns, *more),
-            dtype=kinds,
+            dtype=dict.fromkeys(TEXT, "str"),
             # a job may be named "NA"; only an empty cell is a missing value
             keep_default_na=False,
             na_values=[""],
+            low_memory=False,
         )
-
-    try:
-        frame = read(defaultdict(lambda: "float64", dict.fromkeys(TEXT, "str")))
-    except ValueError:  # also of a file that is no CSV, or no text
-        raise InvalidInput(_find_faults(path, columns, read)) from None
-    missing = [c for c in columns if c not in frame]
-    if missing:
-        raise InvalidInput([Fault(str(path), 1, f'column "{c}" is missing') for c in missing])
-    # without rows pandas does not know that they are numbers
-    frame = frame.astype({c: "float64" for c in frame if c not in TEXT})
-    return frame.assign(**{c: None for c in more or () if c not in frame})
-
-
-def _find_faults(
-    path: Path, columns: Sequence[str], read: Callable[[Mapping[str, str]], pd.DataFrame]
-) -> list[Fault]:
-    """Return why the columns of a file cannot be read."""
-    import pandas as pd
-
-    try:
-        text = read(defaultdict(lambda: "str"))
     except (pd.errors.EmptyDataError, UnicodeDecodeError):
         needed = f"has no header; the columns {', '.join(columns)} are needed"
-        return [Fault(str(path), 1, needed)]
+        raise InvalidInput([Fault(str(path), 1, needed)]) from None
     except ValueError as error:
-        return [Fault(str(path), None, f"cannot be read: {str(error).strip().splitlines()[-1]}")]
-    faults = []
-    for name in (c for c in text if c not in TEXT):
-        odd = text[name].notna() & pd.to_numeric(text[name], errors="coerce").isna()
+        why = f"cannot be read: {str(error).strip().splitlines()[-1]}"
+        raise InvalidInput([Fault(str(path), None, why)]) from None
+    faults = [Fault(str(path), 1, f'column "{c}" is missing') for c in columns if c not in frame]
+    numbers = [c for c in frame if c not in TEXT]
+    for name in numbers:
+        odd = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
         faults += [
-            Fault(str(path), int(i) + 2, f'{name} "{text[name][i]}" is not a number')
-            for i in text.index[odd][:5]
+            Fault(str(path), int(i) + 2, f'{name} "{frame[name][i]}" is not a number')
+            for i in frame.index[odd][:5]
         ]
-    return faults or [Fault(str(path), None, "cannot be read")]
+    if faults:
+        raise InvalidInput(faults)
+    # without rows pandas does not know that they are numbers
+    frame = frame.astype(dict.fromkeys(numbers, "float64"))
+    return frame.assign(**{c: None for c in more or () if c not in frame})
 
 
 def read_simulation(folder: Path) -> Study:
@@ -279,7 +275,7 @@ def read_simulation(folder: Path) -> Study:
     Raises UsageError for missing files, and InvalidInput for invalid ones.
     """
     path = folder / RESULTS_JSON
-    document = _json(path)
+    document = _read_json(path)
     policies = document.get("policies")
     if (
         not isinstance(policies, dict)
@@ -291,29 +287,27 @@ def read_simulation(folder: Path) -> Study:
         )
     workload = str(document.get("workload", folder.name))
     seed = int(document.get("seed") or 0)
-    runs = [
-        SimulationRun(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()
-    ]
     baseline = "greedy" if "greedy" in policies else next(iter(policies))
-    by = {r.policy: r for r in runs}
-    changes = [
-        MetricChange(
-            workload,
-            "",
-            r.policy,
-            key,
-            1,
-            _percent(r.metrics.get(key), by[baseline].metrics.get(key)),
-        )
-        for r in runs
-        if r.policy != baseline
-        for key in BY_KEY
-    ]
-    notes = (*map(str, document.get("warnings") or ()), *_unfinished(runs))
-    study = Study(workload, True, baseline, runs, changes, notes)
-    for name in FILES:
-        study.frame(runs[0], name)
-    return study
+    files = Files()
+    metrics = {
+        name: {
+            key: math.nan if value is None else float(value)
+            for key, value in found.items()
+            if value is None or isinstance(value, int | float)
+        }
+        for name, found in policies.items()
+    }
+    runs = [SimulationRun(workload, "", seed, p, m, folder, files) for p, m in metrics.items()]
+    changes = {
+        key: MetricChange(*key, _compare(found, metrics[baseline], key[-1]))
+        for name, found in metrics.items()
+        if name != baseline
+        for key in ((workload, "", name, metric) for metric in BY_KEY)
+    }
+    for name in ("jobs", "timeline", "rounds", "spans"):
+        runs[0].frame(name)
+    notes = (*map(str, document.get("warnings") or ()), *_list_unfinished(runs))
+    return Study(True, baseline, runs, changes, notes)
 
 
 def read_benchmark(folder: Path) -> Study:
@@ -321,68 +315,46 @@ def read_benchmark(folder: Path) -> Study:
 
     Raises the errors of read_simulation.
     """
-    results = read_frame(folder / RESULTS, IDENTITY)
-    keys = [c for c in results.columns if c not in IDENTITY]
+    results = read_frame(folder / RESULTS, IDENTITY).fillna({"load": ""})
+    files = Files()
     runs = [
         SimulationRun(
-            str(r["workload"]),
-            _load(r["load"]),
-            int(r["seed"]),
-            str(r["policy"]),
-            _numbers({k: r[k] for k in keys}),
-            folder / "tasks" / str(r["task"]),
+            str(row["workload"]),
+            row["load"],
+            int(row["seed"]),
+            str(row["policy"]),
+            {key: value for key, value in row.items() if key not in IDENTITY},
+            folder / "tasks" / str(row["task"]),
+            files,
         )
-        for r in results.to_dict("records")
+        for row in results.to_dict("records")
     ]
-    changes, baseline = _comparison(folder / COMPARISON)
-    grid = folder / GRID
-    asked = _json(grid) if grid.is_file() else {}
-    baseline = baseline or str(asked.get("baseline", "")) or _find_baseline(runs)
-    notes = [*_assumed(runs), *_unfinished(runs)]
-    if len(asked.get("tasks", ())) > len(runs):
+    compared, grid, machine = (
+        folder / name for name in ("comparison.csv", "grid.json", "machine.txt")
+    )
+    changes, baseline = dict[Key, MetricChange](), ""
+    if compared.is_file():
+        for row in read_frame(compared, COMPARISON).fillna({"load": ""}).to_dict("records"):
+            cells = [row[name] for name in (*KEY, *CHANGE)]
+            change = MetricChange._make((*cells, row.get("verdict", "open")))
+            changes.setdefault(change[:4], change)
+            baseline = baseline or str(row["baseline"])
+    asked = _read_json(grid) if grid.is_file() else {}
+    names = [run.policy for run in runs]
+    usual = "greedy" if "greedy" in names or not names else names[0]
+    tasks = len(asked.get("tasks", ()))
+    notes = [*_list_assumed(runs), *_list_unfinished(runs)]
+    if tasks > len(runs):
         notes.append(
-            f"Incomplete: {len(asked['tasks']) - len(runs)} of {len(asked['tasks'])} simulations"
+            f"Incomplete: {tasks - len(runs)} of {tasks} simulations"
             " have no result; they failed, or have not run yet."
         )
-    machine = folder / "machine.txt"
-    return Study(
-        folder.resolve().name,
-        False,
-        baseline,
-        runs,
-        changes,
-        notes,
-        machine.read_text(encoding="utf-8").strip() if machine.is_file() else "",
-    )
+    words = machine.read_text(encoding="utf-8").strip() if machine.is_file() else ""
+    baseline = baseline or str(asked.get("baseline", "")) or usual
+    return Study(False, baseline, runs, changes, notes, words)
 
 
-def _find_baseline(runs: Sequence[SimulationRun]) -> str:
-    names = [r.policy for r in runs]
-    return "greedy" if "greedy" in names or not names else names[0]
-
-
-def _comparison(path: Path) -> tuple[list[MetricChange], str]:
-    """Return the rows of comparison.csv and their baseline; nothing if the file does not exist."""
-    if not path.is_file():
-        return [], ""
-    rows = read_frame(path, COMPARISON_COLUMNS).to_dict("records")
-    return [
-        MetricChange(
-            str(r["workload"]),
-            _load(r["load"]),
-            str(r["policy"]),
-            str(r["metric"]),
-            int(r["n"]),
-            float(r["change_percent"]),
-            float(r["low_percent"]),
-            float(r["high_percent"]),
-            str(r.get("verdict", "open")),
-        )
-        for r in rows
-    ], (str(rows[0]["baseline"]) if rows else "")
-
-
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -392,43 +364,30 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        k: math.nan if v is None else float(v)
-        for k, v in values.items()
-        if v is None or isinstance(v, int | float)
-    }
-
-
-def _load(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _percent(x: float | None, b: float | None) -> float:
-    if x is None or b is None or not (math.isfinite(x) and math.isfinite(b)):
+def _compare(found: Mapping[str, float], base: Mapping[str, float], key: str) -> float:
+    """Return a change in percent, nan if it is not known."""
+    x, b = (metrics.get(key, math.nan) for metrics in (found, base))
+    if not (math.isfinite(x) and math.isfinite(b)):
         return math.nan
     return 0.0 if x == b else 100.0 * (x - b) / abs(b) if b else math.nan
 
 
-def _assumed(runs: Sequence[SimulationRun]) -> Iterator[str]:
+def _list_assumed(runs: Sequence[SimulationRun]) -> Iterator[str]:
     """Yield what is assumed of the jobs of each workload of a benchmark."""
     for workload, folder in {r.workload: r.folder for r in runs}.items():
-        metrics = folder / METRICS
-        if metrics.is_file() and (words := _json(metrics).get("assumed")):
+        metrics = folder / "metrics.json"
+        if metrics.is_file() and (words := _read_json(metrics).get("assumed")):
             yield f"{workload}: assumed: {words}"
 
 
-def _unfinished(runs: Sequence[SimulationRun]) -> list[str]:
-    """Return a sentence per policy that did not finish all jobs."""
-    notes = []
-    for policy in order_policies(r.policy for r in runs):
-        mine = [r for r in runs if r.policy == policy and r.unfinished]
-        if mine:
-            where = (
-                "" if len(runs) == len({r.policy for r in runs}) else f" in {len(mine)} simulations"
-            )
-            notes.append(
-                f"{policy} left {sum(r.unfinished for r in mine):,} jobs unfinished{where};"
+def _list_unfinished(runs: Sequence[SimulationRun]) -> Iterator[str]:
+    """Yield a sentence per policy that did not finish all jobs."""
+    policies = order_policies(r.policy for r in runs)
+    for policy in policies:
+        left = [r.unfinished for r in runs if r.policy == policy and r.unfinished]
+        if left:
+            where = "" if len(runs) == len(policies) else f" in {len(left)} simulations"
+            yield (
+                f"{policy} left {sum(left):,} jobs unfinished{where};"
                 " completion times know finished jobs only and look better for it."
             )
-    return notes

@@ -10,10 +10,10 @@ the type of its parameter: Reader, Writer or Operator.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from anyio import Semaphore, WouldBlock
@@ -32,10 +32,12 @@ from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.views.deciding import Effort, ask_child
+from allocator.server.views.sight import Sight
 
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
 MOST_FIELDS = 200
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,18 @@ class Service:
     limits: Limits
     feed: Feed
     children: Semaphore
+
+    async def look(self, caller: Caller, read: Callable[..., T], *values: Any) -> T:
+        """Return what a function reads of what a caller sees."""
+        now_s = self.queue.clock()
+        return await self.queue.look(
+            lambda connection: read(Sight(connection, now_s, caller), *values)
+        )
+
+    async def change(self, caller: Caller, write: Callable[[Sight], T]) -> T:
+        """Return what a function writes. Raises Refusal if too many changes wait already."""
+        now_s = self.queue.clock()
+        return await self.queue.change(lambda connection: write(Sight(connection, now_s, caller)))
 
     async def advise(
         self, snapshot: Snapshot, effort: Effort, question: str, **arguments: Any
@@ -193,22 +207,19 @@ def require_token(caller: Caller) -> None:
         raise _ask_for_token("this needs a token, also where reading is open")
 
 
-async def read_writer(caller: Reader) -> Caller:
-    """Return who changes jobs. Raises Refusal for a viewer."""
-    if not caller.can_write:
-        raise Refusal(403, "forbidden", "a viewer changes nothing")
-    return caller
+def _require(right: str, message: str) -> Any:
+    """Return what lets only callers with a right pass."""
 
+    async def check(caller: Reader) -> Caller:
+        if not getattr(caller, right):
+            raise Refusal(403, "forbidden", message)
+        return caller
 
-async def read_operator(caller: Reader) -> Caller:
-    """Return who changes the cluster. Raises Refusal for others than operators."""
-    if not caller.is_operator:
-        raise Refusal(403, "forbidden", "only an operator may do this")
-    return caller
+    return Depends(check)
 
 
 Reader = Annotated[Caller, Depends(read_caller)]
-Writer = Annotated[Caller, Depends(read_writer)]
-Operator = Annotated[Caller, Depends(read_operator)]
+Writer = Annotated[Caller, _require("can_write", "a viewer changes nothing")]
+Operator = Annotated[Caller, _require("is_operator", "only an operator may do this")]
 Served = Annotated[Service, Depends(get_service)]
 Form = Annotated[Mapping[str, str], Depends(read_form)]

@@ -31,7 +31,7 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.rounds import read_last_plan
+from allocator.server.views.plans import read_last_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
@@ -50,15 +50,14 @@ _NAMED = f"{_JOBS} WHERE j.job_id IN ({{names}})"
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of a queue at one look; `over` has jobs that were active at the look before."""
+    """The state of a queue at one look.
 
-    jobs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    over: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    node_changes: int = 0
+    `things` are by kind and name: jobs are rows, other things the content of their event. Jobs
+    that were active at the look before are of the kind "over".
+    """
+
+    things: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
     round: int = 0
-    rounds: tuple[Mapping[str, Any], ...] = ()
     tokens: frozenset[int] = frozenset()
 
 
@@ -72,45 +71,21 @@ class Event:
 
 def look(connection: Connection, before: Seen, now_s: float) -> Seen:
     """Return the present state of the queue."""
-    jobs = {row[0]: tuple(row) for row in query(connection, _ACTIVE)}
-    gone = [name for name in before.jobs if name not in jobs]
-    used = cluster_tables.used(connection)
+    things: dict[tuple[str, Any], Any] = {
+        ("job", row[0]): tuple(row) for row in query(connection, _ACTIVE)
+    }
+    gone = [name for kind, name in before.things if kind == "job" and (kind, name) not in things]
+    things |= {("over", row[0]): tuple(row) for row in query_of(connection, _NAMED, gone)}
     last = round_journal.count_rounds(connection)
     first = max(before.round, last - MOST_ROUNDS) + 1
-    return Seen(
-        jobs,
-        {row[0]: tuple(row) for row in query_of(connection, _NAMED, gone)},
-        {
-            pool: {"gpus": gpus, "used": used[pool]}
-            for pool, gpus in cluster_tables.gpus(connection).items()
-        },
-        verbs.counts(connection),
-        cluster_tables.count_node_changes(connection),
-        last,
-        tuple(
-            {name: getattr(one, name) for name in ROUND_FIELDS}
-            for one in round_journal.read_light(connection, first, last)
-        ),
-        frozenset(t.id for t in tokens.list_tokens(connection) if t.is_valid(now_s)),
-    )
-
-
-def list_changes(before: Seen, after: Seen) -> list[tuple[str, str | None, Mapping[str, Any]]]:
-    """Return what differs, as kind, tenant (None: all may see it) and content."""
-    out: list[tuple[str, str | None, Mapping[str, Any]]] = []
-    changed = [row for name, row in after.jobs.items() if before.jobs.get(name) != row]
-    for row in (*changed, *after.over.values()):
-        tenant = row[1] or DEFAULT_TENANT
-        content = dict(zip(JOB_FIELDS, row, strict=True)) | {"tenant": tenant}
-        out.append(("job", tenant, content | {"gpus": content["gpus"] or 0}))
-    out += [("round", None, one) for one in after.rounds]
-    if after.pools != before.pools:
-        out.append(("pools", None, {"pools": after.pools}))
-    if after.counts != before.counts:
-        out.append(("counts", None, {"counts": after.counts}))
-    if after.node_changes != before.node_changes:
-        out.append(("nodes", None, {"changes": after.node_changes}))
-    return out
+    for one in round_journal.read_light(connection, first, last):
+        things["round", one.number] = {name: getattr(one, name) for name in ROUND_FIELDS}
+    used, gpus = cluster_tables.used(connection), cluster_tables.gpus(connection)
+    things["pools", ""] = {"pools": {p: {"gpus": gpus[p], "used": used[p]} for p in gpus}}
+    things["counts", ""] = {"counts": verbs.counts(connection)}
+    things["nodes", ""] = {"changes": cluster_tables.count_node_changes(connection)}
+    valid = frozenset(t.id for t in tokens.list_tokens(connection) if t.is_valid(now_s))
+    return Seen(things, last, valid)
 
 
 class Feed:
@@ -152,10 +127,16 @@ class Feed:
             return seen
 
         after = await self.queue.look(read)
-        changes = list_changes(before, after) if self._seen is not None else []
+        changes = [key for key, now in after.things.items() if before.things.get(key) != now]
+        changes = changes if self._seen is not None else []
         self._seen = after
         self._looks += 1
-        for kind, tenant, content in changes:
+        for key in changes:
+            kind, content, tenant = key[0], after.things[key], None
+            if kind in ("job", "over"):
+                kind, row = "job", dict(zip(JOB_FIELDS, content, strict=True))
+                tenant = row["tenant"] or DEFAULT_TENANT
+                content = row | {"tenant": tenant, "gpus": row["gpus"] or 0}
             self._end += 1
             self._events.append(Event(tenant, self._write(kind, content)))
         if changes or after.tokens != before.tokens:

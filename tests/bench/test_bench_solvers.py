@@ -17,8 +17,7 @@ from allocator.bench.solvers.run import run_all
 from allocator.bench.solvers.runs import SolverRun
 from allocator.cli import main
 from allocator.errors import UsageError
-from allocator.report.solvers.results import read_results
-from allocator.report.solvers.table import markdown
+from allocator.report.solvers.results import markdown, read_results
 
 TINY = "20x16x2"
 Output = pytest.CaptureFixture[str]

@@ -22,11 +22,10 @@ from places import ROOT
 from report_folders import benchmark, simulation, tables
 
 from allocator.errors import InvalidInput, UsageError
-from allocator.report.charts.gpu_rows import assign_rows, join_blocks
+from allocator.report.charts.gpu_rows import assign_rows
 from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
-from allocator.report.policies import write_policy_report
 from allocator.report.runs import read_benchmark, read_simulation
 from allocator.report.theme import COLOURS, order_policies
 from allocator.report.words import compare_policies, headline
@@ -117,7 +116,7 @@ def test_benchmark(tmp_path: Path) -> None:
     comparison.csv.
     """
     folder = benchmark(tmp_path / "b")
-    assert write_policy_report(folder) == folder / "report.html"
+    assert write_report(folder) == folder / "report.html"
     page = Page(folder / "report.html")
     check_alone(page)
     assert page.figures == list(PICTURES)
@@ -179,12 +178,12 @@ def test_headline_is_fair(tmp_path: Path) -> None:
     (folder / "results.json").write_text(json.dumps(document))
     study = read_simulation(folder)
     assert (
-        headline(study, "made-up")
+        headline(study)
         == "On made-up jobs are done soonest, on average, under <b>mip</b> (−19 % against"
         " greedy). The price, for mip: makespan +75 %. Others have better means in training"
         " efficiency (static) and makespan (greedy)."
     )
-    assert compare_policies(study, "made-up")[1].startswith(
+    assert [*compare_policies(study)][1].startswith(
         "<b>static</b> against greedy: better in training efficiency +30 %;"
     )
 
@@ -265,11 +264,10 @@ def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
 def test_waiting_adds_up_to_queueing(tmp_path: Path) -> None:
     """The area under the queue is the sum of the waiting times: 5 jobs of 300 s."""
     study = read_simulation(simulation(tmp_path, {"mip": tables("mip")}))
-    length = window(study, study.runs).length_s
-    s = series(study, study.runs[0], length)
-    width = length / len(s.waiting)
-    assert s.waiting.sum() * width == pytest.approx(5 * 300.0)
-    assert set(s.all_capacity) == {32.0} and set(s.cost_of_all) == {64.0}
+    length = window(study.runs).length_s
+    s = series(study.runs[0], length)
+    assert s.waiting.mean() * length == pytest.approx(5 * 300.0)
+    assert set(s.capacity) == {32.0} and set(s.cost_of_all) == {64.0}
 
 
 def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
@@ -279,8 +277,7 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
     made = tables("mip", 2000)
     made["spans"][0] = ("mip", "job-0", "a100", 1, 300.0, 2e6)
     made["jobs"][0] = (*made["jobs"][0][:6], 2e6, 300.0, 2e6, *made["jobs"][0][9:])
-    study = read_simulation(simulation(tmp_path, {"mip": made}))
-    found = window(study, study.runs)
+    found = window(read_simulation(simulation(tmp_path, {"mip": made})).runs)
     assert found.longest_s == 2e6
     assert 1.2e6 < found.length_s < 1.4e6 and "goes on to" in found.words()
 
@@ -307,8 +304,7 @@ def test_rows_below_the_line() -> None:
             [("a", 1, 5, 9), ("a", 2, 0, 5), ("b", 0, 0, 5)],
         ),
     ):
-        found = assign_rows([*jobs], gpus, begin, end, capacity)
-        held = join_blocks(found, [*jobs], np.array(begin), np.array(end))
+        held = assign_rows([*jobs], gpus, begin, end, capacity)
         assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == blocks
 
 
@@ -344,5 +340,4 @@ def test_numbers() -> None:
 
 def test_typical_seed(tmp_path: Path) -> None:
     """Completion times of the baseline grow with the seed here: of 0 .. 4 the middle one is 2."""
-    study = read_benchmark(benchmark(tmp_path, seeds=5, loads=("1",)))
-    assert study.typical_seed("made-up", "1") == 2
+    assert read_benchmark(benchmark(tmp_path, ("1",), 5)).typical_seed("1") == 2

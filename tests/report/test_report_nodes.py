@@ -33,7 +33,7 @@ def test_shares_are_on_their_gpu_and_whole_gpus_in_what_is_left() -> None:
         JobPart("x", "n", 2),
     ]
     found = blocks_of(NodeRow("n", 8), parts)
-    said = {f"{b.part.job} {[*b.cells]} {b.low:.2f}-{b.high:.2f}" for b in found}
+    said = {f"{b.job} {[*b.cells]} {b.low:.2f}-{b.high:.2f}" for b in found}
     shares = {"a [1] 0.00-0.50", "b [1] 0.50-0.75", "c [3] 0.00-0.40"}
     whole = {"w [0] 0.00-1.00", "w [2] 0.00-1.00", "w [4] 0.00-1.00", "x [5, 6] 0.00-1.00"}
     assert said == shares | whole
@@ -88,8 +88,7 @@ def test_the_page_of_a_simulation_with_nodes(tmp_path: Path, capsys: Output) -> 
         assert call(capsys, line)[0] == 0
     page = write_report(out).read_text(encoding="utf-8")
     assert 'id="nodes"' in page and 'id="fragmentation"' in page
-    study = read_simulation(out)
-    chosen, at_s = find_moment(study, study.runs)
-    nodes, parts = state_at(study, chosen, at_s)
-    row = study.frame(chosen, "fragmentation").query("at_s == @at_s").iloc[0]
+    chosen, at_s = find_moment(read_simulation(out).runs)
+    nodes, parts = state_at(chosen, at_s)
+    row = chosen.frame("fragmentation").query("at_s == @at_s").iloc[0]
     assert sum(node.gpus for node in nodes) - sum(part.gpus for part in parts) == row["free"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cases.served import build_served_queue
+from sqlalchemy import Connection
 from waiting import PATIENCE_S
 
 from allocator.errors import NoPlanInTime, UsageError
@@ -19,14 +20,16 @@ from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
 from allocator.report.chart import to_html
+from allocator.server.caller import VIEWER, Caller
 from allocator.server.pages.charts import draw_spending
 from allocator.server.views.advice import WhatIfAnswer
-from allocator.server.views.cluster import read_pools
 from allocator.server.views.deciding import ask_child, read_question
 from allocator.server.views.job import read_job
 from allocator.server.views.jobs import JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.rounds import compare_rounds, list_rounds, read_plan, read_round
+from allocator.server.views.plans import read_plan
+from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.sight import Sight
 from allocator.server.views.tenants import format_showback, read_tenants_view
 
 NOW = 1_790_000_000.0
@@ -39,6 +42,11 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     folder = tmp_path_factory.mktemp("views")
     with build_served_queue(folder / "queue.db", now_s=NOW, rounds=6) as queue:
         yield queue
+
+
+def see(connection: Connection, tenant: str | None = None, size: int = 50) -> Sight:
+    """What a viewer sees, or a member of a tenant."""
+    return Sight(connection, NOW, Caller("member", tenant) if tenant else VIEWER, size)
 
 
 def test_costs_are_gpus_times_hours_times_price(queue: Queue) -> None:
@@ -67,8 +75,8 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
         with queue.store.read() as connection:
             while page * 7 <= len(out):
                 page += 1
-                wish = JobFilter(state=state, **wanted)
-                found = list_jobs(connection, NOW, wish, page=page, size=7, tenant=tenant)
+                sight = see(connection, tenant, 7)
+                found = list_jobs(sight, JobFilter(state=state, **wanted), page)
                 out += [row.job_id for row in found.rows]
         assert len(out) == found.total
         return out
@@ -82,21 +90,22 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
     assert names("speech") == known(tenant="speech")
     with queue.store.read() as connection:
         other = JobFilter(state="all", tenant="vision")
-        assert list_jobs(connection, NOW, other, tenant="speech").total == 0
+        assert list_jobs(see(connection, "speech"), other).total == 0
         with pytest.raises(UsageError, match='mean "running"'):
-            list_jobs(connection, NOW, JobFilter(state="runing"))
+            list_jobs(see(connection), JobFilter(state="runing"))
 
 
 def test_every_active_job_has_one_sentence(queue: Queue) -> None:
     """Also the filter by reason has exactly the jobs whose rows have that reason."""
     with queue.store.read() as connection:
-        found = list_jobs(connection, NOW, JobFilter(), size=500)
+        sight = see(connection, size=500)
+        found = list_jobs(sight, JobFilter())
         reasons = Counter(row.reason for row in found.rows)
         for row in found.rows:
             assert row.why.startswith(row.job_id) and row.why.endswith(".")
             assert (row.position is None) == (row.state not in ("queued", "paused"))
         for reason in filter(None, reasons):
-            some = list_jobs(connection, NOW, JobFilter(reason=reason), size=500)
+            some = list_jobs(sight, JobFilter(reason=reason))
             assert some.total == reasons[reason]
     whys = " ".join(row.why for row in found.rows)
     assert "on hold until it is released" in whys and "not done yet" in whys
@@ -106,11 +115,11 @@ def test_a_job_has_its_timeline_and_its_speeds(queue: Queue) -> None:
     """A job that ran has an event for each step, in order; other tenants do not have the job."""
     job = queue.jobs(states=["running"])[0]
     with queue.store.read() as connection:
-        view = read_job(connection, NOW, job.job_id)
+        view = read_job(see(connection), job.job_id)
         other = "speech" if view.row.tenant != "speech" else "vision"
         for name, tenant in ((job.job_id, other), ("no-such-job", None), ("a\0b", None)):
             with pytest.raises(UsageError, match="has no job") as refused:
-                read_job(connection, NOW, name, tenant=tenant)
+                read_job(see(connection, tenant), name)
             assert job.job_id not in str(refused.value).replace(f'"{name}"', "")
     assert view.events[0].what == "submitted"
     assert [e.at_s for e in view.events] == sorted(e.at_s for e in view.events)
@@ -123,19 +132,18 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
     are drawn once.
     """
     with queue.store.read() as connection:
-        view = read_overview(connection, NOW)
-        own = read_overview(connection, NOW, tenant="speech")
-        pools = read_pools(connection)
-        rows = {row.tenant: row for row in read_tenants_view(connection, NOW).tenants}
+        view = read_overview(see(connection))
+        own = read_overview(see(connection, "speech"))
+        rows = {row.tenant: row for row in read_tenants_view(see(connection)).tenants}
     assert view.jobs == queue.counts()
     used = sum(pool.used for pool in view.pools)
-    for pool in pools:
+    for pool in view.pools:
         assert sum(holder.gpus for holder in pool.holders) == pool.used
         assert sum(part.gpus for h in pool.holders for part in h.nodes) in (0, pool.used)
     below = [rows[name] for name in ("vision", "speech", "language")]
     assert rows["research"].gpus == sum(row.gpus for row in below)
     assert rows["research"].gpus + rows["operations"].gpus == used
-    assert view.dollars_per_hour == pytest.approx(sum(p.dollars_per_hour for p in view.pools))
+    assert view.dollars_per_hour == pytest.approx(sum(p.used * PRICES[p.pool] for p in view.pools))
     assert sum(row.share for row in below) == pytest.approx(1)
     assert view.last is not None and view.last.number == 6
     assert own.dollars_per_hour == rows["speech"].dollars_per_hour
@@ -146,7 +154,7 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
 def test_spending_of_a_tenant_has_those_below_it_and_its_budget(queue: Queue) -> None:
     """The costs of a parent are those of its children; a budget is a line, or said."""
     with queue.store.read() as connection:
-        view = read_tenants_view(connection, NOW)
+        view = read_tenants_view(see(connection))
     costs = {name: view.list_costs(name) for name in ("research", "vision", "operations")}
     assert {cost.tenant for cost in costs["vision"]} == {"vision"}
     assert {cost.tenant for cost in costs["research"]} == {"vision", "speech", "language"}
@@ -205,12 +213,12 @@ print(before == count_heaps())
 def test_two_rounds_are_compared_job_by_job(queue: Queue) -> None:
     """What differs between two plans is what their entries say; a member sees its own jobs."""
     with queue.store.read() as connection:
-        rows = list_rounds(connection, size=4).rows
-        first = read_round(connection, 3)
+        rows = list_rounds(see(connection, size=4)).rows
+        first = read_round(see(connection), 3)
         plans = [read_plan(connection, number) for number in (3, 6)]
-        found, own = (compare_rounds(connection, 3, 6, tenant=who) for who in (None, "speech"))
+        found, own = (compare_rounds(see(connection, who), 3, 6) for who in (None, "speech"))
         with pytest.raises(UsageError, match="no round 99"):
-            compare_rounds(connection, 3, 99)
+            compare_rounds(see(connection), 3, 99)
     assert [row.number for row in rows] == [6, 5, 4, 3] and all(row.changes > 0 for row in rows)
     entries = [list(plan.jobs.values()) for plan in plans if plan is not None]
     assert sum(first.actions.values()) == len(entries[0])

@@ -10,8 +10,7 @@ from allocator.bench.solvers.runs import SolverRun, grid
 from allocator.cli.output import Answer, note, progress_bar
 from allocator.io.plans import write_files
 from allocator.report.solvers.page import write_pictures
-from allocator.report.solvers.results import read_results
-from allocator.report.solvers.table import markdown
+from allocator.report.solvers.results import markdown, read_results
 
 
 def solvers(args: Namespace) -> Answer:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, steps
-from allocator.report.charts.gpu_rows import assign_rows, join_blocks
-from allocator.report.charts.series import Floats, begin_of, series, span_means
+from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack, steps
+from allocator.report.charts.gpu_rows import assign_rows
+from allocator.report.charts.series import Floats, read_pools, span_means
 from allocator.report.measures import duration
-from allocator.report.runs import SimulationRun, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
+from allocator.report.runs import Frame, SimulationRun
 
 FEW = 16  # jobs that are told apart by colour; others have that of their size
 SPANS = 2500  # of a panel; a panel with more shows areas
@@ -23,12 +20,12 @@ CLASSES = ("1 GPU", "2", "3 to 4", "5 to 8", "9 to 16", "more than 16")
 BINS = 300
 
 
-def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart:
+def draw_holders(runs: Sequence[SimulationRun], length: float) -> Chart:
     """Draw a panel for each policy of one workload, load and seed; it shows `length` seconds."""
     panels = [
         Panel(
             run.policy,
-            _marks(study, run, _spans(study, run), length),
+            list(_draw(run, np.linspace(0.0, length, BINS + 1))),
             Axis("since the first submission", "time", high=length),
             Axis("GPUs", "whole"),
             height=260 if len(runs) < 3 else 200,
@@ -38,65 +35,55 @@ def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart
     return Chart("who holds the GPUs", panels)
 
 
-def _spans(study: Study, run: SimulationRun) -> pd.DataFrame:
-    """Return the intervals in which jobs held GPUs, in seconds since the first submission.
+def _draw(run: SimulationRun, edges: Floats) -> Iterator[Mark]:
+    """Yield the blocks, pool above pool, or the areas, and the GPUs that there are.
 
-    The column `kind` is the size class of the GPUs that the job requested. Where jobs share GPUs,
-    only the interval of the primary job is returned.
+    Where jobs share GPUs, only the interval of the primary job is drawn.
     """
-    frame = study.frame(run, "spans")
-    frame = frame[frame["held"] > 0]
-    asked = study.frame(run, "jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
-    begin = begin_of(study, run)
-    sizes = frame["job_id"].map(asked).fillna(frame["gpus"]).to_numpy(dtype=float)
-    frame = frame.assign(
-        kind=np.searchsorted(SIZES, sizes),
-        begin_s=frame["from_s"] - begin,
-        end_s=frame["to_s"] - begin,
-    )
-    return frame[frame["end_s"] > frame["begin_s"]]
-
-
-def _marks(study: Study, run: SimulationRun, frame: pd.DataFrame, length: float) -> list[Mark]:
-    """Return the blocks, pool above pool, or the areas, and the GPUs that there are."""
-    shape = series(study, run, length, BINS)
-    begin, end, gpus = (frame[c].to_numpy(dtype=float) for c in ("begin_s", "end_s", "gpus"))
-    kind = frame["kind"].to_numpy()
+    frame = run.frame("spans").query("held > 0 and to_s > from_s")
+    asked = run.frame("jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
+    sizes = frame["job_id"].map(asked).fillna(frame["gpus"])
+    frame = frame.assign(kind=np.searchsorted(SIZES, sizes.to_numpy(dtype=float)))
+    capacity = read_pools(run, "gpus", edges)
     if len(frame) > SPANS:
-        marks, floor = [], np.zeros(BINS)
-        for k in sorted(set(kind.tolist())):
-            mine = kind == k
-            top = floor + span_means(begin[mine], end[mine], gpus[mine], shape.edges)
-            x, high = steps(shape.edges, top)
-            low = steps(shape.edges, floor)[1]
-            marks.append(Mark("area", x, high, CLASSES[k], COLOURS[k], low))
-            floor = top
-        return [*marks, _limit(shape.edges, shape.all_capacity)]
+        held = {
+            CLASSES[k]: span_means(mine["from_s"], mine["to_s"], mine["gpus"], edges)
+            for k, mine in frame.groupby("kind")
+        }
+        colours = {name: COLOURS[CLASSES.index(name)] for name in held}
+        yield from stack(edges, held, colours)
+        yield _limit(edges, sum(capacity.values(), np.zeros(BINS)))
+        return
+    found, limits = _draw_blocks(frame, capacity, edges)
+    names = frame["job_id"].nunique() > FEW
+    for shade, shapes in sorted(found.items()):
+        yield boxes(shapes, COLOURS[shade], CLASSES[shade] if names else "")
+    yield from limits
+
+
+def _draw_blocks(
+    frame: Frame, capacity: dict[str, Floats], edges: Floats
+) -> tuple[dict[int, list[Box]], list[Mark]]:
+    """Return the blocks of each colour, and the lines of what there is."""
     names = list(dict.fromkeys(frame["job_id"]))
-    colours = kind if len(names) > FEW else np.array([names.index(j) % 8 for j in frame["job_id"]])
-    found: dict[int, list[Box]] = {}
-    ground = 0
-    limits = []
-    for pool in dict.fromkeys([*shape.capacity, *frame["pool"]]):
-        rows = np.flatnonzero((frame["pool"] == pool).to_numpy())
-        gpus_there = shape.capacity.get(pool, np.zeros(BINS))
-        there = round(float(gpus_there.max(initial=0.0)))
-        limits.append(_limit(shape.edges, ground + gpus_there))
-        jobs = frame["job_id"].to_numpy()[rows].tolist()
-        sizes = gpus[rows].astype(int).tolist()
-        spans = (begin[rows].tolist(), end[rows].tolist())
-        blocks = assign_rows(jobs, sizes, *spans, [there] * len(rows))
-        for b in join_blocks(blocks, jobs, begin[rows], end[rows]):
+    shades = frame["kind"] if len(names) > FEW else frame["job_id"].map(names.index) % 8
+    found = defaultdict[int, list[Box]](list)
+    ground, limits = 0, []
+    for pool in dict.fromkeys([*capacity, *frame["pool"]]):
+        rows = frame[frame["pool"] == pool]
+        there = capacity.get(pool, np.zeros(BINS))
+        most = round(float(there.max()))
+        limits.append(_limit(edges, ground + there))
+        jobs, sizes = rows["job_id"].tolist(), rows["gpus"].astype(int).tolist()
+        spans = rows["from_s"].tolist(), rows["to_s"].tolist()
+        blocks = assign_rows(jobs, sizes, *spans, [most] * len(rows))
+        for b in blocks:
             tip = f"{jobs[b.span]}: {sizes[b.span]} x {pool}, {duration(b.end - b.begin)}"
-            bottom = float(ground + b.row)
-            box = (b.begin, bottom, b.end, bottom + b.rows, tip)
-            found.setdefault(int(colours[rows[b.span]]), []).append(box)
-        ground += max([there, *(b.row + b.rows for b in blocks)])
-    marks = [
-        boxes(shapes, COLOURS[shade], CLASSES[shade] if len(names) > FEW else "")
-        for shade, shapes in sorted(found.items())
-    ]
-    return [*marks, *limits]
+            low = float(ground + b.row)
+            shade = int(shades[rows.index[b.span]])
+            found[shade].append((b.begin, low, b.end, low + b.rows, tip))
+        ground += max([most, *(b.row + b.rows for b in blocks)])
+    return found, limits
 
 
 def _limit(edges: Floats, gpus: Floats) -> Mark:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from allocator.report.chart import INK, Axis, Chart, Mark, Panel
-from allocator.report.charts.series import Floats, begin_of
+from allocator.report.charts.series import Floats
 from allocator.report.measures import duration
-from allocator.report.runs import SimulationRun, Study
+from allocator.report.runs import SimulationRun
 from allocator.report.theme import colour
 
 FLOOR = 1e-6  # relative gap: smaller gaps are drawn here
@@ -18,36 +18,32 @@ LEAST_S = 1e-5  # seconds to decide: shorter ones are drawn here
 MOST = 2700  # points of a panel, of all policies together
 SECONDS = Axis(kind="log", label=duration)
 GAP = Axis(kind="log", low=FLOOR, label=lambda at: "0" if at <= FLOOR else f"{100 * at:g} %")
+# columns of rounds.csv across and up
+PANELS = (("at_s", "decision_s"), ("active", "decision_s"), ("at_s", "gap"))
 
 
-def decisions(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart:
+def draw_decisions(runs: Sequence[SimulationRun], length: float) -> Chart:
     """Draw seconds over time, seconds over jobs, and gap over time.
 
     The runs have one workload, load and seed, and one policy each.
     """
-    over_time, over_jobs, gap = (list[Mark]() for _ in range(3))
+    marks: list[list[Mark]] = [[] for _ in PANELS]
     most = max(150, MOST // max(1, len(runs)))
     for run in runs:
-        frame = study.frame(run, "rounds")
-        at = frame["at_s"].to_numpy() - begin_of(study, run)
-        took, active, far = (frame[c].to_numpy() for c in ("decision_s", "active", "gap"))
-        for marks, x, y, least in (
-            (over_time, at, took, LEAST_S),
-            (over_jobs, active, took, LEAST_S),
-            (gap, at, far, FLOOR),
-        ):
-            some = thin_points(y, most)
-            high = np.maximum(y[some], least)
-            marks.append(Mark("dots", x[some], high, run.policy, colour(run.policy), is_faint=True))
-        fell = frame["fallback"].notna().to_numpy()
-        if fell.any():
-            y = np.maximum(took[fell], LEAST_S)
-            over_time.append(Mark("dots", at[fell], y, "fell back", INK))
+        frame = run.frame("rounds")
+        frame["decision_s"] = frame["decision_s"].clip(lower=LEAST_S)
+        frame["gap"] = frame["gap"].clip(lower=FLOOR)
+        for found, (x, y) in zip(marks, PANELS, strict=True):
+            at, high = frame[[x, y]].to_numpy()[thin_points(frame[y].to_numpy(), most)].T
+            found.append(Mark("dots", at, high, run.policy, colour(run.policy), is_faint=True))
+        fell = frame[frame["fallback"].notna()]
+        if len(fell):
+            marks[0].append(Mark("dots", fell["at_s"], fell["decision_s"], "fell back", INK))
     since = Axis("since the first submission", "time", high=length)
     panels = [
-        Panel("Seconds to decide, by time", over_time, since, SECONDS),
-        Panel("Seconds to decide, by jobs", over_jobs, Axis("jobs", "whole"), SECONDS),
-        Panel("Proven gap", gap, since, GAP),
+        Panel("Seconds to decide, by time", marks[0], since, SECONDS),
+        Panel("Seconds to decide, by jobs", marks[1], Axis("jobs", "whole"), SECONDS),
+        Panel("Proven gap", marks[2], since, GAP),
     ]
     return Chart("decisions of every round", panels, 3)
 

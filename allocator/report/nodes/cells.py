@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from allocator.report.chart import Axis, Box, Chart, Mark, Panel, boxes as draw_boxes
+from allocator.report.charts.gpu_rows import split_adjacent
 from allocator.report.theme import JOBS
 
 UP, DRAIN, DOWN = STATES = "up", "drain", "down"
@@ -15,8 +18,7 @@ MOST_ROWS = 40  # of a panel
 ROW = 20  # pixels
 
 
-@dataclass(frozen=True)
-class NodeRow:
+class NodeRow(NamedTuple):
     """A node: its name, its number of GPUs, and its state in words of nodes.csv."""
 
     name: str
@@ -24,39 +26,23 @@ class NodeRow:
     state: str = UP
 
 
-@dataclass(frozen=True)
-class JobPart:
-    """What a job has of a node.
-
-    Attributes
-    ----------
-    job, node : names.
-    gpus : whole GPUs, or 1 for a share.
-    gpu : number of the GPU of which it has a share, -1 = whole GPUs.
-    share : of that GPU.
-    """
+class JobPart(NamedTuple):
+    """What a job has of a node: whole GPUs, or the share `fraction` of the GPU `gpu`."""
 
     job: str
     node: str
     gpus: int
-    gpu: int = -1
-    share: float = 1.0
+    gpu: int | None = None
+    fraction: float | None = None
 
 
-@dataclass(frozen=True)
-class Block:
-    """A rectangle of a node: `width` cells from `cell` on, from `low` up to `high` of the row."""
+class Block(NamedTuple):
+    """A rectangle of a node: the cells, the whole of them or the part from `low` to `high`."""
 
-    part: JobPart
-    cell: int
-    width: int
+    job: str
+    cells: range
     low: float = 0.0
     high: float = 1.0
-
-    @property
-    def cells(self) -> range:
-        """The cells that it covers, the whole of them or a part."""
-        return range(self.cell, self.cell + self.width)
 
 
 def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart], words: str = "nodes") -> Chart:
@@ -65,7 +51,7 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart], words: str = 
     for part in parts:
         by_node[part.node].append(part)
     blocks = [blocks_of(node, by_node[node.name]) for node in nodes]
-    shades = choose_colours([[b.part.job for b in found] for found in blocks])
+    shades = choose_colours([[b.job for b in found] for found in blocks])
     across = min(3, -(-len(nodes) // 8)) or 1
     size = max(1, min(MOST_ROWS, -(-len(nodes) // across)))
     panels = [
@@ -87,10 +73,10 @@ def _panel(
             boxes[FREE[node.state]].append((g, floor, g + 1, floor + 0.88, tip))
         for b in blocks:
             low, high = floor + 0.88 * b.low, floor + 0.88 * b.high
-            shade = shades[b.part.job]
-            boxes[shade] += [(g, low, g + 1, high, f"{node.name}: {b.part.job}") for g in b.cells]
+            tip = f"{node.name}: {b.job}"
+            boxes[shades[b.job]] += [(g, low, g + 1, high, tip) for g in b.cells]
             if b.high - b.low > 0.6:
-                names.append((b.cell, high, b.cell + b.width, b.part.job))
+                names.append((b.cells.start, high, b.cells.stop, b.job))
     marks = [draw_boxes(found, shade) for shade, found in boxes.items()]
     if names:
         x, y, end, words = zip(*names, strict=True)
@@ -109,19 +95,17 @@ def blocks_of(node: NodeRow, parts: Sequence[JobPart]) -> list[Block]:
     """Return the blocks of a node: shares on their GPUs, whole GPUs in the cells that are left."""
     out = list[Block]()
     filled = defaultdict[int, float](float)
-    for part in sorted((p for p in parts if p.gpu >= 0), key=lambda p: (p.gpu, p.job)):
-        low = filled[part.gpu]
-        filled[part.gpu] = low + part.share
-        out.append(Block(part, part.gpu, 1, low, min(1.0, filled[part.gpu])))
+    shares = ((part.gpu, part.job, part.fraction) for part in parts if part.gpu is not None)
+    for gpu, job, fraction in sorted(shares):
+        low = filled[gpu]
+        filled[gpu] += 1.0 if fraction is None else fraction
+        out.append(Block(job, range(gpu, gpu + 1), low, min(1.0, filled[gpu])))
     left = [g for g in range(node.gpus) if g not in filled]
-    for part in sorted((p for p in parts if p.gpu < 0), key=lambda p: (-p.gpus, p.job)):
-        cells = left[: part.gpus]
-        left = left[part.gpus :]
-        start = 0
-        for i in range(1, len(cells) + 1):
-            if i == len(cells) or cells[i] != cells[i - 1] + 1:
-                out.append(Block(part, cells[start], i - start))
-                start = i
+    whole = ((-part.gpus, part.job) for part in parts if part.gpu is None)
+    for gpus, job in sorted(whole):
+        cells, left = left[:-gpus], left[-gpus:]
+        runs = split_adjacent(np.array(cells)) if cells else []
+        out += [Block(job, range(int(run[0]), int(run[-1]) + 1)) for run in runs]
     return out
 
 

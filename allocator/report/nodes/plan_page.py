@@ -42,8 +42,8 @@ def write_plan_report(folder: Path, out: Path, snapshot: Path | str | None = Non
     nodes, parts = plan_on_nodes(problem, plan)
     caption = "A row per node, a cell per GPU, a colour per job."
     free = sum(node.gpus for node in nodes if node.state == STATES[0])
-    free -= sum(part.gpus for part in parts if part.gpu < 0)
-    free -= len({(part.node, part.gpu) for part in parts if part.gpu >= 0})
+    free -= sum(part.gpus for part in parts if part.gpu is None)
+    free -= len({(part.node, part.gpu) for part in parts if part.gpu is not None})
     return write_page(
         out,
         f"Plan for {plan.get('snapshot', folder.name)} by {plan.get('policy')}",
@@ -60,13 +60,7 @@ def plan_on_nodes(problem: Problem, plan: dict[str, Any]) -> tuple[list[NodeRow]
         for name, gpus, state in zip(nodes.node, nodes.gpus, nodes.state, strict=True)
     ]
     parts = [
-        JobPart(
-            job["job_id"],
-            place["node"],
-            place["gpus"],
-            place.get("gpu", -1),
-            place.get("fraction", 1.0),
-        )
+        JobPart(job["job_id"], **place)
         for job in plan["jobs"]
         if not job["shared_with"]
         for place in job["nodes"] or ()

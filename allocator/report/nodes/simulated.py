@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from allocator.report.chart import Axis, Chart, Mark, Panel, hold
-from allocator.report.charts.series import begin_of
 from allocator.report.measures import duration
 from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
 from allocator.report.page import Picture
-from allocator.report.runs import SimulationRun, Study
+from allocator.report.runs import Frame, SimulationRun
 from allocator.report.theme import colour
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are free"}
 
 
 def draw_simulated_nodes(
-    study: Study, runs: Sequence[SimulationRun], length: float, tail: str
+    runs: Sequence[SimulationRun], length: float, tail: str
 ) -> Iterator[Picture]:
     """Yield the pictures; there are none if the simulation has no nodes.
 
@@ -39,27 +34,26 @@ def draw_simulated_nodes(
         "GPUs that are free and of no use",
         "First: free GPUs that would be enough for a waiting job, at the size that its user asked"
         " for, if they were together. Second: all free whole GPUs of pools with nodes.",
-        _draw_fragmentation(study, runs, length),
+        _draw_fragmentation(runs, length),
     )
-    run, at_s = find_moment(study, runs)
+    run, at_s = find_moment(runs)
     yield Picture(
         "nodes" + tail,
         "Which job has which GPUs",
         f"A row per node, a cell per GPU, a colour per job, under {run.policy},"
-        f" {duration(at_s - begin_of(study, run))} after the first submission: when most"
+        f" {duration(at_s)} after the first submission: when most"
         " GPUs were of no use, or else most were in use.",
-        draw_nodes(*state_at(study, run, at_s)),
+        draw_nodes(*state_at(run, at_s)),
     )
 
 
-def _draw_fragmentation(study: Study, runs: Sequence[SimulationRun], length: float) -> Chart:
+def _draw_fragmentation(runs: Sequence[SimulationRun], length: float) -> Chart:
     """Draw unusable and free GPUs over time, a line per policy."""
     marks: dict[str, list[Mark]] = {name: [] for name in KINDS}
     for run in runs:
-        frame = _sum_pools(study, run)
-        at = frame.index.to_numpy() - begin_of(study, run)
+        frame = _sum_pools(run)
         for name, found in marks.items():
-            line = hold(at, frame[name].to_numpy())
+            line = hold(frame.index, frame[name])
             found.append(Mark("line", *line, run.policy, colour(run.policy)))
     since = Axis("since the first submission", "time", high=length)
     whole = Axis(kind="whole")
@@ -67,40 +61,39 @@ def _draw_fragmentation(study: Study, runs: Sequence[SimulationRun], length: flo
     return Chart("free GPUs", panels, 2)
 
 
-def _sum_pools(study: Study, run: SimulationRun) -> pd.DataFrame:
-    return study.frame(run, "fragmentation").groupby("at_s")[["unusable", "free"]].sum()
+def _sum_pools(run: SimulationRun) -> Frame:
+    return run.frame("fragmentation").groupby("at_s")[["unusable", "free"]].sum()
 
 
-def find_moment(study: Study, runs: Sequence[SimulationRun]) -> tuple[SimulationRun, float]:
+def find_moment(runs: Sequence[SimulationRun]) -> tuple[SimulationRun, float]:
     """Return the run and the round after which most GPUs were unusable, then fewest free."""
     found = []
     for run in runs:
-        frame = _sum_pools(study, run)
+        frame = _sum_pools(run)
         for at_s, unusable, free in frame.itertuples():
             found.append((unusable, -free, -at_s, run.policy, run))
     if not found:
-        return runs[0], begin_of(study, runs[0])
+        return runs[0], 0.0
     *_, at_s, _, run = max(found, key=lambda row: row[:4])
     return run, -at_s
 
 
-def state_at(study: Study, run: SimulationRun, at_s: float) -> tuple[list[NodeRow], list[JobPart]]:
+def state_at(run: SimulationRun, at_s: float) -> tuple[list[NodeRow], list[JobPart]]:
     """Return the nodes, and what jobs held of them, just after a time."""
-    states, places = (_rows_at(study.frame(run, name), at_s) for name in ("node_states", "places"))
+    states, places = (_rows_at(run.frame(name), at_s) for name in ("node_states", "places"))
     nodes = [
         NodeRow(name, int(gpus), state)
         for name, gpus, state in zip(states["node"], states["gpus"], states["state"], strict=True)
     ]
-    own = places[places["shared_with"].isna()].assign(gpu=places["gpu"].fillna(-1))
+    own = places[places["shared_with"].isna()]
     on_gpu = own.groupby(["node", "gpu"])["job_id"].transform("size")
-    shares = np.where(own["gpu"] < 0, 1.0, 1.0 / on_gpu)
-    columns = (own["job_id"], own["node"], own["gpus"], own["gpu"], shares)
+    columns = (own["job_id"], own["node"], own["gpus"], own["gpu"], on_gpu)
     parts = [
-        JobPart(job, node, int(gpus), int(gpu), float(share))
-        for job, node, gpus, gpu, share in zip(*columns, strict=True)
+        JobPart(job, node, int(gpus), *(() if np.isnan(gpu) else (int(gpu), 1.0 / jobs)))
+        for job, node, gpus, gpu, jobs in zip(*columns, strict=True)
     ]
     return nodes, parts
 
 
-def _rows_at(frame: pd.DataFrame, at_s: float) -> pd.DataFrame:
+def _rows_at(frame: Frame, at_s: float) -> Frame:
     return frame[(frame["from_s"] <= at_s) & (at_s < frame["to_s"])]

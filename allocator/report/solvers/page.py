@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from allocator.io.plans import write_files
 from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, hold, to_svg
 from allocator.report.page import HEADING, NOTE, QUIET, TEXT, Picture, Table, write_page
+from allocator.report.runs import Frame
 from allocator.report.solvers.results import (
-    ENGINES,
+    HEAD,
+    NO_LIES,
     RULES,
     TITLES,
     Results,
-    SolverRun,
-    engine_order,
+    list_tables,
     read_results,
-    size_order,
 )
-from allocator.report.solvers.table import HEAD, NO_LIES, describe_lies, tables
 
 FLOOR = 1e-4  # percent: smaller gaps are drawn here
+LEAST_S = 1e-3  # CPU seconds: shorter ones are drawn here
 CPU = Axis("processor time, CPU seconds", "log")
 GAP = Axis("", "log", FLOOR, 100.0, label=lambda at: f"{at:g} %" if at > FLOOR else f"≤ {FLOOR:g}")
 CURVES = (
@@ -35,21 +36,17 @@ CURVES = (
 SIZES = "Median of the seeds, and lines from the best to the worst; no mark: not reached by all."
 
 
-def write_solver_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of a folder of `allocator bench solvers --out`; return its path.
-
-    The parameters are those of policies.write_policy_report.
-    """
+def write_solver_report(folder: Path, out: Path) -> Path:
+    """Write the report of a folder of `allocator bench solvers --out` as a file; return it."""
     results = read_results(folder)
     parts: list[Picture | Table | Markup] = [*draw(results), HEADING.format("Tables")]
     if results.machine:
         parts.append(TEXT.format(f"Machine: {results.machine}."))
-    parts += [Table(f"{one.instance}, {one.about}", HEAD, one.rows) for one in tables(results)]
-    lies = describe_lies(results)
-    parts += [NOTE.format(lie) for lie in lies] or [TEXT.format(NO_LIES)]
+    parts += [Table(f"{name}, {about}", HEAD, rows) for name, about, rows in list_tables(results)]
+    parts += [NOTE.format(lie) for lie in results.describe_lies()] or [TEXT.format(NO_LIES)]
     words = "Median / worst over the seeds; CPU seconds until the gap in the head was proven."
     parts.append(QUIET.format(words))
-    return write_page(Path(out) if out else Path(folder) / "report.html", "Solver benchmark", parts)
+    return write_page(out, "Solver benchmark", parts)
 
 
 def write_pictures(results: Results, folder: Path | str) -> list[Path]:
@@ -60,85 +57,78 @@ def write_pictures(results: Results, folder: Path | str) -> list[Path]:
 
 def draw(results: Results) -> Iterator[Picture]:
     """Yield every picture."""
-    for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
-        rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]
+    for (rules, turn), rows in results.rows.groupby(["rules", "round"]):
         title, tail = RULES.get(rules, rules), rules
         if turn == "warm":
             title, tail = f"{title}, warm rounds", f"{tail}-warm"
         yield Picture(f"curves-{tail}", title, CURVES, _draw_curves(results, rows))
-        if len({r.instance for r in rows}) > 1 and rules != "file":
+        if rows["instance"].nunique() > 1 and rules != "file":
             yield Picture(f"sizes-{tail}", title, SIZES, _draw_sizes(rows))
 
 
-def _colour(engine: str) -> str:
-    return COLOURS[ENGINES.index(engine)] if engine in ENGINES else INK
+def _describe(engine: str) -> dict[str, Any]:
+    """Return the name and the colour of an engine in pictures."""
+    known = list(TITLES)
+    colour = COLOURS[known.index(engine)] if engine in TITLES else INK
+    return {"name": TITLES.get(engine, engine), "colour": colour}
 
 
-def _draw_curves(results: Results, rows: Sequence[SolverRun]) -> Chart:
+def _draw_curves(results: Results, rows: Frame) -> Chart:
     """Draw proven gap against CPU seconds, a panel for each size."""
-    best = results.best_bound()
     panels = []
-    for size in sorted({r.instance for r in rows}, key=size_order):
-        here = [r for r in rows if r.instance == size]
+    for size, here in rows.groupby("instance", observed=True):
         marks = []
-        for r in sorted(here, key=lambda r: engine_order(r.engine)):
-            name = TITLES.get(r.engine, r.engine)
-            found = _steps(results, r)
-            if found:
-                at, gap = zip(*found, strict=True)
-                marks.append(Mark("line", *hold(at, gap), name, _colour(r.engine)))
-            elif r.value > -math.inf and best[r.problem] < math.inf:
-                far = _percent((best[r.problem] - r.value) / max(abs(r.value), 1e-9))
-                marks.append(Mark("dots", [max(r.cpu_s, 1e-3)], [far], name, _colour(r.engine)))
-        title = f"{size}: {max(r.jobs for r in here):,} jobs"
+        for r in here.itertuples():
+            steps = _list_steps(results, r)
+            if steps:
+                marks.append(Mark("line", *hold(*zip(*steps, strict=True)), **_describe(r.engine)))
+            elif math.isfinite(r.below):
+                at = [max(r.cpu_s, LEAST_S)], [max(FLOOR, 100 * r.below)]
+                marks.append(Mark("dots", *at, **_describe(r.engine)))
+        title = f"{size}: {here['jobs'].max():,} jobs"
         panels.append(Panel(title, marks, CPU, GAP, height=300))
     return Chart("proven gap over processor time", panels, min(3, len(panels)))
 
 
-def _steps(results: Results, row: SolverRun) -> list[tuple[float, float]]:
+def _list_steps(results: Results, row: Any) -> list[tuple[float, float]]:
     """Return (CPU seconds, gap in percent) at every change of the gap."""
     steps: list[tuple[float, float]] = []
-    for cpu, value, bound in results.trace.get(row.run, ()):
-        if not (math.isfinite(value) and math.isfinite(bound)):
+    for point in results.trace[row.run].itertuples() if row.run in results.trace else ():
+        if not (math.isfinite(point.value) and math.isfinite(point.bound)):
             continue
-        gap = _percent((bound - value) / max(abs(value), 1e-9))
-        if gap < 1e3 and (not steps or gap < steps[-1][1] or cpu == row.cpu_s):
-            steps.append((max(cpu, 1e-3), gap))
+        gap = max(FLOOR, 100 * (point.bound - point.value) / max(abs(point.value), 1e-9))
+        if gap < 1e3 and (not steps or gap < steps[-1][1] or point.cpu_s == row.cpu_s):
+            steps.append((max(point.cpu_s, LEAST_S), gap))
     if steps and steps[-1][0] < row.cpu_s:
         steps.append((row.cpu_s, steps[-1][1]))
     return steps
 
 
-def _percent(gap: float) -> float:
-    return max(FLOOR, 100 * gap)
-
-
-def _draw_sizes(rows: Sequence[SolverRun]) -> Chart:
+def _draw_sizes(rows: Frame) -> Chart:
     """Draw the final gap, and seconds until the requested gap, over the number of jobs."""
-    counts = sorted({r.jobs for r in rows if r.jobs})
+    counts = sorted({n for n in rows["jobs"] if n})
     jobs = Axis("jobs", "log", ticks={float(n): f"{n:,}" for n in counts})
-    gaps = _over_jobs(rows, lambda r: _percent(r.gap) if r.gap < math.inf else math.nan)
-    took = _over_jobs(rows, lambda r: max(r.to_asked, 1e-3))
-    asked = " or ".join(f"{100 * a:g} %" for a in sorted({r.asked for r in rows}))
+    gaps = _draw_over_jobs(rows.assign(y=np.maximum(FLOOR, 100 * rows["gap"])))
+    took = _draw_over_jobs(rows.assign(y=np.maximum(LEAST_S, rows["cpu_asked_gap"])))
+    asked = " or ".join(f"{100 * a:g} %" for a in sorted({*rows["gap_asked"]}))
     seconds = Panel(f"CPU seconds until {asked} was proven", took, jobs, Axis(kind="log"))
     panels = [Panel("Gap proven when the run ended", gaps, jobs, GAP), seconds]
     return Chart("solvers over the size of the cluster", panels, 2)
 
 
-def _over_jobs(rows: Sequence[SolverRun], number: Callable[[SolverRun], float]) -> list[Mark]:
+def _draw_over_jobs(rows: Frame) -> list[Mark]:
+    """Return the column y: medians of the seeds, and their ends where all have a number."""
     marks = []
-    for engine in sorted({r.engine for r in rows}, key=engine_order):
-        points = []
-        for size in sorted({r.instance for r in rows}, key=size_order):
-            here = [r for r in rows if (r.engine, r.instance) == (engine, size)]
-            y = [number(r) for r in here]
-            if y and all(map(math.isfinite, y)):
-                points.append((here[0].jobs, statistics.median(y)))
-                ends = [here[0].jobs] * 2, [min(y), max(y)]
-                marks.append(Mark("line", *ends, colour=_colour(engine)))
+    for engine, mine in rows.groupby("engine", observed=True):
+        looks, points = _describe(engine), []
+        for _, here in mine.groupby("instance", observed=True):
+            if np.isfinite(here["y"]).all():
+                jobs = here["jobs"].iloc[0]
+                points.append((jobs, here["y"].median()))
+                ends = [here["y"].min(), here["y"].max()]
+                marks.append(Mark("line", [jobs] * 2, ends, colour=looks["colour"]))
         if points:
             x, middle = zip(*points, strict=True)
-            name = TITLES.get(engine, engine)
-            marks.append(Mark("line", x, middle, name, _colour(engine)))
-            marks.append(Mark("dots", x, middle, colour=_colour(engine)))
+            marks.append(Mark("line", x, middle, **looks))
+            marks.append(Mark("dots", x, middle, colour=looks["colour"]))
     return marks

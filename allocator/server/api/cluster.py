@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
-from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
 from allocator.queue import cluster_tables, nodes, tenants
@@ -26,93 +25,66 @@ from allocator.server.api.models import (
     TenantsAnswer,
 )
 from allocator.server.errors import Refusal
+from allocator.server.routes import Routes
+from allocator.server.views.sight import Sight
 
-router = APIRouter()
+router = Routes()
 NODE_STATES = Literal["up", "drain", "down"]
 
 
-def read_pools(connection: Connection) -> PoolsAnswer:
-    """Return the pools with the GPUs that jobs hold."""
-    rows = cluster_tables.read_stored_rows(connection, "pools.csv")
-    used = cluster_tables.used(connection)
+@router.reads("/pools", tags=["pools"])
+def list_pools(sight: Sight) -> PoolsAnswer:
+    """List the pools."""
+    rows = cluster_tables.read_stored_rows(sight.connection, "pools.csv")
+    used = cluster_tables.used(sight.connection)
     return PoolsAnswer(pools=[Pool(**row, used=used[row["pool"]]) for row in rows])
 
 
-@router.get("/pools", tags=["pools"])
-async def list_pools(caller: Reader, served: Served) -> PoolsAnswer:
-    """List the pools."""
-    return await served.queue.look(read_pools)
-
-
-@router.patch("/pools/{pool:path}", tags=["pools"])
-async def change_pool(caller: Operator, served: Served, pool: str, body: PoolChange) -> PoolsAnswer:
+@router.changes("PATCH", "/pools/{pool:path}", Operator, tags=["pools"])
+def change_pool(sight: Sight, pool: str, body: PoolChange) -> PoolsAnswer:
     """Change how many GPUs of a pool may be used, and return all pools."""
-
-    def write(connection: Connection) -> PoolsAnswer:
-        _find(pool, cluster_tables.gpus(connection), "pool")
-        cluster_tables.set_gpus(connection, {pool: body.gpus})
-        return read_pools(connection)
-
-    return await served.queue.change(write)
+    _find(pool, cluster_tables.gpus(sight.connection), "pool")
+    cluster_tables.set_gpus(sight.connection, {pool: body.gpus})
+    return list_pools(sight)
 
 
-@router.get("/nodes", tags=["nodes"])
-async def list_nodes(caller: Reader, served: Served, pool: str | None = None) -> NodesAnswer:
+@router.reads("/nodes", tags=["nodes"])
+def list_nodes(sight: Sight, pool: str | None = None) -> NodesAnswer:
     """List the nodes with the jobs on them; a member sees the names of its own jobs."""
-
-    def read(connection: Connection) -> NodesAnswer:
-        found = [n for n in nodes.read_nodes(connection) if pool in (None, n["pool"])]
-        if caller.is_member:
-            known = verbs.find_tenants(connection, [job for n in found for job in n["jobs"]])
-            found = [
-                {**n, "jobs": [j for j in n["jobs"] if caller.can_see(known.get(j, ""))]}
-                for n in found
-            ]
-        return NodesAnswer(nodes=[Node(**node) for node in found])
-
-    return await served.queue.look(read)
+    found = [n for n in nodes.read_nodes(sight.connection) if pool in (None, n["pool"])]
+    if sight.caller.is_member:
+        known = verbs.find_tenants(sight.connection, [job for n in found for job in n["jobs"]])
+        for node in found:
+            node["jobs"] = [j for j in node["jobs"] if sight.caller.can_see(known.get(j, ""))]
+    return NodesAnswer(nodes=[Node(**node) for node in found])
 
 
-@router.post("/nodes/{node:path}/{state}", tags=["nodes"])
-async def change_node(caller: Operator, served: Served, node: str, state: NODE_STATES) -> Changed:
+@router.changes("POST", "/nodes/{node:path}/{state}", Operator, tags=["nodes"])
+def change_node(sight: Sight, node: str, state: NODE_STATES) -> Changed:
     """Say that a node is up, drain it, or say that its machine is gone."""
-
-    def write(connection: Connection) -> Changed:
-        _find(node, [one["node"] for one in nodes.read_nodes(connection)], "node")
-        return Changed(changed=nodes.change_nodes(connection, [node], {"state": state}))
-
-    return await served.queue.change(write)
+    _find(node, [one["node"] for one in nodes.read_nodes(sight.connection)], "node")
+    return Changed(changed=nodes.change_nodes(sight.connection, [node], {"state": state}))
 
 
-@router.get("/tenants", tags=["tenants"])
-async def list_tenants(caller: Reader, served: Served) -> TenantsAnswer:
+@router.reads("/tenants", tags=["tenants"])
+def list_tenants(sight: Sight) -> TenantsAnswer:
     """List the tenants and their quotas; a member sees its own."""
-
-    def read(connection: Connection) -> TenantsAnswer:
-        found = tenants.read_tenants(connection)
-        shown = {
-            name: [row for row in rows if caller.can_see(row["tenant"])]
-            for name, rows in found.items()
-        }
-        return TenantsAnswer(**shown)  # type: ignore[arg-type]
-
-    return await served.queue.look(read)
+    shown = {
+        name: [row for row in rows if sight.caller.can_see(row["tenant"])]
+        for name, rows in tenants.read_tenants(sight.connection).items()
+    }
+    return TenantsAnswer(**shown)  # type: ignore[arg-type]
 
 
-@router.get("/spend", tags=["tenants"])
-async def show_spend(
-    caller: Reader, served: Served, days: Annotated[int, Query(ge=1, le=400)] = 14
-) -> SpendAnswer:
+@router.reads("/spend", tags=["tenants"])
+def show_spend(sight: Sight, days: Annotated[int, Query(ge=1, le=400)] = 14) -> SpendAnswer:
     """Show what tenants used by day; a member sees its own."""
-    now_s = served.queue.clock()
-    costs = await served.queue.look(read_daily_costs, now_s, days, caller.only_tenant)
-    return SpendAnswer(days=costs)
+    return SpendAnswer(days=read_daily_costs(sight.connection, sight.now_s, days, sight.tenant))
 
 
-@router.patch("/tenants/{tenant:path}", tags=["tenants"])
-async def change_tenant(
-    caller: Operator,
-    served: Served,
+@router.changes("PATCH", "/tenants/{tenant:path}", Operator, tags=["tenants"])
+def change_tenant(
+    sight: Sight,
     tenant: str,
     body: TenantChange,  # type: ignore[valid-type]
 ) -> Changed:
@@ -120,13 +92,8 @@ async def change_tenant(
     values: dict[str, Any] = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
     quota = values.pop("quota", None) or {}
     of = {name: quota.pop(name, None) or "" for name in ("gpu_type", "pool")}
-    now_s = served.queue.clock()
-
-    def write(connection: Connection) -> Changed:
-        warnings = tenants.set_tenant(connection, now_s, tenant, values, quota, **of)
-        return Changed(changed=[tenant or DEFAULT_TENANT], warnings=list(warnings))
-
-    return await served.queue.change(write)
+    warnings = tenants.set_tenant(sight.connection, sight.now_s, tenant, values, quota, **of)
+    return Changed(changed=[tenant or DEFAULT_TENANT], warnings=list(warnings))
 
 
 @router.get(

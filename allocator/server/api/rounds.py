@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from sqlalchemy import Connection
+from fastapi import Path, Query
 
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote as show_name
@@ -18,8 +17,8 @@ from allocator.server.api.models import (
     RoundsAnswer,
     WhatIfRequest,
 )
-from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing
+from allocator.server.routes import Routes
 from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.rounds import (
@@ -28,61 +27,13 @@ from allocator.server.views.rounds import (
     compare_rounds,
     find_round,
     list_rounds_before,
-    read_last_plan,
     read_round,
 )
+from allocator.server.views.sight import Sight
 
-router = APIRouter()
+router = Routes()
 MOST_ROUNDS = 200
 Number = Annotated[int, Path(ge=1, le=2**53)]
-
-
-@router.get("/rounds", tags=["rounds"])
-async def list_rounds(
-    caller: Reader,
-    served: Served,
-    limit: Annotated[int, Query(ge=1, le=MOST_ROUNDS)] = 20,
-    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-) -> RoundsAnswer:
-    """List the rounds of the journal, the newest first."""
-    rows = await served.queue.look(list_rounds_before, before, limit, tenant=caller.only_tenant)
-    last = rows[-1].number if rows else 1
-    return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
-
-
-@router.get("/rounds/{number}", tags=["rounds"])
-async def show_round(caller: Reader, served: Served, number: Number) -> RoundAnswer:
-    """Show a round and the jobs that get something else in it."""
-    with as_missing():
-        return await served.queue.look(read_round, number, tenant=caller.only_tenant)
-
-
-@router.get("/rounds/{first}/compare/{second}", tags=["rounds"])
-async def compare_two_rounds(
-    caller: Reader, served: Served, first: Number, second: Number
-) -> ComparisonAnswer:
-    """Compare the plans of two rounds."""
-
-    def read(connection: Connection) -> ComparisonAnswer:
-        with as_missing():
-            for number in (first, second):
-                find_round(connection, number)
-        return compare_rounds(connection, first, second, tenant=caller.only_tenant)
-
-    return await served.queue.look(read)
-
-
-@router.get("/plan", tags=["rounds"])
-async def show_plan(caller: Reader, served: Served) -> PlanAnswer:
-    """Show the last plan."""
-    found = await served.queue.look(read_last_plan)
-    if found is None:
-        raise Refusal(404, "not_found", "the journal has no plan yet")
-    content = dict(found.content)
-    if caller.is_member:
-        content = {name: content[name] for name in TOTALS if name in content}
-    entries = found.list_entries(caller.only_tenant)
-    return PlanAnswer(number=found.number, at_s=found.at_s, plan=content, jobs=entries)
 
 
 TOTALS = (
@@ -100,6 +51,47 @@ TOTALS = (
 """Parts of plan.json that name neither jobs nor tenants."""
 
 
+@router.reads("/rounds", tags=["rounds"])
+def list_rounds(
+    sight: Sight,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROUNDS)] = 20,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> RoundsAnswer:
+    """List the rounds of the journal, the newest first."""
+    rows = list_rounds_before(sight, before, limit)
+    last = rows[-1].number if rows else 1
+    return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
+
+
+@router.reads("/rounds/{number}", tags=["rounds"])
+def show_round(sight: Sight, number: Number) -> RoundAnswer:
+    """Show a round and the jobs that get something else in it."""
+    with as_missing():
+        return read_round(sight, number)
+
+
+@router.reads("/rounds/{first}/compare/{second}", tags=["rounds"])
+def compare_two_rounds(sight: Sight, first: Number, second: Number) -> ComparisonAnswer:
+    """Compare the plans of two rounds."""
+    with as_missing():
+        for number in (first, second):
+            find_round(sight, number)
+    return compare_rounds(sight, first, second)
+
+
+@router.reads("/plan", tags=["rounds"])
+def show_plan(sight: Sight) -> PlanAnswer:
+    """Show the last plan."""
+    plan = sight.plan
+    if plan is None:
+        raise Refusal(404, "not_found", "the journal has no plan yet")
+    content = dict(plan.content)
+    if sight.tenant is not None:
+        content = {name: content[name] for name in TOTALS if name in content}
+    entries = plan.list_entries(sight.tenant)
+    return PlanAnswer(number=plan.number, at_s=plan.at_s, plan=content, jobs=entries)
+
+
 @router.post("/what-if", tags=["advice"])
 async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnswer:
     """Decide the present round as it is and with other values, and compare; nothing is changed.
@@ -108,24 +100,23 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
     """
     require_token(caller)
     values = {place: str(value) for place, value in body.values.items()}
-    now_s = served.queue.clock()
 
-    def read(connection: Connection) -> tuple[Snapshot, Effort]:
+    def read(sight: Sight) -> tuple[Snapshot, Effort]:
         if caller.is_member:
-            _refuse_places_of_others(connection, caller, values)
-        snapshot, effort = read_question(connection, now_s, served.options.advice_s)
+            _refuse_places_of_others(sight, values)
+        snapshot, effort = read_question(sight.connection, sight.now_s, served.options.advice_s)
         changed(snapshot, values)  # refuses an unknown place before a child starts
-        _refuse_gpus_of_nodes(connection, values)
+        _refuse_gpus_of_nodes(sight, values)
         return snapshot, effort
 
-    snapshot, effort = await served.queue.look(read)
+    snapshot, effort = await served.look(caller, read)
     found = await served.advise(snapshot, effort, "compare", values=values)
     return WhatIfAnswer(**found).seen_by(caller.only_tenant)
 
 
-def _refuse_gpus_of_nodes(connection: Connection, values: dict[str, str]) -> None:
+def _refuse_gpus_of_nodes(sight: Sight, values: dict[str, str]) -> None:
     """Raise Refusal for the GPUs of a pool that has nodes: they would change nothing."""
-    for node in nodes.read_nodes(connection):
+    for node in nodes.read_nodes(sight.connection):
         if f"pools.{node['pool']}.gpus" in values:
             raise Refusal(
                 422,
@@ -135,17 +126,15 @@ def _refuse_gpus_of_nodes(connection: Connection, values: dict[str, str]) -> Non
             )
 
 
-def _refuse_places_of_others(
-    connection: Connection, caller: Caller, values: dict[str, str]
-) -> None:
+def _refuse_places_of_others(sight: Sight, values: dict[str, str]) -> None:
     """Raise Refusal for a place of another tenant; its faults would tell of it."""
     for place in values:
         file, _, rest = place.partition(".")
         name = rest.rpartition(".")[0]
         if file == "jobs":
-            known = verbs.find_tenants(connection, [name])
-            is_own = name in known and caller.can_see(known[name])
+            known = verbs.find_tenants(sight.connection, [name])
+            is_own = name in known and sight.caller.can_see(known[name])
         else:
-            is_own = file not in ("tenants", "quotas") or name == caller.tenant
+            is_own = file not in ("tenants", "quotas") or name == sight.tenant
         if not is_own:
             raise Refusal(403, "forbidden", f"{show_name(place)} is not of your tenant")

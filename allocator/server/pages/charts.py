@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from allocator.queue.costs import DailyCost
-from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, boxes, steps
+from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, boxes, stack
 from allocator.report.measures import duration, number
 from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
 from allocator.server.views.cluster import PoolState, UseOverTime
@@ -27,27 +28,26 @@ def draw_spending(
     """Return dollars by day, stacked by tenant, with a line at the budget of a day."""
     if not daily:
         return None
-    place = {day: i for i, day in enumerate(days)}
-    floor = np.zeros(len(days))
+    spent = defaultdict[tuple[str, str], float](float)
+    for cost in daily:
+        spent[cost.tenant, cost.day] += cost.dollars
+    floor = dict.fromkeys(days, 0.0)
     marks = []
-    tenants = sorted({cost.tenant for cost in daily})
-    for k, tenant in enumerate(tenants):
-        spent = np.zeros(len(days))
-        for cost in daily:
-            spent[place[cost.day]] += cost.dollars if cost.tenant == tenant else 0.0
-        found = [
-            (i + 0.05, low, i + 0.95, low + dollars, f"{tenant}, {days[i]}: ${dollars:,.2f}")
-            for i, (low, dollars) in enumerate(zip(floor.tolist(), spent.tolist(), strict=True))
-            if dollars
-        ]
+    for k, tenant in enumerate(sorted({cost.tenant for cost in daily})):
+        found = []
+        for i, day in enumerate(days):
+            if dollars := spent[tenant, day]:
+                low = floor[day]
+                floor[day] += dollars
+                tip = f"{tenant}, {day}: ${dollars:,.2f}"
+                found.append((i + 0.05, low, i + 0.95, floor[day], tip))
         marks += [boxes(found, COLOURS[k % 8], tenant)] if found else []
-        floor = floor + spent
     every = -(-len(days) // FEW)
     ticks = {i + 0.5: days[i][5:] for i in range(len(days) - 1, -1, -every)}
     limit = [] if budget_per_hour is None else [(24 * budget_per_hour, "budget of a day")]
     x = Axis(low=0.0, high=float(len(days)), ticks=ticks)
     panel = Panel("US dollars by day", marks, x, DOLLARS, limit)
-    return Chart(f"US dollars by day and tenant; today {floor[-1]:,.2f}", [panel])
+    return Chart(f"US dollars by day and tenant; today {floor[days[-1]]:,.2f}", [panel])
 
 
 def draw_use(use: UseOverTime) -> Chart | None:
@@ -55,14 +55,9 @@ def draw_use(use: UseOverTime) -> Chart | None:
     if not use.by_pool:
         return None
     edges = np.append(use.at_s, 2 * use.at_s[-1] - use.at_s[-2])
-    floor = np.zeros(len(use.at_s))
-    marks = []
-    for k, (pool, gpus) in enumerate(use.by_pool.items()):
-        x, high = steps(edges, floor + gpus)
-        low = steps(edges, floor)[1]
-        marks.append(Mark("area", x, high, pool, COLOURS[k % 8], low))
-        floor = floor + gpus
-    words = f"now {floor[-1]:,.0f} of {use.gpus:,} GPUs in use"
+    marks = list(stack(edges, use.by_pool, dict(zip(use.by_pool, cycle(COLOURS), strict=False))))
+    now = sum(gpus[-1] for gpus in use.by_pool.values())
+    words = f"now {now:,.0f} of {use.gpus:,} GPUs in use"
     limit = [(use.gpus, "all GPUs")] if use.gpus else []
     panel = Panel("GPUs in use", marks, Axis(kind="clock"), Axis(kind="whole"), limit)
     return Chart(words, [panel])
@@ -72,19 +67,21 @@ def draw_rounds(rows: Sequence[Round]) -> Chart:
     """Return numbers of rounds; each point leads to its round."""
     ordered = sorted(rows, key=lambda row: row.number)
     x = [row.number for row in ordered]
-    links = [f"/rounds/{n}" for n in x]
 
-    def dots(name: str, values: Sequence[float | None], colour: str = COLOURS[0]) -> Mark:
-        y = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    def dots(values: Iterable[float | None], name: str = "", colour: str = COLOURS[0]) -> Mark:
+        y = np.array([*values], dtype=np.float64)
         tips = [f"round {n}: {number(v)}" for n, v in zip(x, y, strict=True)]
+        links = [f"/rounds/{n}" for n in x]
         return Mark("dots", x, y, name, colour, tips=tips, links=links)
 
-    value, bound = [row.value for row in ordered], [row.bound for row in ordered]
-    both = [dots("bound", bound, INK), dots("value", value)]
-    changes = dots("", [float(row.changes) for row in ordered])
-    gap = dots("", [row.gap for row in ordered])
-    took = dots("", [row.seconds.get("decide") for row in ordered])
-    axis = Axis("round", "near", label=lambda at: f"{at:.0f}")
+    both = [
+        dots((row.bound for row in ordered), "bound", INK),
+        dots((row.value for row in ordered), "value"),
+    ]
+    changes = dots(row.changes for row in ordered)
+    gap = dots(row.gap for row in ordered)
+    took = dots(row.seconds.get("decide") for row in ordered)
+    axis = Axis("round", "near", label="{:.0f}".format)
     if len(x) < 6:
         axis = Axis("round", "near", ticks={float(n): str(n) for n in x})
     panels = [
@@ -125,22 +122,11 @@ def draw_pool(
     pool: PoolState, most: int | None = None
 ) -> tuple[Chart | None, dict[str, list[str]]]:
     """Return the map of the first nodes of a pool, and the jobs on each node."""
-    rows = [NodeRow(node["node"], node["gpus"], node["state"]) for node in pool.nodes]
     if pool.nodes:
-        parts = [
-            JobPart(
-                holder.job_id,
-                part.node,
-                part.gpus,
-                -1 if part.gpu is None else part.gpu,
-                1.0 if part.fraction is None else part.fraction,
-            )
-            for holder in pool.holders
-            for part in holder.nodes
-        ]
+        rows = [NodeRow(node["node"], node["gpus"], node["state"]) for node in pool.nodes]
+        parts = [JobPart(h.job_id, *part) for h in pool.holders for part in h.nodes]
     else:
-        rows = list(_make_rows(pool))
-        parts = list(_fill_rows(pool, rows))
+        rows, parts = _fill_rows(pool)
     jobs: dict[str, set[str]] = defaultdict(set)
     for part in parts:
         jobs[part.node].add(part.job)
@@ -148,21 +134,17 @@ def draw_pool(
     return chart, {name: sorted(found) for name, found in jobs.items()}
 
 
-def _make_rows(pool: PoolState) -> Iterator[NodeRow]:
+def _fill_rows(pool: PoolState) -> tuple[list[NodeRow], list[JobPart]]:
+    """Return rows of a pool without nodes, and the jobs on them, one after another."""
+    size, parts, end = pool.gpus_per_node, [], 0
     total = max(pool.gpus, sum(holder.gpus for holder in pool.holders))
-    for first in range(0, total, pool.gpus_per_node):
-        size = min(pool.gpus_per_node, total - first)
-        yield NodeRow(f"{pool.pool} {first} to {first + size - 1}", size)
-
-
-def _fill_rows(pool: PoolState, rows: Sequence[NodeRow]) -> Iterator[JobPart]:
-    """Yield the parts of the jobs of a pool without nodes, one after another."""
-    free = {row.name: row.gpus for row in rows}
+    rows = []
+    for first in range(0, total, size):
+        last = min(first + size, total)
+        rows.append(NodeRow(f"{pool.pool} {first} to {last - 1}", last - first))
     for holder in pool.holders:
-        left = holder.gpus
-        for name, gpus in free.items():
-            taken = min(left, gpus)
-            if taken:
-                yield JobPart(holder.job_id, name, taken)
-                free[name] -= taken
-                left -= taken
+        begin, end = end, end + holder.gpus
+        for row in range(begin // size, -(-end // size)):
+            gpus = min(end, (row + 1) * size) - max(begin, row * size)
+            parts.append(JobPart(holder.job_id, rows[row].name, gpus))
+    return rows, parts

@@ -7,24 +7,23 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response as Headers
+from fastapi import Query, Request, Response as Headers
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
-from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError, UsageError
-from allocator.queue.cluster_tables import config, read_stored_columns, read_stored_rows
+from allocator.queue.cluster_tables import read_stored_columns, read_stored_rows
 from allocator.queue.jobs.states import VERBS
 from allocator.queue.nodes import read_nodes
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import JobChange, JobSubmission, WhatIfRequest
-from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.pages.reading import MOST
-from allocator.server.pages.rendering import render_page
+from allocator.server.pages.rendering import Pages, render_page
+from allocator.server.views.sight import Sight
 
-router = APIRouter()
+router = Pages()
 CHANGED = ("weight", "min_gpus", "max_gpus")
 GIVEN = ("job_id", "model", "tenant", "total_work", "min_gpus", "max_gpus", "weight", "command")
 PLACES = {  # kind of a change: words, and where the value goes
@@ -40,35 +39,48 @@ MORE = 8  # GPUs of a ready-made question
 Text = Annotated[str, Query(max_length=300)]
 
 
-@router.post("/jobs/{job_id:path}")
-async def change_job(caller: Writer, served: Served, form: Form, job_id: str) -> Response:
+@router.changes("POST", "/jobs/{job_id:path}", Writer)
+def change_job(sight: Sight, form: Form, job_id: str) -> Response:
     """Hold, release, cancel, retry or change a job, and show it."""
     verb = form.get("verb", "")
     if verb == "change":
         values = {name: form[name].strip() or None for name in CHANGED if name in form}
-        await jobs.change_job(caller, served, job_id, _build(JobChange, values))
+        jobs.change_job(sight, job_id, _build(JobChange, values))
     elif verb in VERBS:
-        await jobs.act(caller, served, job_id, verb)
+        jobs.act(sight, job_id, verb)
     else:
         raise Refusal(400, "usage", "no such action")
     return RedirectResponse(f"/jobs/{quote(job_id, safe='')}?done={verb}", 303)
 
 
-@router.post("/nodes")
-async def change_node(caller: Operator, served: Served, form: Form) -> Response:
+@router.changes("POST", "/nodes", Operator)
+def change_node(sight: Sight, form: Form) -> Response:
     """Drain a node, or use it again."""
     states: Mapping[str, Literal["up", "drain"]] = {"up": "up", "drain": "drain"}
     state = states.get(form.get("state", ""))
     if state is None:
         raise Refusal(400, "usage", "no such state of a node")
-    await cluster.change_node(caller, served, form.get("node", ""), state)
+    cluster.change_node(sight, form.get("node", ""), state)
     return RedirectResponse(f"/nodes?done={state}", 303)
 
 
-@router.get("/submit")
-async def show_submission(request: Request, caller: Writer, served: Served) -> Response:
+@router.page("/submit", "submit.html", Writer)
+def show_submission(sight: Sight) -> dict[str, Any]:
     """Ask for a job."""
-    return await _render_submission(request, caller, served, {}, None)
+    return _describe_submission(sight, {})
+
+
+def _describe_submission(
+    sight: Sight, given: Mapping[str, str], refusal: Refusal | None = None
+) -> dict[str, Any]:
+    files = ("rates.csv", "models.csv")
+    names = {n for file in files for n in read_stored_columns(sight.connection, file)["model"]}
+    return {
+        "given": {name: given.get(name, "") for name in GIVEN},
+        "models": [(name, name) for name in sorted(names)],
+        "refusal": "" if refusal is None else refusal.detail,
+        "faults": () if refusal is None else refusal.faults,
+    }
 
 
 @router.post("/submit")
@@ -78,34 +90,14 @@ async def submit_job(request: Request, caller: Writer, served: Served, form: For
         values: dict[str, Any] = {name: form.get(name, "").strip() or None for name in GIVEN}
         values["command"] = shlex.split(values["command"] or "")
         body = _build(JobSubmission, {k: v for k, v in values.items() if v is not None})
-        done = await jobs.submit_job(caller, served, body, Headers())
+        done = await served.change(caller, lambda sight: jobs.submit_job(sight, body, Headers()))
     except (AllocatorError, Refusal, ValueError) as error:
-        refusal = to_refusal(error) if not isinstance(error, ValueError) else None
-        told = refusal or Refusal(422, "malformed", f"the command cannot be read: {error}")
-        return await _render_submission(request, caller, served, form, told)
+        refusal = to_refusal(error)
+        if isinstance(error, ValueError):
+            refusal = Refusal(422, "malformed", f"the command cannot be read: {error}")
+        shown = await served.look(caller, _describe_submission, form, refusal)
+        return render_page(request, caller, "submit.html", refusal.status_code, **shown)
     return RedirectResponse(f"/jobs/{quote(done.job_id, safe='')}?done=submit", 303)
-
-
-async def _render_submission(
-    request: Request,
-    caller: Writer,
-    served: Served,
-    given: Mapping[str, str],
-    refusal: Refusal | None,
-) -> Response:
-    names = set()
-    for file in ("rates.csv", "models.csv"):
-        names.update((await served.queue.look(read_stored_columns, file))["model"])
-    return render_page(
-        request,
-        caller,
-        "submit.html",
-        200 if refusal is None else refusal.status_code,
-        given={name: given.get(name, "") for name in GIVEN},
-        models=[(name, name) for name in sorted(names)],
-        refusal="" if refusal is None else refusal.detail,
-        faults=() if refusal is None else refusal.faults,
-    )
 
 
 @router.get("/what-if")
@@ -121,7 +113,7 @@ async def show_what_if(
     """Show who gains and who loses by other values."""
     found = None
     refusal = ""
-    questions, names = await served.queue.look(list_questions, caller)
+    questions, names = await served.look(caller, list_questions)
     try:
         values = read_values(kind, name, value, set)
         if values:
@@ -143,47 +135,41 @@ async def show_what_if(
     )
 
 
-def list_questions(
-    connection: Connection, caller: Caller
-) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[str]]:
+def list_questions(sight: Sight) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[str]]:
     """Return ready-made questions by kind, as changes and words, and the names that they know."""
-    nodes = read_nodes(connection)
-    pools = read_stored_rows(connection, "pools.csv")
-    tenants = [
-        row for row in read_stored_rows(connection, "tenants.csv") if caller.can_see(row["tenant"])
-    ]
+    nodes = read_nodes(sight.connection)
+    pools = read_stored_rows(sight.connection, "pools.csv")
+    tenants = read_stored_rows(sight.connection, "tenants.csv")
+    tenants = [row for row in tenants if sight.caller.can_see(row["tenant"])]
     with_nodes = {row["pool"] for row in nodes}
-    budget = config(connection).get("budget_per_hour")
-    more = [
-        (f"pools.{row['pool']}.gpus={row['gpus'] + MORE}", f"{MORE} more GPUs of {row['pool']}")
-        for row in pools
-        if row["pool"] not in with_nodes
-    ]
-    money = (
-        []
-        if budget is None
-        else [
-            (f"budget_per_hour={share * budget / 100:g}", words)
+    budget = sight.config.get("budget_per_hour")
+    found = {
+        "Money": {
+            f"budget_per_hour={share * budget / 100:g}": words
             for share, words in ((80, "20 % less budget"), (120, "20 % more budget"))
-        ]
-    )
-    quotas = [
-        (
-            f"tenants.{row['tenant']}.max_gpus={row['max_gpus'] + MORE}",
-            f"{MORE} more GPUs of quota for {row['tenant']}",
-        )
-        for row in tenants
-        if row["max_gpus"] is not None
-    ]
-    drains = [(f"nodes.{row['node']}.state=drain", f"drain {row['node']}") for row in nodes]
-    found = {"Money": money, "GPUs": more, "Quotas": quotas, "Nodes": drains}
+            if budget is not None
+        },
+        "GPUs": {
+            f"pools.{row['pool']}.gpus={row['gpus'] + MORE}": f"{MORE} more GPUs of {row['pool']}"
+            for row in pools
+            if row["pool"] not in with_nodes
+        },
+        "Quotas": {
+            f"tenants.{row['tenant']}.max_gpus={row['max_gpus'] + MORE}": (
+                f"{MORE} more GPUs of quota for {row['tenant']}"
+            )
+            for row in tenants
+            if row["max_gpus"] is not None
+        },
+        "Nodes": {f"nodes.{row['node']}.state=drain": f"drain {row['node']}" for row in nodes},
+    }
     names = [
         row[kind]
         for kind, rows in (("pool", pools), ("tenant", tenants), ("node", nodes))
         for row in rows
     ]
     return [
-        (group, [(shlex.quote(place), words) for place, words in choices])
+        (group, [(shlex.quote(place), words) for place, words in choices.items()])
         for group, choices in found.items()
         if choices
     ], names

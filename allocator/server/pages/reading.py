@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import Field
-from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
 from allocator.market.books import RENTED
-from allocator.queue.cluster_tables import config, read_stored_columns
+from allocator.queue.cluster_tables import read_stored_columns
 from allocator.queue.database.schema import DEFAULT_TENANT, STATES
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.states import VERBS
@@ -20,30 +19,24 @@ from allocator.queue.jobs.verbs import Job
 from allocator.queue.round_journal import count_rounds
 from allocator.server.access import Reader, Served
 from allocator.server.api import jobs
-from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, as_missing, to_refusal
 from allocator.server.pages import charts
-from allocator.server.pages.rendering import render_page
+from allocator.server.pages.rendering import Pages, render_page
 from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.rounds import (
-    compare_rounds,
-    list_rounds,
-    read_last_plan,
-    read_plan,
-    read_round,
-)
+from allocator.server.views.plans import read_plan
+from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.sight import Sight
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 
-router = APIRouter()
+router = Pages()
 MOST = 200  # rows of tables without pages
 MOST_DAYS = 366
 MOST_NODES = 48  # of a pool on the overview
 HOURS = (6, 24, 168)  # of the chart of GPUs
 SPANS = (7, 14, 30, 90)  # days of a chart
-SIZE = 50  # jobs of a page
 MOST_EVENTS = 20  # of a job that are shown without a click
 REASONS = {
     "held": "on hold, or after another job",
@@ -70,31 +63,16 @@ DONE = {
 }
 Page = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Query(max_length=300)]
+Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
+Values = dict[str, Any]
 
 
-@router.get("/")
-async def show_overview(
-    request: Request,
-    caller: Reader,
-    served: Served,
-    hours: Annotated[int, Query(ge=1, le=24 * MOST_DAYS)] = 24,
-) -> Response:
+@router.page("/", "overview.html")
+def show_overview(
+    sight: Sight, hours: Annotated[float, Query(ge=1, le=24 * MOST_DAYS)] = 24
+) -> Values:
     """Show what runs, waits and is stuck, the money and the GPUs."""
-    now_s = served.queue.clock()
-
-    def read(connection: Connection) -> Response:
-        begin_s = now_s - 3600.0 * hours
-        values = read_overview_page(connection, caller, now_s, begin_s)
-        return render_page(request, caller, "overview.html", **values)
-
-    return await served.queue.look(read)
-
-
-def read_overview_page(
-    connection: Connection, caller: Caller, now_s: float, begin_s: float
-) -> dict[str, Any]:
-    """Return what the overview shows; the chart of GPUs begins at begin_s."""
-    view = read_overview(connection, now_s, tenant=caller.only_tenant)
+    view = read_overview(sight)
     tenants = view.tenants
     pools = []
     for pool in view.pools:
@@ -105,63 +83,39 @@ def read_overview_page(
         "rented": RENTED,
         "words": REASONS,
         "pools": pools,
-        "hours": round((now_s - begin_s) / 3600),
+        "hours": round(hours),
         "hour_spans": HOURS,
         "spending": charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
-        "use": charts.draw_use(read_use(connection, begin_s, now_s)),
+        "use": charts.draw_use(read_use(sight, sight.now_s - 3600.0 * hours)),
     }
 
 
-@router.get("/jobs")
-async def show_jobs(
-    request: Request,
-    caller: Reader,
-    served: Served,
+@router.page("/jobs", "jobs.html")
+def show_jobs(
+    sight: Sight,
     text: Text = "",
     state: Text = "active",
     tenant: Text = "",
     reason: Text = "",
     order: Text = "",
     page: Page = 1,
-) -> Response:
+) -> Values:
     """Show the jobs that match, page by page."""
     wanted = JobFilter(text, tenant, "", state or "active", reason, order == "newest")
-    now_s = served.queue.clock()
-
-    def read(connection: Connection) -> Response:
-        values = read_jobs_page(connection, caller, now_s, wanted, page)
-        return render_page(request, caller, "jobs.html", **values | {"given": request.query_params})
-
-    return await served.queue.look(read)
-
-
-def read_jobs_page(
-    connection: Connection,
-    caller: Caller,
-    now_s: float,
-    wanted: JobFilter,
-    page: int = 1,
-    size: int = SIZE,
-) -> dict[str, Any]:
-    """Return what a page of jobs shows."""
-    found = list_jobs(connection, now_s, wanted, page=page, size=size, tenant=caller.only_tenant)
-    plan = read_last_plan(connection)
-    chosen = caller.only_tenant or wanted.tenant
-    reasons = [*([] if plan is None else plan.reasons), *filter(None, [wanted.reason])]
-    tenants = set(read_stored_columns(connection, "tenants.csv")["tenant"])
-    tenants |= {row.tenant for row in found.rows} | set(filter(None, [wanted.tenant]))
+    found = list_jobs(sight, wanted, page)
+    chosen = sight.tenant or tenant
+    tenants = {*read_stored_columns(sight.connection, "tenants.csv")["tenant"], DEFAULT_TENANT}
+    tenants |= {row.tenant for row in found.rows} | set(filter(None, [tenant]))
+    reasons = dict.fromkeys([] if sight.plan is None else sight.plan.reasons)
+    reasons |= dict.fromkeys(filter(None, [reason]))
     return {
         "found": found,
-        "tenant": _read_tenant(connection, caller, now_s, chosen) if chosen else None,
+        "tenant": _read_tenant(sight, chosen) if chosen else None,
         "wanted": wanted,
-        "now_s": now_s,
-        "given": {},
+        "now_s": sight.now_s,
         "states": [(name, name) for name in (*GROUPS, *STATES)],
-        "tenants": [("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
-        "reasons": [
-            ("", "any"),
-            *((code, REASONS.get(code, code)) for code in dict.fromkeys(reasons)),
-        ],
+        "tenants": [("", "any"), *((name, name) for name in sorted(tenants))],
+        "reasons": [("", "any"), *((code, REASONS.get(code, code)) for code in reasons)],
     }
 
 
@@ -175,14 +129,13 @@ async def show_job(
     done: Text = "",
 ) -> Response:
     """Show one job; with `explain`, decide again what would give it more."""
-    now_s = served.queue.clock()
 
-    def read(connection: Connection) -> tuple[JobView, TenantRow | None]:
+    def read(sight: Sight) -> tuple[JobView, TenantRow | None, float]:
         with as_missing():
-            view = read_job(connection, now_s, job_id, tenant=caller.only_tenant)
-        return view, _read_tenant(connection, caller, now_s, view.row.tenant)
+            view = read_job(sight, job_id)
+        return view, _read_tenant(sight, view.row.tenant), sight.now_s
 
-    view, tenant = await served.queue.look(read)
+    view, tenant, now_s = await served.look(caller, read)
     end_s = now_s if view.job.finished_s is None else view.job.finished_s
     explanation = None
     refusal = ""
@@ -200,7 +153,7 @@ async def show_job(
         now_s=now_s,
         held=charts.draw_holdings(view.allocations, view.job.submitted_s, end_s),
         most_events=MOST_EVENTS,
-        knows_command=caller.knows_command(view.job),
+        knows_command=caller.can_change(view.row.tenant),
         can_change=caller.can_change(view.row.tenant) and caller.session is not None,
         verbs=_list_verbs(view.job),
         done=DONE.get(done, ""),
@@ -211,11 +164,9 @@ async def show_job(
     )
 
 
-def _read_tenant(
-    connection: Connection, caller: Caller, now_s: float, tenant: str
-) -> TenantRow | None:
+def _read_tenant(sight: Sight, tenant: str) -> TenantRow | None:
     """Return what a tenant uses now and today, None if there is no such tenant."""
-    return read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant).find(tenant)
+    return read_tenants_view(sight, days=1).find(tenant)
 
 
 def _list_verbs(job: Job) -> list[str]:
@@ -228,45 +179,20 @@ def _list_verbs(job: Job) -> list[str]:
     return allowed
 
 
-@router.get("/nodes")
-async def show_nodes(request: Request, caller: Reader, served: Served, done: Text = "") -> Response:
+@router.page("/nodes", "nodes.html")
+def show_nodes(sight: Sight, done: Text = "") -> Values:
     """Show all nodes of all pools."""
-
-    def read(connection: Connection) -> Response:
-        pools = read_pools(connection, tenant=caller.only_tenant)
-        drawn = [(pool, *charts.draw_pool(pool)) for pool in pools]
-        now_s, told = served.queue.clock(), DONE.get(done, "")
-        return render_page(request, caller, "nodes.html", pools=drawn, done=told, now_s=now_s)
-
-    return await served.queue.look(read)
+    drawn = [(pool, *charts.draw_pool(pool)) for pool in read_pools(sight)]
+    return {"pools": drawn, "done": DONE.get(done, ""), "now_s": sight.now_s}
 
 
-@router.get("/tenants")
-async def show_tenants(
-    request: Request,
-    caller: Reader,
-    served: Served,
-    days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = DAYS,
-    tenant: Text = "",
-) -> Response:
+@router.page("/tenants", "tenants.html")
+def show_tenants(sight: Sight, days: Days = DAYS, tenant: Text = "") -> Values:
     """Show the tenants, their quotas, and what they, or one of them, spent by day."""
-    now_s = served.queue.clock()
-
-    def read(connection: Connection) -> Response:
-        values = read_tenants_page(connection, caller, now_s, days, tenant)
-        return render_page(request, caller, "tenants.html", **values)
-
-    return await served.queue.look(read)
-
-
-def read_tenants_page(
-    connection: Connection, caller: Caller, now_s: float, days: int = DAYS, tenant: str = ""
-) -> dict[str, Any]:
-    """Return what the page of tenants shows."""
-    view = read_tenants_view(connection, now_s, days=days, tenant=caller.only_tenant)
-    row = view.find(caller.only_tenant or tenant)
+    view = read_tenants_view(sight, days)
+    row = view.find(sight.tenant or tenant)
     daily = view.daily if row is None else view.list_costs(row.tenant)
-    budget = config(connection).get("budget_per_hour") if row is None else row.budget_per_hour
+    budget = sight.config.get("budget_per_hour") if row is None else row.budget_per_hour
     return {
         "view": view,
         "budget_per_hour": budget,
@@ -276,79 +202,39 @@ def read_tenants_page(
     }
 
 
-@router.get("/tenants.csv")
-async def send_showback(
-    caller: Reader,
-    served: Served,
-    days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = DAYS,
-) -> Response:
+@router.reads("/tenants.csv")
+def send_showback(sight: Sight, days: Days = DAYS) -> Response:
     """Send what tenants used by day as CSV."""
-    now_s = served.queue.clock()
-    view = await served.queue.look(read_tenants_view, now_s, days=days, tenant=caller.only_tenant)
     return Response(
-        format_showback(view.daily),
+        format_showback(read_tenants_view(sight, days).daily),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="showback.csv"'},
     )
 
 
-@router.get("/rounds")
-async def show_rounds(request: Request, caller: Reader, served: Served, page: Page = 1) -> Response:
+@router.page("/rounds", "rounds.html")
+def show_rounds(sight: Sight, page: Page = 1) -> Values:
     """Show the journal of rounds, page by page."""
-
-    def read(connection: Connection) -> Response:
-        values = read_rounds_page(connection, page)
-        return render_page(request, caller, "rounds.html", **values)
-
-    return await served.queue.look(read)
-
-
-def read_rounds_page(connection: Connection, page: int = 1, size: int = SIZE) -> dict[str, Any]:
-    """Return what a page of the journal shows."""
-    found = list_rounds(connection, page=page, size=size)
+    found = list_rounds(sight, page)
     return {"found": found, "changes": charts.draw_rounds(found.rows)}
 
 
-@router.get("/rounds/{number}")
-async def show_round(request: Request, caller: Reader, served: Served, number: Page) -> Response:
+@router.page("/rounds/{number}", "round.html")
+def show_round(sight: Sight, number: Page) -> Values:
     """Show one round and its plan."""
-
-    def read(connection: Connection) -> Response:
-        with as_missing():
-            view = read_round(connection, number, tenant=caller.only_tenant)
-        plan = read_plan(connection, number)
-        return render_page(
-            request,
-            caller,
-            "round.html",
-            view=view,
-            last=count_rounds(connection),
-            content=None if plan is None else plan.content,
-            most=MOST,
-        )
-
-    return await served.queue.look(read)
+    with as_missing():
+        view = read_round(sight, number)
+    plan = read_plan(sight.connection, number)
+    last = count_rounds(sight.connection)
+    content = None if plan is None else plan.content
+    return {"view": view, "last": last, "content": content, "most": MOST}
 
 
-@router.get("/compare")
-async def show_comparison(
-    request: Request, caller: Reader, served: Served, first: Page, second: Page
-) -> Response:
+@router.page("/compare", "compare.html")
+def show_comparison(sight: Sight, first: Page, second: Page) -> Values:
     """Show what the plans of two rounds give different things."""
-
-    def read(connection: Connection) -> Response:
-        with as_missing():
-            found = compare_rounds(connection, first, second, tenant=caller.only_tenant)
-        plans = [read_plan(connection, number) for number in (first, second)]
-        return render_page(
-            request,
-            caller,
-            "compare.html",
-            found=found,
-            rounds=zip((found.before, found.after), plans, strict=True),
-            first=first,
-            second=second,
-            most=MOST,
-        )
-
-    return await served.queue.look(read)
+    with as_missing():
+        found = compare_rounds(sight, first, second)
+    plans = [read_plan(sight.connection, number) for number in (first, second)]
+    rounds = zip((found.before, found.after), plans, strict=True)
+    return {"found": found, "rounds": rounds, "first": first, "second": second, "most": MOST}

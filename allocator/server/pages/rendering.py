@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,12 @@ from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.chart import to_html
 from allocator.report.measures import number
+from allocator.report.page import load_templates as read_templates
 from allocator.report.theme import read_theme
 from allocator.report.visible import show_hidden
+from allocator.server.access import Reader
 from allocator.server.caller import Caller
+from allocator.server.routes import F, Routes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,22 +39,28 @@ PAGES = (
 DASH = "–"
 
 
+class Pages(Routes):
+    """Routes of pages."""
+
+    def page(self, path: str, template: str, role: Any = Reader) -> Callable[[F], F]:
+        """Decorate what returns the values that a template shows."""
+
+        def show(request: Request, caller: Caller, values: Mapping[str, Any]) -> HTMLResponse:
+            return render_page(request, caller, template, **values)
+
+        return self.reads(path, role, show, response_model=None)
+
+
 def render_page(
     request: Request, caller: Caller | None, template: str, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """Fill a template of this package; values are escaped unless they are Markup."""
-    cluster = "" if caller is None else request.app.state.service.queue.name
-    text = fill(template, caller, values, request.url.path, request.url.query, cluster)
+    text = fill(template, caller, values, request)
     return HTMLResponse(text, status, {"Cache-Control": "no-store"})
 
 
 def fill(
-    template: str,
-    caller: Caller | None,
-    values: Mapping[str, Any],
-    path: str = "",
-    query: str = "",
-    cluster: str = "",
+    template: str, caller: Caller | None, values: Mapping[str, Any], request: Request | None = None
 ) -> str:
     """Return a page as a caller sees it."""
     pages = PAGES if caller is not None else ()
@@ -61,10 +70,10 @@ def fill(
         "caller": caller,
         "csrf": caller.session.csrf if caller is not None and caller.session is not None else "",
         "pages": pages,
-        "path": path,
-        "query": query,
+        "path": request.url.path if request else "",
+        "params": request.query_params if request else {},
         "stamp": stamp_static(),
-        "cluster": cluster,
+        "cluster": request.app.state.service.queue.name if request and caller else "",
     }
     return show_hidden(_templates().get_template(template).render({**values, **frame}))
 
@@ -95,15 +104,7 @@ def load_templates() -> None:
 
 @cache
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    templates = Environment(
-        loader=PackageLoader("allocator.server.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = read_templates("allocator.server.pages")
     templates.filters |= {
         "when": mark_time,
         "stamp": format_time,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from allocator.report.page import write_page
 from allocator.server.caller import Caller
 from allocator.server.pages import reading
 from allocator.server.pages.rendering import fill
-from allocator.server.views.jobs import MOST_ROWS, JobFilter
+from allocator.server.views.jobs import MOST_ROWS
 from allocator.server.views.rounds import list_rounds
+from allocator.server.views.sight import Sight
 
 LAST = 1000  # rounds
 READER = Caller("viewer", name="report")
@@ -49,11 +51,11 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
     if out is None and "://" in name:
         raise UsageError("a queue on a database server needs --out OUT for the page")
     with Queue(name) as queue, queue.store.read() as connection:
-        now_s = _find_end(connection, queue.clock())
-        pages = _read_pages(connection, now_s, last)
+        sight = Sight(connection, _find_end(connection, queue.clock()), READER, last)
+        pages = _read_pages(sight)
         title = f"Queue {queue.store.name if '://' in name else Path(name).name}"
-    about = f"state of {format_time(now_s)} UTC"
-    parts = [_detach(fill(page, READER, values), page) for page, values in pages]
+    about = f"state of {format_time(sight.now_s)} UTC"
+    parts = [_detach(fill(page, READER, values), page) for page, values in pages.items()]
     return write_page(name_page(f"{name}.report" if out is None else out), title, parts, about)
 
 
@@ -66,19 +68,17 @@ def _find_end(connection: Connection, now_s: float) -> float:
     return float(max((at for at in written if at is not None), default=now_s))
 
 
-def _read_pages(
-    connection: Connection, now_s: float, last: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return template and values of each page."""
-    shown = list_rounds(connection, size=last).rows
-    begin = min(shown[-1].at_s if shown else now_s, now_s - 60.0)
-    every = JobFilter(state="all", is_newest_first=True)
-    return [
-        ("overview.html", reading.read_overview_page(connection, READER, now_s, begin)),
-        ("rounds.html", reading.read_rounds_page(connection, 1, last)),
-        ("tenants.html", reading.read_tenants_page(connection, READER, now_s)),
-        ("jobs.html", reading.read_jobs_page(connection, READER, now_s, every, 1, MOST_ROWS)),
-    ]
+def _read_pages(sight: Sight) -> dict[str, dict[str, Any]]:
+    """Return the values of each page by its template."""
+    shown = list_rounds(sight).rows
+    length_s = max(sight.now_s - shown[-1].at_s if shown else 0.0, 60.0)
+    jobs = replace(sight, size=MOST_ROWS)
+    return {
+        "overview.html": reading.show_overview(sight, length_s / 3600),
+        "rounds.html": reading.show_rounds(sight),
+        "tenants.html": reading.show_tenants(sight),
+        "jobs.html": reading.show_jobs(jobs, state="all", order="newest"),
+    }
 
 
 def _detach(page: str, name: str) -> Markup:

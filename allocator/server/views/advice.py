@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -38,20 +39,17 @@ class ExplanationAnswer(Answer):
     def seen_by_member(self, others: Collection[str]) -> ExplanationAnswer:
         """Return the explanation without the names of other tenants' jobs, which are given."""
 
-        def conceal(text: str) -> str:
-            for name in sorted((n for n in others if n in text), key=len, reverse=True):
-                text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", OTHERS, text)
-            return text
+        def conceal(found: Any) -> Any:
+            if isinstance(found, list):
+                return list(map(conceal, found))
+            if isinstance(found, dict):
+                return {conceal(place): value for place, value in found.items()}
+            for name in sorted((n for n in others if n in (found or "")), key=len, reverse=True):
+                found = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", OTHERS, found)
+            return found
 
-        return self.model_copy(
-            update={
-                "summary": conceal(self.summary),
-                "detail": None if self.detail is None else conceal(self.detail),
-                "changes": list(map(conceal, self.changes)),
-                "places": [{conceal(k): v for k, v in place.items()} for place in self.places],
-                "losers": list(map(conceal, self.losers)),
-            }
-        )
+        names = ("summary", "detail", "changes", "places", "losers")
+        return self.model_copy(update={name: conceal(getattr(self, name)) for name in names})
 
 
 def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationAnswer:
@@ -153,17 +151,14 @@ def compare_changes(snapshot: Snapshot, effort: Effort, values: Mapping[str, str
     ]
     changed = [
         ChangedJob(
-            job_id=one.job_id,
             tenant=owners[one.job_id],
-            what=one.what,
             pool_before=one.before.pool,
             gpus_before=one.before.gpus,
             pool_after=one.after.pool,
             gpus_after=one.after.gpus,
-            left_h_before=one.left_h_before,
-            left_h_after=one.left_h_after,
             dollars_before=costs[0].get(one.job_id, 0.0),
             dollars_after=costs[1].get(one.job_id, 0.0),
+            **vars(one),
         )
         for one in found.jobs
     ]

@@ -30,14 +30,10 @@ class Page(Generic[T]):
     rows: Sequence[T]
     total: int
     page: int
-    size: int
-
-    @property
-    def pages(self) -> int:
-        """Number of pages, at least 1."""
-        return max(1, -(-self.total // self.size))
+    pages: int
 
 
-def clip_page(page: int, size: int, total: int) -> int:
-    """Return the number of a page; pages beyond the last are the last."""
-    return max(1, min(page, -(-total // size)))
+def find_page(page: int, size: int, total: int) -> tuple[int, int]:
+    """Return the number of a page, and that of the last; pages beyond the last are the last."""
+    pages = max(1, -(-total // size))
+    return min(page, pages), pages

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue import cluster_tables
@@ -17,10 +16,11 @@ from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.nodes import read_nodes
+from allocator.server.views.sight import Sight
 
 OTHERS = "another tenant's job"  # the name of jobs that may not be seen
 _HOLDERS = (
-    "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes, a.memory_gb FROM allocations a"
+    "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes FROM allocations a"
     f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
     " ORDER BY j.seq"
 )
@@ -31,15 +31,13 @@ _USED = (
 )
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """A job that holds GPUs of a pool.
 
     `nodes` is empty where the pool has no nodes, or where those of the job are not known.
     """
 
     job_id: str
-    tenant: str
     gpus: int
     nodes: tuple[Part, ...]
 
@@ -50,7 +48,7 @@ class PoolState:
 
     `gpus` counts the GPUs that jobs may use, and `used` those that jobs hold. `holders` are these
     jobs, in the order of their submission. `nodes` are those of queue/nodes.py, whose `jobs` name
-    all jobs. `memory_per_hour` are the US dollars for their memory.
+    all jobs.
     """
 
     pool: str
@@ -60,63 +58,51 @@ class PoolState:
     used: int
     gpus_per_node: int
     price_per_gpu_hour: float
-    memory_per_hour: float
     nodes: tuple[Mapping[str, Any], ...]
     holders: tuple[Holder, ...]
 
-    @property
-    def dollars_per_hour(self) -> float:
-        """US dollars per hour of the GPUs in use, and of the memory on them."""
-        return self.used * self.price_per_gpu_hour + self.memory_per_hour
 
-
-def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[PoolState, ...]:
+def read_pools(sight: Sight) -> tuple[PoolState, ...]:
     """Return the pools with their nodes and the jobs on them.
 
-    With `tenant`, the jobs of other tenants are listed without their names, as OTHERS.
+    A member sees the jobs of other tenants without their names, as OTHERS.
     """
+    connection = sight.connection
     used = cluster_tables.used(connection)
     nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in read_nodes(connection):
         nodes[node["pool"]].append(node)
     holders: dict[str, list[Holder]] = defaultdict(list)
-    used_gb: dict[str, float] = defaultdict(float)
-    for job_id, owner, pool, gpus, parts, memory_gb in query(connection, _HOLDERS):
-        used_gb[pool] += gpus * memory_gb
-        name = owner or DEFAULT_TENANT
-        is_visible = tenant in (None, name)
-        holders[pool].append(
-            Holder(
-                job_id if is_visible else OTHERS,
-                name if is_visible else "",
-                gpus,
-                parse_parts(parts),
-            )
-        )
+    for job_id, owner, pool, gpus, parts in query(connection, _HOLDERS):
+        name = job_id if sight.tenant in (None, owner or DEFAULT_TENANT) else OTHERS
+        holders[pool].append(Holder(name, gpus, parse_parts(parts)))
     return tuple(
         PoolState(
-            pool := row["pool"],
+            row["pool"],
             row["gpu_type"],
             row["market"] or "reserved",
             row["gpus"],
-            used[pool],
+            used[row["pool"]],
             row["gpus_per_node"] or 8,
             row["price_per_gpu_hour"] or 0.0,
-            used_gb[pool] * (row["price_per_gb_hour"] or 0.0),
-            tuple(nodes[pool]),
-            tuple(holders[pool]),
+            tuple(nodes[row["pool"]]),
+            tuple(holders[row["pool"]]),
         )
         for row in cluster_tables.read_stored_rows(connection, "pools.csv")
     )
 
 
-def hide_names(connection: Connection, cells: Iterable[str], tenant: str) -> dict[str, str]:
-    """Return each list of names with OTHERS for jobs that a member of a tenant may not see."""
+def hide_names(sight: Sight, cells: Iterable[str]) -> dict[str, str]:
+    """Return each list of names with OTHERS for jobs that a member may not see."""
+    if sight.tenant is None:
+        return {cell: cell for cell in cells}
     lists = {cell: split_names(cell) for cell in cells}
-    known = find_tenants(connection, [name for names in lists.values() for name in names])
-    own = {name for name, owner in known.items() if (owner or DEFAULT_TENANT) == tenant}
+    known = find_tenants(sight.connection, [name for names in lists.values() for name in names])
     return {
-        cell: join_names(name if name in own else OTHERS for name in names)
+        cell: join_names(
+            name if name in known and sight.caller.can_see(known[name]) else OTHERS
+            for name in names
+        )
         for cell, names in lists.items()
     }
 
@@ -130,11 +116,11 @@ class UseOverTime:
     gpus: int
 
 
-def read_use(connection: Connection, begin_s: float, end_s: float) -> UseOverTime:
-    """Return the GPUs in use from a time to another, and how many there are now."""
-    at_s = np.linspace(begin_s, end_s, SAMPLES)
-    pools = cluster_tables.gpus(connection)
-    rows = query(connection, _USED, float(at_s[0]))
+def read_use(sight: Sight, begin_s: float) -> UseOverTime:
+    """Return the GPUs in use from a time until now, and how many there are now."""
+    at_s = np.linspace(begin_s, sight.now_s, SAMPLES)
+    pools = cluster_tables.gpus(sight.connection)
+    rows = query(sight.connection, _USED, float(at_s[0]))
     by_pool = {}
     for pool in pools:
         spans = [(gpus, begin, end) for name, gpus, begin, end in rows if name == pool]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection
-
 from allocator.queue.cluster_tables import read_learned_rates, read_stored_rows
 from allocator.queue.jobs.verbs import (
     Job,
@@ -22,7 +20,7 @@ from allocator.queue.jobs.verbs import (
 from allocator.queue.node_space import Part
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.jobs import JobAnswer, read_rows
-from allocator.server.views.rounds import RoundPlan, read_last_plan
+from allocator.server.views.sight import Sight
 
 MOST_EVENTS = 200  # the latest
 PHASES = {
@@ -77,48 +75,25 @@ class JobView:
     speeds: tuple[SpeedCheck, ...]
 
 
-def read_job(
-    connection: Connection, now_s: float, job_id: str, *, tenant: str | None = None
-) -> JobView:
+def read_job(sight: Sight, job_id: str) -> JobView:
     """Return one job.
 
-    Parameters
-    ----------
-    now_s : float
-        The present, unix seconds.
-    job_id : str
-        The job.
-    tenant : str, optional
-        Only jobs of this tenant can be seen; others are as if they were not there, and jobs with
-        which this one shares GPUs have no name.
-
-    Raises
-    ------
-    UsageError
-        If there is no such job.
+    A member sees jobs of its tenant; others are as if they were not there, and jobs with which
+    this one shares GPUs have no name. Raises UsageError if there is no such job.
     """
-    plan = read_last_plan(connection)
-    rows = read_rows(connection, now_s, [job_id], plan)
-    if not rows or tenant not in (None, rows[0].tenant):
-        raise unknown_job_error(connection, job_id, tenant)
+    rows = read_rows(sight, [job_id])
+    if not rows or sight.tenant not in (None, rows[0].tenant):
+        raise unknown_job_error(sight.connection, job_id, sight.tenant)
     row = rows[0]
-    job = show(connection, job_id)
-    allocations = history(connection, job_id)
-    speeds = tuple(_check_speeds(connection, job, allocations, plan))
-    events = _list_events(connection, job, allocations, tenant)
-    return JobView(
-        row,
-        job,
-        _seconds_left(row, speeds),
-        tuple(sorted(events, key=attrgetter("at_s"))[-MOST_EVENTS:]),
-        allocations,
-        speeds,
-    )
+    job = show(sight.connection, job_id)
+    allocations = history(sight.connection, job_id)
+    speeds = tuple(_check_speeds(sight, job, allocations))
+    events = sorted(_list_events(sight, job, allocations), key=attrgetter("at_s"))
+    left_s = _find_seconds_left(row, speeds)
+    return JobView(row, job, left_s, tuple(events[-MOST_EVENTS:]), allocations, speeds)
 
 
-def _list_events(
-    connection: Connection, job: Job, allocations: Sequence[dict[str, Any]], tenant: str | None
-) -> Iterator[Event]:
+def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) -> Iterator[Event]:
     yield Event(job.submitted_s, "submitted")
     for one in allocations:
         what = f"{one['gpus']} x {one['pool']}"
@@ -130,16 +105,14 @@ def _list_events(
             yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
         if one["ended_s"] is not None:
             yield Event(one["ended_s"], f"{PHASES[one['phase']]} on {what}", one["detail"])
-    turns = read_turns(connection, job.job_id)
-    names = {turn["host"]: turn["host"] for turn in turns if turn["host"]}
-    if tenant is not None:
-        names = hide_names(connection, names, tenant)
+    turns = read_turns(sight.connection, job.job_id)
+    names = hide_names(sight, [turn["host"] for turn in turns if turn["host"]])
     for turn in turns:
         where = (
             f'on the GPUs of "{names[turn["host"]]}"' if turn["host"] else "holds its GPUs itself"
         )
         yield Event(turn["at_s"], where)
-    for seen in read_observations(connection, job.job_id):
+    for seen in read_observations(sight.connection, job.job_id):
         if seen["kind"] == "running" and seen["work_done"] > 0:
             said = "".join(f", {name} {x:g}" for name, x in seen["reported"].items())
             words = f"{seen['work_done']:g} of work since its start{said}"
@@ -151,24 +124,21 @@ def _list_events(
 
 
 def _check_speeds(
-    connection: Connection,
-    job: Job,
-    allocations: Sequence[dict[str, Any]],
-    plan: RoundPlan | None,
+    sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]
 ) -> Iterator[SpeedCheck]:
     model = job.values["model"]
     given: dict[tuple[str, int], float] = {}
-    for rate in read_stored_rows(connection, "rates.csv"):
+    for rate in read_stored_rows(sight.connection, "rates.csv"):
         if rate["model"] == model and rate["work_per_s"] is not None:
             key = (rate["gpu_type"], rate["gpus"])
             share = 1.0 if rate["efficiency"] is None else rate["efficiency"]
             given[key] = max(given.get(key, 0.0), rate["work_per_s"] * share)
     corrected = {
         (rate["gpu_type"], rate["gpus"]): rate["work_per_s"]
-        for rate in read_learned_rates(connection)
+        for rate in read_learned_rates(sight.connection)
         if rate["model"] == model
     }
-    entry = {} if plan is None else plan.jobs.get(job.job_id, {})
+    entry = {} if sight.plan is None else sight.plan.jobs.get(job.job_id, {})
     latest = {(one["gpu_type"], one["gpus"]): one for one in allocations}
     for key, one in reversed(latest.items()):
         is_planned = (entry.get("pool"), entry.get("gpus")) == (one["pool"], one["gpus"])
@@ -189,13 +159,10 @@ def _observed_speed(allocation: dict[str, Any]) -> float | None:
     return float(allocation["work_done"] / (seen - since))
 
 
-def _seconds_left(row: JobAnswer, speeds: Sequence[SpeedCheck]) -> float | None:
+def _find_seconds_left(row: JobAnswer, speeds: Sequence[SpeedCheck]) -> float | None:
     """Return how long the remaining work takes at the observed speed, else the planned one."""
-    if row.pool is None:
-        return None
-    here = (speed for speed in speeds if speed.gpus == row.gpus)
-    for speed in here:
-        rate = speed.observed or speed.planned or speed.corrected or speed.given
-        if rate is not None and rate > 0 and math.isfinite(rate):
+    for speed in speeds if row.pool else ():
+        rate = speed.observed or speed.planned or speed.corrected or speed.given or 0.0
+        if speed.gpus == row.gpus and 0 < rate < math.inf:
             return row.remaining_work / rate
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from pydantic import Field
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
@@ -22,8 +22,8 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.server.views.answer import Answer, Page, clip_page
-from allocator.server.views.rounds import RoundPlan, read_last_plan
+from allocator.server.views.answer import Answer, Page, find_page
+from allocator.server.views.sight import Sight
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "active": ACTIVE,
@@ -104,83 +104,47 @@ class JobAnswer(Answer):
     workdir: str | None = Field(description="null where it may not be seen")
 
 
-def list_jobs(
-    connection: Connection,
-    now_s: float,
-    wanted: JobFilter,
-    *,
-    page: int = 1,
-    size: int = 50,
-    tenant: str | None = None,
-) -> Page[JobAnswer]:
+def list_jobs(sight: Sight, wanted: JobFilter, page: int = 1) -> Page[JobAnswer]:
     """Return one page of the jobs that match.
 
-    Parameters
-    ----------
-    now_s : float
-        The present, unix seconds.
-    wanted : JobFilter
-        Which jobs.
-    page, size : int
-        Number of the page, from 1, and rows of a page. Pages beyond the last are the last.
-    tenant : str, optional
-        Only jobs of this tenant can be seen.
-
-    Raises
-    ------
-    UsageError
-        For an unknown state.
+    Pages count from 1, and those beyond the last are the last. Raises UsageError for an unknown
+    state.
     """
-    size = max(1, min(size, MOST_ROWS))
-    plan = read_last_plan(connection)
-    found = _find_matching(connection, wanted, tenant, plan)
-    page = clip_page(page, size, len(found))
+    size = min(sight.size, MOST_ROWS)
+    found = _find_matching(sight, wanted)
+    page, pages = find_page(page, size, len(found))
     names = [row.job_id for row in found[(page - 1) * size : page * size]]
-    return Page(read_rows(connection, now_s, names, plan), len(found), page, size)
+    return Page(read_rows(sight, names), len(found), page, pages)
 
 
 def list_jobs_after(
-    connection: Connection,
-    now_s: float,
-    wanted: JobFilter,
-    after: int,
-    size: int,
-    *,
-    tenant: str | None = None,
+    sight: Sight, wanted: JobFilter, after: int, size: int
 ) -> tuple[tuple[JobAnswer, ...], int | None]:
     """Return the jobs that match after a number in the order of submission (0: from the first).
 
     The second value is the number of the last of them if more follow, else None. New jobs come
-    last, so nobody who asks for one part after another misses a job or gets one twice. The other
-    arguments are those of `list_jobs`; raises UsageError for an unknown state.
+    last, so nobody who asks for one part after another misses a job or gets one twice. Raises
+    UsageError for an unknown state.
     """
-    plan = read_last_plan(connection)
-    size = max(1, min(size, MOST_ROWS))
-    found = _find_matching(connection, wanted, tenant, plan, after, size + 1)
+    found = _find_matching(sight, wanted, after, size + 1)
     last = int(found[size - 1].seq) if len(found) > size else None
-    names = [row.job_id for row in found[:size]]
-    return read_rows(connection, now_s, names, plan), last
+    return read_rows(sight, [row.job_id for row in found[:size]]), last
 
 
 def _find_matching(
-    connection: Connection,
-    wanted: JobFilter,
-    tenant: str | None,
-    plan: RoundPlan | None,
-    after: int = 0,
-    most: int | None = None,
+    sight: Sight, wanted: JobFilter, after: int = 0, most: int | None = None
 ) -> Sequence[Any]:
     """Return job_id and seq of the jobs that match after a number; `most` of them are enough."""
     query = (
         sa.select(jobs.c.job_id, jobs.c.seq)
-        .where(*_list_conditions(wanted, tenant), jobs.c.seq > after)
+        .where(*_list_conditions(wanted, sight.tenant), jobs.c.seq > after)
         .order_by(jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq)
         .limit(None if wanted.reason else most)
     )
-    found = connection.execute(query).all()
+    found = sight.connection.execute(query).all()
     if not wanted.reason:
         return found
-    entries: Mapping[str, Mapping[str, Any]] = {} if plan is None else plan.jobs
+    entries = {} if sight.plan is None else sight.plan.jobs
     return [row for row in found if entries.get(row.job_id, {}).get("reason") == wanted.reason]
 
 
@@ -211,46 +175,44 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
     return out
 
 
-def read_rows(
-    connection: Connection, now_s: float, names: Sequence[str], plan: RoundPlan | None
-) -> tuple[JobAnswer, ...]:
+def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
     names = [name for name in names if is_storable(name)]
     known = {
         row.job_id: build_job(row)
-        for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
+        for row in sight.connection.execute(JOB.where(jobs.c.job_id.in_(names)))
     }
-    held = read_held(connection, names)
-    costs = read_job_costs(connection, names, now_s)
-    waiting = [row[0] for row in query(connection, _WAITING)]
+    held = read_held(sight.connection, names)
+    costs = read_job_costs(sight.connection, names, sight.now_s)
+    waiting = [row[0] for row in query(sight.connection, _WAITING)]
+    entries = {} if sight.plan is None else sight.plan.jobs
     out = []
     for job in (known[name] for name in names if name in known):
-        entry = None if plan is None else plan.jobs.get(job.job_id)
-        is_waiting = job.state in GROUPS["waiting"]
-        expected: dict[str, Any] = {}
-        if entry is not None and job.state in ACTIVE:
-            expected = {name: entry[name] for name in EXPECTED_FIELDS}
-        place = expected.get("position") or bisect.bisect_left(waiting, job.seq) + 1
         one = held.get(job.job_id)
-        record = job_record(job, one) | expected
+        record = job_record(job, one)
+        entry = entries.get(job.job_id) if job.state in ACTIVE else None
+        if entry is not None:
+            record |= {name: entry[name] for name in EXPECTED_FIELDS}
+        place = record.get("position") or bisect.bisect_left(waiting, job.seq) + 1
         record |= {
             "environment": sorted(job.environment),
             "tenant": job.values["tenant"] or DEFAULT_TENANT,
             "nodes": [] if one is None else list(map(str, one.parts)),
-            "reason": entry["reason"] if entry is not None and job.state in ACTIVE else None,
-            "why": describe_job(job, one, plan, now_s),
-            "position": place if is_waiting else None,
+            "reason": None if entry is None else entry["reason"],
+            "why": describe_job(sight, job, one),
+            "position": place if job.state in GROUPS["waiting"] else None,
             **costs.get(job.job_id, Cost())._asdict(),
         }
         out.append(JobAnswer(**record))
     return tuple(out)
 
 
-def describe_job(job: Job, held: Allocation | None, plan: RoundPlan | None, now_s: float) -> str:
+def describe_job(sight: Sight, job: Job, held: Allocation | None) -> str:
     """Return one sentence on what a job has, or why it waits; "" if it is over.
 
     The reason is that of the last plan, which another change of the queue may have outdated.
     """
+    plan, now_s = sight.plan, sight.now_s
     if job.state == "failed":
         return f"{job.job_id} is parked after {job.failures} failures: {job.park_reason}".strip(
             ": "

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from allocator.controller import spending
 from allocator.controller.reporting.status import describe_controller
-from allocator.queue import cluster_tables, lease, round_journal
+from allocator.queue import lease, round_journal
 from allocator.queue.database.schema import jobs
 from allocator.queue.jobs.verbs import counts, is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
 from allocator.server.views.jobs import GROUPS, JobAnswer, read_rows
-from allocator.server.views.rounds import read_last_plan
+from allocator.server.views.sight import Sight
 from allocator.server.views.tenants import TenantsView, read_tenants_view
 
 SHOWN = 10  # jobs that are stuck
@@ -84,71 +83,57 @@ class Overview:
         return sum(self.jobs[state] for state in GROUPS["waiting"])
 
 
-def read_overview(connection: Connection, now_s: float, *, tenant: str | None = None) -> Overview:
-    """Return the overview; with a tenant, the jobs and the money of this tenant only."""
-    plan = read_last_plan(connection)
+def read_overview(sight: Sight) -> Overview:
+    """Return the overview; a member sees the jobs and the money of its tenant only."""
+    connection, tenant = sight.connection, sight.tenant
+    is_waiting = jobs.c.state.in_(GROUPS["waiting"])
+    is_stuck = sa.or_(jobs.c.state == "failed", sa.and_(is_waiting, jobs.c.failures > 0))
     is_mine = [] if tenant is None else [is_of_tenant(tenant)]
-    waiting = sa.select(jobs.c.job_id).where(jobs.c.state.in_(GROUPS["waiting"]), *is_mine)
-    entries = {} if plan is None else plan.jobs
-    reasons = Counter(
-        entries[name]["reason"]
-        for name in connection.execute(waiting).scalars()
-        if name in entries and entries[name]["reason"]
+    names = sa.select(jobs.c.job_id).where(*is_mine)
+    waiting, stuck = (
+        connection.execute(names.where(which).order_by(order)).scalars().all()
+        for which, order in ((is_waiting, jobs.c.seq), (is_stuck, jobs.c.updated_s.desc()))
     )
-    is_stuck = sa.or_(
-        jobs.c.state == "failed",
-        sa.and_(jobs.c.state.in_(GROUPS["waiting"]), jobs.c.failures > 0),
-    )
-    stuck = (
-        connection.execute(
-            sa.select(jobs.c.job_id).where(is_stuck, *is_mine).order_by(jobs.c.updated_s.desc())
-        )
-        .scalars()
-        .all()
-    )
-    tenants = read_tenants_view(connection, now_s, tenant=tenant)
-    pools = read_pools(connection, tenant=tenant)
-    config = cluster_tables.config(connection)
-    longrun = spending.report(connection)
+    entries = {} if sight.plan is None else sight.plan.jobs
+    found = (entries.get(name, {}).get("reason") for name in waiting)
+    reasons = Counter(reason for reason in found if reason)
+    tenants = read_tenants_view(sight)
     latest = round_journal.history(connection, limit=LOOKED_AT)
     last = latest[-1] if latest else None
-    controller = describe_controller(lease.read_current(connection), now_s)
-    interval_s = float(config.get("interval_s") or 300.0)
+    controller = describe_controller(lease.read_current(connection), sight.now_s)
     tops = [row for row in tenants.tenants if tenant is not None or row.level == 0]
+    longrun = spending.report(connection)
     return Overview(
-        now_s,
+        sight.now_s,
         counts(connection, tenant),
         dict(reasons.most_common()),
-        pools,
+        read_pools(sight),
         tenants,
         sum(row.dollars_per_hour for row in tops),
-        tops[0].budget_per_hour if tenant is not None and tops else config.get("budget_per_hour"),
+        (tops[0].budget_per_hour if tenant and tops else sight.config.get("budget_per_hour")),
         sum(row.today for row in tops),
         {name: report for name, report in longrun.items() if tenant in (None, name)},
-        read_rows(connection, now_s, stuck[:SHOWN], plan),
+        read_rows(sight, stuck[:SHOWN]),
         len(stuck),
         controller,
         last,
         sum(one.outcome == "failed" for one in latest),
         len(latest),
-        tuple(_list_problems(controller, last, now_s, interval_s, tenant)),
+        tuple(_list_problems(sight, controller, last)),
     )
 
 
 def _list_problems(
-    controller: Mapping[str, Any],
-    last: JournalRound | None,
-    now_s: float,
-    interval_s: float,
-    tenant: str | None,
+    sight: Sight, controller: Mapping[str, Any], last: JournalRound | None
 ) -> Iterator[str]:
-    """Yield what is wrong; with a tenant, without names of other tenants' jobs."""
+    """Yield what is wrong; for a member without names of other tenants' jobs."""
+    interval_s = float(sight.config.get("interval_s") or 300.0)
     if controller["state"] == "none":
         yield "No controller leads: no job starts or stops."
     elif controller["state"] == "silent":
         yield f"Controller {controller['holder']} is silent: its lease has expired."
-    elif last is not None and now_s - last.at_s > 2 * interval_s:
+    elif last is not None and sight.now_s - last.at_s > 2 * interval_s:
         yield "The last round began more than two intervals ago."
     if last is not None and last.outcome == "failed":
-        why = f": {last.detail}" if tenant is None else "."
+        why = f": {last.detail}" if sight.tenant is None else "."
         yield f"The last round has no plan{why}"

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sqlalchemy import Connection
-
 from allocator.controller import spending
 from allocator.io.tables.csv_table import csv_text
 from allocator.queue.costs import RECENT_DAYS, DailyCost, list_days, read_daily_costs
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.tenants import read_tenants
+from allocator.server.views.sight import Sight
 
 DAYS = RECENT_DAYS
 _JOBS = f"SELECT tenant, state, COUNT(*) FROM jobs WHERE state IN {ACTIVE} GROUP BY tenant, state"
@@ -89,20 +88,12 @@ class TenantsView:
         return tuple(cost for cost in self.daily if cost.tenant in names)
 
 
-def read_tenants_view(
-    connection: Connection, now_s: float, *, days: int = DAYS, tenant: str | None = None
-) -> TenantsView:
-    """Return the tenants, those of the jobs included.
+def read_tenants_view(sight: Sight, days: int = DAYS) -> TenantsView:
+    """Return the tenants, those of the jobs included; a member sees its own.
 
-    Parameters
-    ----------
-    now_s : float
-        The present, unix seconds.
-    days : int
-        Days for which costs are shown, today included.
-    tenant : str, optional
-        Only this tenant can be seen.
+    `days` are those for which costs are shown, today included.
     """
+    connection, now_s, tenant = sight.connection, sight.now_s, sight.tenant
     stored = read_tenants(connection)
     given = {row["tenant"]: row for row in stored["tenants"]}
     daily = read_daily_costs(connection, now_s, days, tenant)

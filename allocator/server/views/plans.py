@@ -1,0 +1,64 @@
+"""The plans of rounds, which are kept for the next request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.controller.reporting.journal import read_plan as read_document
+from allocator.queue.database.bulk import query
+
+KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
+_PLANS = "SELECT number, at_s, plan FROM rounds WHERE plan IS NOT NULL"
+_LAST = "(SELECT MAX(number) FROM rounds WHERE plan IS NOT NULL)"
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """The plan of one round: plan.json without its jobs, and these by name."""
+
+    number: int
+    at_s: float
+    content: Mapping[str, Any]
+    jobs: dict[str, Mapping[str, Any]]
+    reasons: Mapping[str, int]
+
+    def list_entries(self, tenant: str | None) -> list[dict[str, Any]]:
+        """Return the entries that a member of a tenant may see; None: all."""
+        entries = self.jobs.values()
+        return [show_entry(e, tenant) for e in entries if tenant in (None, e["tenant"])]
+
+
+def show_entry(entry: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
+    """Return an entry of plan.json; with a tenant, without the name of another tenant's job."""
+    return dict(entry) if tenant is None else {**entry, "shared_with": None}
+
+
+def read_last_plan(connection: Connection) -> RoundPlan | None:
+    """Return the latest plan of the journal, None before the first one."""
+    return _find_plan(connection, _LAST)
+
+
+def read_plan(connection: Connection, number: int) -> RoundPlan | None:
+    """Return the plan of a round; None if it had none, or it is no longer kept."""
+    return _find_plan(connection, "?", number)
+
+
+def _find_plan(connection: Connection, where: str, *values: int) -> RoundPlan | None:
+    for number, at_s, content in query(connection, f"{_PLANS} AND number = {where}", *values):
+        return RoundPlan(int(number), float(at_s), *_parse(bytes(content)))
+    return None
+
+
+@lru_cache(maxsize=KEPT)
+def _parse(content: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Return plan.json without its jobs, these by name, and the number of jobs by reason."""
+    document = read_document(content)
+    jobs = {job["job_id"]: job for job in document.pop("jobs")}
+    reasons = Counter(job["reason"] for job in jobs.values() if job["reason"])
+    return document, jobs, dict(reasons.most_common())

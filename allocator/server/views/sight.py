@@ -1,0 +1,42 @@
+"""What a caller sees of a queue in one transaction: the first argument of all views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.queue import cluster_tables
+from allocator.server.caller import VIEWER, Caller
+from allocator.server.views.plans import RoundPlan, read_last_plan
+
+
+@dataclass(frozen=True)
+class Sight:
+    """An open transaction, the present in unix seconds, and who looks.
+
+    `size` is the number of rows of a page of a list.
+    """
+
+    connection: Connection
+    now_s: float
+    caller: Caller = VIEWER
+    size: int = 50
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant whose jobs are all that can be seen; None: all jobs."""
+        return self.caller.only_tenant
+
+    @cached_property
+    def plan(self) -> RoundPlan | None:
+        """The latest plan of the journal, None before the first one."""
+        return read_last_plan(self.connection)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The settings of the queue."""
+        return cluster_tables.config(self.connection)
