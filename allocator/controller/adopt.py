@@ -34,7 +34,8 @@ from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ledger_executor import LedgerExecutor
 from allocator.executors.registry import ExecutorSite, make_executor
 from allocator.loop.executor import ENDED
-from allocator.queue import cluster_tables, lease, observations
+from allocator.queue import cluster_tables, lease
+from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.database import identity
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import allocations, jobs
@@ -42,7 +43,6 @@ from allocator.queue.holdings import held, read_secondaries, write
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import NOTHING, waiting_state
 from allocator.queue.node_space import format_parts
-from allocator.queue.observations import RecordedAllocation
 
 HOLDER = "allocator queue adopt"
 TTL_S = 60.0
@@ -202,7 +202,7 @@ class _Adoption:
 
     def write(self, connection: Connection) -> None:
         """Make all changes of the queue in one transaction."""
-        open_allocations = observations.read_open_allocations(connection)
+        open_allocations = read_held(connection)
         gpu_types = cluster_tables.read_gpu_types(connection)
         rows = {row.job_id: row for row in connection.execute(sa.select(jobs))}
         purged_names.remember(
@@ -223,7 +223,7 @@ class _Adoption:
         connection: Connection,
         row: Any,
         one: _JobRecord,
-        mark: RecordedAllocation | None,
+        mark: Allocation | None,
         gpu_types: Mapping[str, str],
     ) -> None:
         """Adopt one job that both the queue and the state know by name."""
@@ -265,7 +265,7 @@ class _Adoption:
         self,
         row: Any,
         one: OpenAllocation,
-        mark: RecordedAllocation | None,
+        mark: Allocation | None,
         gpu_types: Mapping[str, str],
     ) -> bool:
         """Return whether the allocation can go on as that of the job.
@@ -286,7 +286,7 @@ class _Adoption:
         return one.generation > row.generation and not order.get("beside")
 
     def _take_over(
-        self, connection: Connection, row: Any, one: OpenAllocation, mark: RecordedAllocation | None
+        self, connection: Connection, row: Any, one: OpenAllocation, mark: Allocation | None
     ) -> None:
         """Record that the allocation is ordered, runs or stops, as its order says."""
         if mark is not None:
@@ -341,7 +341,7 @@ class _Adoption:
         connection: Connection,
         row: Any,
         over: Mapping[str, Any],
-        mark: RecordedAllocation | None,
+        mark: Allocation | None,
     ) -> None:
         """Record that the job is done."""
         if mark is not None:
@@ -366,7 +366,7 @@ class _Adoption:
         self.done.append(row.job_id)
 
     def _record_lost(
-        self, connection: Connection, row: Any, mark: RecordedAllocation, left: float | None
+        self, connection: Connection, row: Any, mark: Allocation, left: float | None
     ) -> None:
         """Record that an allocation that is open in the queue does not run."""
         self._end_allocation(connection, row, mark, "lost", self.now_s)
@@ -383,7 +383,7 @@ class _Adoption:
         self.lost.append(row.job_id)
 
     def _end_allocation(
-        self, connection: Connection, row: Any, mark: RecordedAllocation, phase: str, at_s: float
+        self, connection: Connection, row: Any, mark: Allocation, phase: str, at_s: float
     ) -> None:
         # the secondary job, if there is one, holds the GPUs from now on
         ended = held(connection, [row.job_id])

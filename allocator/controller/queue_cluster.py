@@ -53,7 +53,6 @@ from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     JOBS_PER_GPU,
     Clock,
-    ColocatedAllocation,
     Executor,
     JobSource,
     NodePart,
@@ -82,7 +81,6 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, rounds
 from allocator.queue.jobs import periodic, purged_names
-from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
@@ -144,7 +142,7 @@ class _Orders(NamedTuple):
     """Stops and starts to give to the executor, and how running jobs are wanted to run."""
 
     stops: list[allocations.Allocation]
-    starts: list[allocations.Start]
+    starts: list[Order]
     settings: dict[tuple[str, int], allocations.WantedSettings | None]
 
 
@@ -338,7 +336,7 @@ class QueueCluster:
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        known = observations.read_open_allocations(connection, {one.job_id for one in seen})
+        known = allocations.read_held(connection, {one.job_id for one in seen})
         ends, over = list[Observation](), list[Observation]()
         for one in seen:
             mark = known.get(one.job_id)
@@ -671,7 +669,7 @@ class QueueCluster:
         starts = allocations.order_starts(connection, token, now, capacity)
         if known is not None:
             starts += self._find_unreported(
-                connection, known, {s.allocation.job_id for s in starts}
+                connection, token, known, {one.job_id for one in starts}
             )
         if (
             self._pending_round is not None
@@ -684,7 +682,7 @@ class QueueCluster:
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
-        starts = [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
+        starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
         settings = {}
         if isinstance(self.executor, SettingsWriter):
             untold = self._untold
@@ -705,11 +703,12 @@ class QueueCluster:
         starts = [
             one
             for one in orders.starts
-            if untold.isdisjoint((x.job_id, x.generation) for x in one.colocated_jobs)
+            if untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
         ]
         for start in starts:
-            self._command_executor("start", self.executor.start, _build_order(start, token))
-        return {(a.job_id, a.generation) for a in (*orders.stops, *(s.allocation for s in starts))}
+            self._command_executor("start", self.executor.start, start)
+        given: list[Any] = [*orders.stops, *starts]
+        return {(one.job_id, one.generation) for one in given}
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
@@ -735,19 +734,18 @@ class QueueCluster:
 
     @staticmethod
     def _find_unreported(
-        connection: Connection, known: set[tuple[str, int]], given: set[str]
-    ) -> list[allocations.Start]:
+        connection: Connection, token: int, known: set[tuple[str, int]], given: set[str]
+    ) -> list[Order]:
         """Return allocations that the queue knows as running and the executor did not report."""
         if all(
             (name, held.generation) in known or name in given or held.phase != "running"
-            for name, held in observations.read_open_allocations(connection).items()
+            for name, held in allocations.read_held(connection).items()
         ):
             return []
         return [
             one
-            for one in allocations.list_starts(connection, "running")
-            if (one.allocation.job_id, one.allocation.generation) not in known
-            and one.allocation.job_id not in given
+            for one in allocations.list_starts(connection, token, "running")
+            if (one.job_id, one.generation) not in known and one.job_id not in given
         ]
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
@@ -780,29 +778,10 @@ def _end_on_down_node(
     known = seen.get((one.job_id, one.generation))
     if known is not None and known.phase != Phase.RUNNING:
         return known
-    nodes = " ".join(map(str, parse_parts(one.nodes)))
+    nodes = " ".join(map(str, one.parts))
     work = 0.0 if known is None else known.work_done
     return Observation(
         one.job_id, one.generation, now_s, Phase.LOST, work, f"a node of it is down: {nodes}"
-    )
-
-
-def _build_order(start: allocations.Start, token: int) -> Order:
-    a = start.allocation
-    return Order(
-        a.job_id,
-        a.generation,
-        token,
-        a.pool,
-        a.gpus,
-        a.gpu_type,
-        a.work_at_start,
-        start.command,
-        start.environment,
-        start.workdir,
-        tuple(ColocatedAllocation(*one) for one in start.colocated_jobs),
-        start.first_generation,
-        tuple(NodePart(*part) for part in parse_parts(a.nodes)),
     )
 
 
@@ -817,7 +796,7 @@ def _describe_round(left_alone: frozenset[str], told: Plan) -> str:
     """Return which jobs are left alone, and which move to other nodes; "" if there are none."""
     columns = (told.jobs[name] for name in ("job_id", "action", "nodes"))
     moves = [
-        f"{job_id} to {'|'.join(str(Part(**part)) for part in nodes)}"
+        f"{job_id} to {'|'.join(str(NodePart(**part)) for part in nodes)}"
         for job_id, action, nodes in zip(*columns, strict=True)
         if action == "move" and nodes
     ]
