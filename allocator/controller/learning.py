@@ -50,7 +50,7 @@ from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.bulk import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.jobs import losses
@@ -82,6 +82,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs
 SpeedSample = tuple[float, float]  # work per second, unix seconds
 # beginning of `detail` of an allocation that is stopped because it is stuck
 STUCK = "no progress for"
+UNRATED = {cluster_tables.UNRATED: True}
 
 
 def mark_stuck_as_failed(one: Observation, detail: str) -> Observation:
@@ -137,7 +138,7 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 14
+    columns = as_columns(rows, 14)
     names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
     uneven, starts, totals, reported, targets = columns[9:]
     done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
@@ -321,7 +322,7 @@ def correct(
     models: dict[str, dict[str, dict[int, feedback.Estimate]]] = {}
     for (model, kind, gpus), estimate in known.items():
         models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
-    rows, corrected = [], 0
+    rows, corrected = list[cluster_tables.LearnedRate](), 0
     for model, seen in models.items():
         touched = {
             (kind, k): e
@@ -332,14 +333,8 @@ def correct(
         if model not in base_profile.models:
             corrected += sum(map(len, seen.values()))
             rows += [
-                {
-                    "model": model,
-                    "gpu_type": kind,
-                    "gpus": gpus,
-                    "work_per_s": ASSUMED_RATE * math.exp(e.mean),
-                    "state": e.to_dict() | {cluster_tables.UNRATED: True},
-                }
-                for (kind, gpus), e in touched.items()
+                (model, kind, k, ASSUMED_RATE * math.exp(e.mean), e.to_dict() | UNRATED)
+                for (kind, k), e in touched.items()
             ]
             continue
         offered = base_profile.offered_sizes(model)
@@ -352,15 +347,8 @@ def correct(
             corrected += is_corrected
             if touched:
                 x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
-                rows.append(
-                    {
-                        "model": model,
-                        "gpu_type": kind,
-                        "gpus": gpus,
-                        "work_per_s": prior * math.exp(x) if is_corrected else None,
-                        "state": {} if own is None else own.to_dict(),
-                    }
-                )
+                speed = prior * math.exp(x) if is_corrected else None
+                rows.append((model, kind, gpus, speed, {} if own is None else own.to_dict()))
     cluster_tables.learn(connection, rows, now_s)
     return corrected
 

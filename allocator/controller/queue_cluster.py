@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.controller import (
@@ -79,7 +77,7 @@ from allocator.queue import (
 )
 from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE, rounds
+from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.observations import StateChange
 
@@ -109,14 +107,12 @@ _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_g
 class RoundInput:
     """What a round decides about.
 
-    `content` is the snapshot as the journal keeps it. `memory` is what the round before handed on.
-    `jobs_left_alone` are the jobs that the rules of stability leave alone. `books` is the text of
-    the books of long-run budgets, None if there are none. `trials` are what jobs run to learn
-    speeds, None where [profiling] does not ask for it.
+    `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
+    stability leave alone. `books` is the text of the books of long-run budgets, None if there are
+    none. `trials` are what jobs run to learn speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
-    content: bytes
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
@@ -284,15 +280,9 @@ class QueueCluster:
         self._is_bound = False
         self._settings, self._untold = {}, None
         with self.store.read() as connection:
-            last = connection.execute(
-                sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail)
-                .order_by(rounds.c.number.desc())
-                .limit(1)
-            ).first()
-        self._pending_round = (
-            (int(last.number), "applied", last.detail)
-            if last is not None and last.outcome == "decided"
-            else None
+            last = round_journal.history(connection, limit=1)
+        self._pending_round = next(
+            ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
         )
 
     def _add_observed_nodes(self) -> None:
@@ -315,7 +305,7 @@ class QueueCluster:
         other GPUs.
         """
         with self.store.read() as connection:
-            if not allocations.is_any_on_down_nodes(connection):
+            if not allocations.find_on_down_nodes(connection):
                 return
         token = self.lease_holder.token
         with self.store.write() as connection:
@@ -430,9 +420,11 @@ class QueueCluster:
         with self.store.read() as connection:
             if not periodic.is_due(connection, now):
                 return self._read_whether_due(connection, now, ended)
-        self._submit_periodic_jobs(now)
-        with self.store.read() as connection:
-            return self._read_whether_due(connection, now, ended)
+        with self.store.write() as connection:
+            repeated = periodic.submit_due(connection, now)
+        for one in repeated:
+            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
+        return self._is_round_due(now, ended)
 
     def _read_whether_due(self, connection: Connection, now: float, ended: bool) -> bool:
         self.interval_s = self._read_interval_s(connection)
@@ -451,13 +443,6 @@ class QueueCluster:
         return latest_tick(now, first, self.interval_s) > latest_tick(
             last, first, self.interval_s
         ) or (event and now >= last + self.options.react_s)
-
-    def _submit_periodic_jobs(self, now: float) -> None:
-        """Submit the periodic jobs that are due."""
-        with self.store.write() as connection:
-            repeated = periodic.submit_due(connection, now)
-        for one in repeated:
-            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Return values whose change may cause an early round, besides ends of allocations."""
@@ -494,18 +479,9 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
-        if left_alone:
-            built = make_non_preemptible(built, left_alone)
-            jobs, other = problem.jobs, [name not in left_alone for name in problem.jobs.job_id]
-            problem = replace(
-                problem,
-                jobs=replace(jobs, preemptible=jobs.preemptible & np.array(other)),
-                digest=built.digest,
-            )
+        built, problem = make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(journal.loads(stored))
-        self.round_input = RoundInput(
-            built, snapshots.pack_snapshot(built), problem, memory, left_alone, books, trials
-        )
+        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
@@ -519,14 +495,13 @@ class QueueCluster:
         told = guarded_decision.result(
             decision, problem, policy=self.options.policy, seed=self.options.seed
         )
-        entry = replace(
-            self._build_journal_entry(round_input, took_s),
+        entry = self._build_journal_entry(
+            took_s,
             status=told.status,
             value=told.objective_value,
             bound=told.bound,
             gap=told.gap,
             plan=journal.pack_plan(told),
-            outcome="decided",
             detail=_describe_round(round_input.jobs_left_alone, told),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
@@ -559,23 +534,14 @@ class QueueCluster:
         What runs and what is wanted stays as before.
         """
         round_input = self.round_input
-        base = (
-            round_journal.JournalRound(self.clock.now(), "", None, self.options.policy, "none")
-            if round_input is None
-            else self._build_journal_entry(round_input, took_s)
-        )
         words = (
             str(error)
             if isinstance(error, guarded_decision.RoundFailed)
             else f"{type(error).__name__}: {error}"
         )
+        entry = self._build_journal_entry(took_s, outcome="failed", status="none", detail=words)
         with self.store.write() as connection:
-            number = round_journal.append(
-                connection,
-                self.lease_holder.token,
-                replace(base, outcome="failed", status="none", detail=words),
-                None,
-            )
+            number = round_journal.append(connection, self.lease_holder.token, entry, None)
             if round_input is not None:
                 spending.write(connection, round_input.books)
         # if jobs were left alone: without that, there may be a plan that keeps every hard rule
@@ -583,23 +549,24 @@ class QueueCluster:
         self.log.failed(number, words, took_s)
         return number
 
-    def _build_journal_entry(
-        self, round_input: RoundInput, took_s: float
-    ) -> round_journal.JournalRound:
+    def _build_journal_entry(self, took_s: float, **facts: Any) -> round_journal.JournalRound:
+        """Return the round for the journal; one that failed early has no snapshot."""
+        policy, round_input = self.options.policy, self.round_input
+        if round_input is None:
+            return round_journal.JournalRound(self.clock.now(), "", None, policy, **facts)
         limit_s = self.options.limit_s(self.interval_s)
-        options = {
-            **self.options.decision(),
-            "time_limit_s": limit_s if math.isfinite(limit_s) else None,
-            "memory": guarded_decision.memory_to_json(round_input.memory),
-        }
         return round_journal.JournalRound(
             round_input.problem.now_s,
             round_input.snapshot.digest,
-            round_input.content,
-            self.options.policy,
-            "none",
-            options=options,
+            snapshots.pack_snapshot(round_input.snapshot),
+            policy,
+            options={
+                **self.options.decision(),
+                "time_limit_s": limit_s if math.isfinite(limit_s) else None,
+                "memory": guarded_decision.memory_to_json(round_input.memory),
+            },
             seconds={"decide": round(took_s, 6)},
+            **facts,
         )
 
     def _finish_round(self, ignores_stability: bool = False) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,13 +131,18 @@ def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float
     return out
 
 
-def make_non_preemptible(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Return the snapshot with these jobs made non-preemptible."""
+def make_non_preemptible(
+    snapshot: Snapshot, problem: Problem, names: Collection[str]
+) -> tuple[Snapshot, Problem]:
+    """Return the snapshot and its problem with these jobs made non-preemptible."""
     if not names:
-        return snapshot
-    table = snapshot.tables[FILE]
+        return snapshot, problem
+    table, jobs = snapshot.tables[FILE], problem.jobs
     known = set(names)
     pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
-    return snapshot.with_columns(
+    snapshot = snapshot.with_columns(
         FILE, preemptible=["false" if job_id in known else cell for job_id, cell in pairs]
     )
+    is_free = np.array([job_id not in known for job_id in jobs.job_id], dtype=np.bool_)
+    jobs = replace(jobs, preemptible=jobs.preemptible & is_free)
+    return snapshot, replace(problem, jobs=jobs, digest=snapshot.digest)

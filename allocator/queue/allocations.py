@@ -18,8 +18,8 @@ check the fencing token first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -233,12 +233,7 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     """
     lease.check(connection, token)
     rows = query(connection, _UNWANTED)
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, job_id, generation) for job_id, generation, _ in rows],
-    )
+    _stop(connection, rows, now_s)
     execute_many(
         connection,
         "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
@@ -247,12 +242,18 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     return list_open_allocations(connection, ("stopping",))
 
 
-def is_any_on_down_nodes(connection: Connection) -> bool:
-    """Return whether an open allocation has GPUs of a node that is down."""
-    return bool(_find_on_down_nodes(connection))
+def _stop(connection: Connection, rows: Iterable[tuple[Any, ...]], now_s: float) -> None:
+    """Order the stop of allocations, of which the rows have job and generation first."""
+    execute_many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
+        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
+        [(now_s, *row[:2]) for row in rows],
+    )
 
 
-def _find_on_down_nodes(connection: Connection) -> list[Allocation]:
+def find_on_down_nodes(connection: Connection) -> list[Allocation]:
+    """Return the open allocations that have GPUs of a node that is down."""
     down = {row[0] for row in query(connection, _DOWN)}
     if not down:
         return []
@@ -269,13 +270,8 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     Their jobs have lost what they hold there. Raises LeaseLost if the token is not the current one.
     """
     lease.check(connection, token)
-    found = _find_on_down_nodes(connection)
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, one.job_id, one.generation) for one in found],
-    )
+    found = find_on_down_nodes(connection)
+    _stop(connection, found, now_s)
     return found
 
 

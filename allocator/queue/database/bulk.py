@@ -6,7 +6,7 @@ connection, and `translate_errors` in connection.py knows the errors of drivers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,14 @@ def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[An
     """Run a statement in SQL that both databases know for every row; ? is a value of it."""
     if rows:
         _driver(connection).cursor().executemany(_marked(connection, statement), list(rows))
+
+
+def insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, which have values of the same columns."""
+    for names in rows[:1]:
+        marks = ", ".join("?" * len(names))
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+        execute_many(connection, statement, [tuple(row.values()) for row in rows])
 
 
 def execute(connection: Connection, statement: str, *values: Any) -> int:
