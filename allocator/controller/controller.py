@@ -31,7 +31,6 @@ from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
-from allocator.loop.stability import make_non_preemptible
 from allocator.options.previous_options import PreviousOptions
 from allocator.queue import cluster_tables, observations, round_journal
 from allocator.queue.database.connection import QueueDatabase
@@ -179,7 +178,9 @@ class Controller:
         self, round_input: RoundInput, names: frozenset[str], found: Decision, left_s: float
     ) -> Decision:
         """Decide again with these jobs left alone; without a plan, return the first decision."""
-        built, problem = make_non_preemptible(round_input.snapshot, round_input.problem, names)
+        built, problem = steadiness.make_non_preemptible(
+            round_input.snapshot, round_input.problem, names
+        )
         try:
             second = self._decide_problem(problem, round_input, max(left_s, 0.05))
         except (Infeasible, NoPlanInTime):

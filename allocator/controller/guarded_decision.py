@@ -23,7 +23,7 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Bools, Floats, Problem, State
+from allocator.domain.problem import Bools, Problem, State
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.engine.results import batches, build_result, modes, variants
@@ -133,6 +133,9 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
+    # of each GPU, that jobs pay for
+    on, memory_gb = np.flatnonzero(plan.pool >= 0), np.zeros(len(jobs))
+    memory_gb[on] = way_memory_gb(problem, on, plan.pool[on], plan.gpus[on])
     columns = (
         np.array([*problem.pools.pool, ""], dtype=object)[plan.pool].tolist(),
         plan.gpus.tolist(),
@@ -140,7 +143,7 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
         has_to_move.tolist(),
         nodes,
         _environments(problem, plan),
-        _memory_gb(problem, plan).tolist(),
+        memory_gb.tolist(),
     )
     wants = dict(zip(jobs.job_id, named_rows(Want, zip(*columns, strict=True)), strict=True))
     for j in np.flatnonzero(plan.pool < 0).tolist():
@@ -174,14 +177,6 @@ def _environments(problem: Problem, plan: Allocation) -> list[str]:
         jobs_per_gpu.tolist(),
     )
     return list(map(_format_environment, *columns))
-
-
-def _memory_gb(problem: Problem, plan: Allocation) -> Floats:
-    """Return the memory of each GPU that jobs pay for, GB (J,)."""
-    on = np.flatnonzero(plan.pool >= 0)
-    out = np.zeros(len(problem.jobs))
-    out[on] = way_memory_gb(problem, on, plan.pool[on], plan.gpus[on])
-    return out
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,4 +1,4 @@
-"""The queue and an executor, as a cluster behind the controller's ports (loop/ports.py).
+"""The queue and an executor, as a cluster behind the port of the loop (loop/rounds.py).
 
 The database knows what is wanted and what was observed. The executor knows what exists. A method
 may be interrupted at any point, and calling it again completes the work: nothing is done that the
@@ -64,7 +64,6 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.stability import make_non_preemptible
 from allocator.loop.ticks import latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
@@ -479,7 +478,7 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
-        built, problem = make_non_preemptible(built, problem, left_alone)
+        built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(journal.loads(stored))
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
@@ -635,9 +634,15 @@ class QueueCluster:
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
         if known is not None:
-            starts += self._find_unreported(
-                connection, token, known, {one.job_id for one in starts}
-            )
+            # what the queue knows as running, and the executor did not report
+            held = allocations.read_held(connection).values()
+            running = {(one.job_id, one.generation) for one in held if one.phase == "running"}
+            if running - known:
+                starts += [
+                    one
+                    for one in allocations.list_starts(connection, token, "running")
+                    if (one.job_id, one.generation) not in known
+                ]
         if (
             self._pending_round is not None
             and not stops
@@ -698,22 +703,6 @@ class QueueCluster:
             told[key] = settings
         self._settings = {key: one for key, one in told.items() if one != WITHOUT_SETTINGS}
         return untold
-
-    @staticmethod
-    def _find_unreported(
-        connection: Connection, token: int, known: set[tuple[str, int]], given: set[str]
-    ) -> list[Order]:
-        """Return allocations that the queue knows as running and the executor did not report."""
-        if all(
-            (name, held.generation) in known or name in given or held.phase != "running"
-            for name, held in allocations.read_held(connection).items()
-        ):
-            return []
-        return [
-            one
-            for one in allocations.list_starts(connection, token, "running")
-            if (one.job_id, one.generation) not in known and one.job_id not in given
-        ]
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
         """Call the executor once, and return whether it did what it was told.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
+from allocator.domain.schema.columns import JOBS
+from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.loop.gpu_places import find_groups
 from allocator.loop.stability import (
@@ -75,3 +78,20 @@ def find_changes_to_hold_back(
         judged &= (sharing.primary < 0) & (sharing.secondary < 0)
     where = np.flatnonzero(judged)
     return frozenset(problem.jobs.job_id[j] for j in where.tolist())
+
+
+def make_non_preemptible(
+    snapshot: Snapshot, problem: Problem, names: Collection[str]
+) -> tuple[Snapshot, Problem]:
+    """Return the snapshot and its problem with these jobs made non-preemptible."""
+    if not names:
+        return snapshot, problem
+    table, jobs = snapshot.tables[JOBS.file], problem.jobs
+    known = set(names)
+    pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
+    snapshot = snapshot.with_columns(
+        JOBS.file, preemptible=["false" if job_id in known else cell for job_id, cell in pairs]
+    )
+    is_free = np.array([job_id not in known for job_id in jobs.job_id], dtype=np.bool_)
+    jobs = replace(jobs, preemptible=jobs.preemptible & is_free)
+    return snapshot, replace(problem, jobs=jobs, digest=snapshot.digest)

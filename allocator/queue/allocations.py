@@ -88,6 +88,17 @@ _UNWANTED = (
     "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
     "OR a.generation < j.want_generation)"
 )
+_START = (
+    "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
+    "version = version + 1, updated_s = ? WHERE job_id = ?"
+)
+# with the pool and the GPUs that are wanted of the job
+_OPEN = (
+    "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
+    "work_at_start, nodes, held_gpus, memory_gb) SELECT j.job_id, j.generation, j.want_pool, "
+    "j.want_gpus, p.gpu_type, 'ordered', ?, j.remaining_work, j.want_nodes, j.want_gpus, "
+    "j.want_memory_gb FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?"
+)
 _DOWN = "SELECT node FROM nodes WHERE state = 'down'"
 
 
@@ -319,7 +330,9 @@ def order_starts(
             else:
                 colocations.started.add(job.job_id)
             jobs_to_start.append(job)
-        _open_allocations(connection, jobs_to_start, now_s)
+        starting = [(now_s, job.job_id) for job in jobs_to_start]
+        execute_many(connection, _START, starting)
+        execute_many(connection, _OPEN, starting)
     join(connection, new_colocations, now_s)
     return list_starts(connection, token)
 
@@ -370,22 +383,3 @@ def count_free_gpus(
         pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
         for pool, number in cluster_tables.present_gpus(connection).items()
     }
-
-
-def _open_allocations(connection: Connection, found: Sequence[_WantingJob], now_s: float) -> None:
-    """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
-    names = [(now_s, job.job_id) for job in found]
-    execute_many(
-        connection,
-        "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
-        "version = version + 1, updated_s = ? WHERE job_id = ?",
-        names,
-    )
-    execute_many(
-        connection,
-        "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start, nodes, held_gpus, memory_gb) SELECT j.job_id, j.generation, j.want_pool, "
-        "j.want_gpus, p.gpu_type, 'ordered', ?, j.remaining_work, j.want_nodes, j.want_gpus, "
-        "j.want_memory_gb FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?",
-        names,
-    )

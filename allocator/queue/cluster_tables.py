@@ -102,20 +102,16 @@ def tables(connection: Connection) -> dict[str, Table]:
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
     if "nodes.csv" in out:
-        out["nodes.csv"] = _add_levels(connection, out["nodes.csv"])
+        nodes = out["nodes.csv"]
+        labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
+        levels = sorted({level for one in labels for level in one})
+        more = {level: [one.get(level, "") for one in labels] for level in levels}
+        out["nodes.csv"] = replace(nodes, columns={**nodes.columns, **more})
     if "rates.csv" not in out and "models.csv" not in out:
         out["rates.csv"] = build_table(
             "rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required}
         )
     return out
-
-
-def _add_levels(connection: Connection, nodes: Table) -> Table:
-    """Return nodes.csv with a column for each level of the topology besides `rack`."""
-    labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
-    levels = sorted({level for one in labels for level in one})
-    more = {level: [one.get(level, "") for one in labels] for level in levels}
-    return replace(nodes, columns={**nodes.columns, **more})
 
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
@@ -344,22 +340,19 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
                 columns["price_per_gpu_hour"] = problem.pools.price_per_gpu_hour.tolist()
         if file == "nodes.csv":
             columns["state"] = [state or "up" for state in table.texts("state")]
-            columns["labels"] = _labels(problem)
+            levels = [level for level in problem.levels if level.name != "rack"]
+            columns["labels"] = [
+                json.dumps(
+                    {one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True
+                )
+                for n in range(len(problem.nodes))
+            ]
         _replace_rows(connection, file, columns)
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
-
-
-def _labels(problem: Problem) -> list[str]:
-    """Return the labels of each node besides its rack, as the table stores them."""
-    levels = [level for level in problem.levels if level.name != "rack"]
-    return [
-        json.dumps({one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True)
-        for n in range(len(problem.nodes))
-    ]
 
 
 def note_node_change(connection: Connection, changed: Iterable[str]) -> None:

@@ -167,7 +167,15 @@ def _record_transitions(
             turns.append(now[secondary.job_id].turn(updated.ended_s))
     changed = {name: known for name, known in now.items() if known is not before[name]}
     write(connection, changed, turns)
-    _settle_work(connection, before, changed, recorded)
+    # how much the jobs that are done have done in all, where a target loss ended them
+    left = {
+        name: one.work_at_start
+        - max(before[name].work_done, _work_said(recorded[name, "finished"]))
+        for name, one in changed.items()
+        if (name, "finished") in recorded
+    }
+    if left:
+        losses.settle_work(connection, left)
     execute_many(
         connection,
         "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
@@ -194,23 +202,6 @@ def _record_transitions(
         )
         for name, known in changed.items()
     ]
-
-
-def _settle_work(
-    connection: Connection,
-    before: Mapping[str, Held],
-    changed: Mapping[str, Held],
-    recorded: Mapping[tuple[str, str], Observation],
-) -> None:
-    """Note how much the jobs that are done have done in all, where a target loss ended them."""
-    left = {
-        name: known.work_at_start
-        - max(before[name].work_done, _work_said(recorded[name, "finished"]))
-        for name, known in changed.items()
-        if (name, "finished") in recorded
-    }
-    if left:
-        losses.settle_work(connection, left)
 
 
 def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> Held:

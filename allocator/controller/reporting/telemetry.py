@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PREFIX = "allocator_"
 AWAY = ("not_now", "database_unavailable")  # what is asked less and less often while it lasts
 MAX_TEXTS = 20
+EXECUTOR_FAULTS = ("executor_failed", "not_now", "stale_order")
+FAULTS = {"database_unavailable": "database_faults_total", "lease_lost": "lease_lost_total"}
 # upper limits of the histogram of decision times, in seconds
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 KINDS = {"decision_seconds": "histogram"}
@@ -182,12 +184,10 @@ class Telemetry:
 
     def count(self, fault: str) -> None:
         """Count a fault; one that goes on is counted each time."""
-        if fault in ("executor_failed", "not_now", "stale_order"):
+        if fault in EXECUTOR_FAULTS:
             self.metrics.add("executor_faults_total", kind=fault)
-        elif fault == "database_unavailable":
-            self.metrics.add("database_faults_total")
-        elif fault == "lease_lost":
-            self.metrics.add("lease_lost_total")
+        elif fault in FAULTS:
+            self.metrics.add(FAULTS[fault])
 
     def fault(self, name: str, detail: str, call: str = "") -> None:
         """Report that something outside keeps a step, or a call of it, from being made.

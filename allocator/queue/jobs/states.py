@@ -46,6 +46,13 @@ MOVES: Mapping[str, Mapping[str, Changes]] = {
 """What each command changes, by states; "hold" and "cancel" are those of running jobs of which that
 was asked. A command is refused in all other states."""
 REFUSED = {"hold": "held", "release": "released", "retry": "retried", "cancel": "cancelled"}
+WHY = {
+    "done": "it is done",
+    "cancelled": 'it is cancelled; "retry" brings it back',
+    "failed": 'it is parked; "retry" brings it back',
+    "held": 'it is held; "release" it first',
+    "cancel": "it is being cancelled",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,8 @@ def move(verb: str, job: Any, now_s: float) -> Changes:
         if (job.request or job.state) in states.split():
             after = {name: stands_for.get(value, value) for name, value in changes.items()}
             return {name: value for name, value in after.items() if getattr(job, name) != value}
-    raise _refuse(job, REFUSED[verb])
+    why = WHY.get(job.request or job.state, f"it is {job.state}")
+    raise Refused(f'job "{job.job_id}" cannot be {REFUSED[verb]}: {why}')
 
 
 VERBS = {verb: partial(move, verb) for verb in MOVES}
@@ -125,18 +133,3 @@ def state_after_end(
     elif job.request == "hold" and changes["state"] != "failed":
         changes |= {"state": "held", **NOTHING}
     return changes
-
-
-def _refuse(job: Any, word: str) -> Refused:
-    why = {
-        "done": "it is done",
-        "cancelled": 'it is cancelled; "retry" brings it back',
-        "failed": 'it is parked; "retry" brings it back',
-        "held": 'it is held; "release" it first',
-    }
-    state = (
-        "it is being cancelled"
-        if job.request == "cancel"
-        else why.get(job.state, f"it is {job.state}")
-    )
-    return Refused(f'job "{job.job_id}" cannot be {word}: {state}')
