@@ -312,10 +312,9 @@ def correct(
     }
     before = dict(known)
     for key, (rate, at_s) in samples.items():
-        unrated = key[0] not in base_profile.models
-        prior = ASSUMED_RATE if unrated else base_profile.rate(key)
+        prior = base_profile.rate(key)
         if prior > 0 and rate > 0:
-            most = math.inf if unrated else feedback.MOST
+            most = feedback.MOST if key[0] in base_profile.models else math.inf
             known[key] = feedback.update(
                 known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
             )
@@ -324,31 +323,22 @@ def correct(
         models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
     rows, corrected = list[cluster_tables.LearnedRate](), 0
     for model, seen in models.items():
-        touched = {
-            (kind, k): e
-            for kind, sizes in seen.items()
-            for k, e in sizes.items()
-            if before.get((model, kind, k)) != e
-        }
-        if model not in base_profile.models:
-            corrected += sum(map(len, seen.values()))
-            rows += [
-                (model, kind, k, ASSUMED_RATE * math.exp(e.mean), e.to_dict() | UNRATED)
-                for (kind, k), e in touched.items()
-            ]
-            continue
+        is_rated = model in base_profile.models
+        exact = {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
+        touched = {key for key in exact if before.get((model, *key)) != seen[key[0]][key[1]]}
         offered = base_profile.offered_sizes(model)
         for kind, sizes in seen.items():
             offered[kind] = sorted({*sizes, *offered.get(kind, ())})
-        correction = feedback.correct_model(seen, offered, now_s)
+        correction = feedback.correct_model(seen, offered, now_s) if is_rated else exact
         for kind, gpus in [(kind, k) for kind, sizes in offered.items() for k in sizes]:
             prior = base_profile.rate((model, kind, gpus))
             is_corrected = (kind, gpus) in correction and prior > 0
             corrected += is_corrected
-            if touched:
+            if (kind, gpus) in touched or (is_rated and touched):
                 x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
                 speed = prior * math.exp(x) if is_corrected else None
-                rows.append((model, kind, gpus, speed, {} if own is None else own.to_dict()))
+                state = {} if own is None else own.to_dict() | ({} if is_rated else UNRATED)
+                rows.append((model, kind, gpus, speed, state))
     cluster_tables.learn(connection, rows, now_s)
     return corrected
 
@@ -375,8 +365,8 @@ class Profile:
         ]
         self.shapes = set[tuple[Key, int]]()
         r = problem.rates
-        columns = (r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), r.nodes.tolist())
-        for m, t, k, n in zip(*columns, strict=True):
+        columns = (r.model, r.gpu_type, r.gpus, r.nodes)
+        for m, t, k, n in zip(*(column.tolist() for column in columns), strict=True):
             model, kind = problem.models[m], problem.gpu_types[t]
             if n:
                 self.shapes.add(((model, kind, k), n))
@@ -403,21 +393,18 @@ class Profile:
         return (key, len({part.node for part in parse_parts(nodes)})) in self.shapes
 
     def rate(self, key: Key) -> float:
-        """Return the work per second, nan if it is not known."""
+        """Return the work per second, nan if it is not known; ASSUMED_RATE of unrated models."""
+        if key[0] not in self._model:
+            return ASSUMED_RATE
         if key not in self._rates:
-            model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
-            self._rates[key] = (
-                math.nan
-                if model < 0 or kind < 0
-                else float(
-                    self._table.rate(
-                        np.array([model]),
-                        np.array([kind]),
-                        np.array([key[2]]),
-                        self._largest_memory_gb[kind],
-                    )[0][0]
-                )
+            model, kind = self._model[key[0]], self._type.get(key[1], -1)
+            found = self._table.rate(
+                np.array([model]),
+                np.array([kind]),
+                np.array([key[2]]),
+                self._largest_memory_gb[kind],
             )
+            self._rates[key] = math.nan if kind < 0 else float(found[0][0])
         return self._rates[key]
 
 

@@ -380,6 +380,6 @@ def count_free_gpus(
     """
     held = cluster_tables.held(connection)
     return {
-        pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
-        for pool, number in cluster_tables.present_gpus(connection).items()
+        pool: min(int(number), (capacity or {}).get(pool, int(number))) - held.get(pool, 0)
+        for pool, number in query(connection, cluster_tables.PRESENT)
     }

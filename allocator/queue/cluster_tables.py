@@ -73,7 +73,7 @@ _USED = (
 )
 _SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
-_PRESENT = (
+PRESENT = (
     "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"
     " GROUP BY p.pool, p.gpus"
 )
@@ -439,11 +439,6 @@ def read_node_sizes(connection: Connection) -> dict[str, tuple[str, int]]:
     """Return the pool and the GPUs of each node, whatever its state."""
     rows = query(connection, "SELECT node, pool, gpus FROM nodes ORDER BY position")
     return {node: (pool, int(gpus)) for node, pool, gpus in rows}
-
-
-def present_gpus(connection: Connection) -> dict[str, int]:
-    """Return the GPUs of each pool; those of nodes count in any state."""
-    return {pool: int(number) for pool, number in query(connection, _PRESENT)}
 
 
 def used(connection: Connection) -> dict[str, int]:
