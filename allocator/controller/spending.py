@@ -46,9 +46,7 @@ _BILLED = (
 
 
 def _read_books(connection: Connection) -> dict[str, Any]:
-    text = cluster_tables.get_meta(connection, KEY)
-    found: dict[str, Any] = {} if text is None else json.loads(text)
-    return found
+    return dict(json.loads(cluster_tables.get_meta(connection, KEY) or "{}"))
 
 
 def apply_budgets(
@@ -120,14 +118,12 @@ def write(connection: Connection, text: str | None) -> None:
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the budgets as of the last round (market/longrun.py); "": the whole cluster."""
-    found: dict[str, dict[str, Any]] = _read_books(connection).get("report", {})
-    return found
+    return dict(_read_books(connection).get("report", {}))
 
 
 def report_months(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the GPU-hours of tenants with a limit as of the last round (market/gpu_hours.py)."""
-    found: dict[str, dict[str, Any]] = _read_books(connection).get(MONTHS, {})
-    return found
+    return dict(_read_books(connection).get(MONTHS, {}))
 
 
 def measure_costs(connection: Connection, problem: Problem, since_s: float) -> dict[str, float]:

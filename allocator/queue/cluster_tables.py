@@ -246,8 +246,7 @@ def _useful_rate(row: Mapping[str, Any]) -> float:
 
 def config(connection: Connection) -> dict[str, Any]:
     """Return the settings of config.toml of the queue, without now_s."""
-    found: dict[str, Any] = json.loads(get_meta(connection, "config") or "{}")
-    return found
+    return dict(json.loads(get_meta(connection, "config") or "{}"))
 
 
 def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,7 @@ def insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]
 
 def execute(connection: Connection, statement: str, *values: Any) -> int:
     """Run a statement in SQL that both databases know, and return how many rows it changed."""
-    changed: int = _driver(connection).execute(_marked(connection, statement), values).rowcount
-    return changed
+    return int(_driver(connection).execute(_marked(connection, statement), values).rowcount)
 
 
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -41,9 +40,7 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
 
     ? is a value in the statement. A truth value may be 0 or 1.
     """
-    cursor = _driver(connection).execute(_marked(connection, statement), values)
-    rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
+    return list(_driver(connection).execute(_marked(connection, statement), values))
 
 
 def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> list[tuple[Any, ...]]:
