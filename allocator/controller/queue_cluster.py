@@ -76,7 +76,7 @@ from allocator.queue import (
 )
 from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE
+from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.observations import StateChange
 
@@ -98,6 +98,7 @@ _ROUND_TIMES = (
     "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
+_RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
 # a job that wants GPUs and does not hold them yet
 _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
@@ -633,16 +634,13 @@ class QueueCluster:
         now, token = self.clock.now(), self.lease_holder.token
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
-        if known is not None:
-            # what the queue knows as running, and the executor did not report
-            held = allocations.read_held(connection).values()
-            running = {(one.job_id, one.generation) for one in held if one.phase == "running"}
-            if running - known:
-                starts += [
-                    one
-                    for one in allocations.list_starts(connection, token, "running")
-                    if (one.job_id, one.generation) not in known
-                ]
+        # what the queue knows as running, and the executor did not report
+        if known is not None and not known.issuperset(query(connection, _RUNNING)):
+            starts += [
+                one
+                for one in allocations.list_starts(connection, token, "running")
+                if (one.job_id, one.generation) not in known
+            ]
         if (
             self._pending_round is not None
             and not stops
