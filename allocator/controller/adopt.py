@@ -33,16 +33,16 @@ from allocator.errors import UsageError
 from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ledger_executor import LedgerExecutor
 from allocator.executors.registry import ExecutorSite, make_executor
-from allocator.loop.executor import ENDED
+from allocator.loop.executor import ENDED, Observation, Phase
 from allocator.queue import cluster_tables, lease, observations
+from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.database import identity
+from allocator.queue.database.bulk import insert
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import allocations, jobs
-from allocator.queue.holdings import held, read_secondaries, write
+from allocator.queue.database.schema import jobs
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.states import NOTHING, waiting_state
+from allocator.queue.jobs.states import FRESH, NOTHING, Retries
 from allocator.queue.node_space import format_parts
-from allocator.queue.observations import RecordedAllocation
 
 HOLDER = "allocator queue adopt"
 TTL_S = 60.0
@@ -115,16 +115,12 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
         token = ledger.fence.identity().token
     is_own = before.queue in ("", queue)
     seen = {(one.job_id, one.generation) for one in executor.observe()}
-    work = _Adoption(
-        is_own,
-        is_own and (known is None or known.state == mine.state),
-        _read_known_state(executor),
-        seen,
-        now_s,
-    )
+    is_known_to_queue = is_own and (known is None or known.state == mine.state)
+    found = _read_known_state(executor)
     with store.write() as connection:
         lease.seize(connection, HOLDER, token, TTL_S, now_s)
-        work.write(connection)
+        work = _Adoption(connection, token, is_own, is_known_to_queue, seen, now_s)
+        work.write(found)
         identity.remember_state(connection, build_state(mine))
         lease.release(connection, lease.Lease(HOLDER, token, TTL_S, now_s))
     for one in work.stops:
@@ -174,66 +170,48 @@ def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
     return out
 
 
+@dataclass
 class _Adoption:
-    """The changes of the queue that an adoption makes.
+    """The changes of the queue that an adoption makes, in one transaction.
 
     `is_own`: the state belongs to this queue, as far as it is known. `is_known_to_queue`: the queue
     knew that too, so that an order that the state has not seen was simply not given yet. `seen` has
     the allocations that were observed.
     """
 
-    def __init__(
-        self,
-        is_own: bool,
-        is_known_to_queue: bool,
-        known: Mapping[str, _JobRecord],
-        seen: set[tuple[str, int]],
-        now_s: float,
-    ) -> None:
-        self.is_own = is_own
-        self.is_known_to_queue = is_known_to_queue
-        self.known = known
-        self.seen = seen
-        self.now_s = now_s
-        self.stops: list[OpenAllocation] = []
-        self.running = list[str]()
-        self.done = list[str]()
-        self.lost = list[str]()
+    connection: Connection
+    token: int
+    is_own: bool
+    is_known_to_queue: bool
+    seen: set[tuple[str, int]]
+    now_s: float
+    stops: list[OpenAllocation] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
 
-    def write(self, connection: Connection) -> None:
-        """Make all changes of the queue in one transaction."""
-        open_allocations = observations.read_open_allocations(connection)
-        gpu_types = cluster_tables.read_gpu_types(connection)
-        rows = {row.job_id: row for row in connection.execute(sa.select(jobs))}
-        purged_names.remember(
-            connection, {name: one.last for name, one in self.known.items() if name not in rows}
-        )
-        for name, one in self.known.items():
-            row = rows.get(name)
-            if row is None:
-                self.stops += one.open
+    def write(self, known: Mapping[str, _JobRecord]) -> None:
+        """Make all changes, by what the state of the executor knows of each job."""
+        open_allocations = read_held(self.connection)
+        self.gpu_types = cluster_tables.read_gpu_types(self.connection)
+        rows = {row.job_id: row for row in self.connection.execute(sa.select(jobs))}
+        unknown = {name: one.last for name, one in known.items() if name not in rows}
+        purged_names.remember(self.connection, unknown)
+        for name, one in known.items():
+            if name in rows:
+                self._adopt_job(rows[name], one, open_allocations.get(name))
             else:
-                self._adopt_job(connection, row, one, open_allocations.get(name), gpu_types)
+                self.stops += one.open
         for name, mark in open_allocations.items():
-            if name not in self.known and not self.is_known_to_queue:
-                self._record_lost(connection, rows[name], mark, None)
+            if name not in known and not self.is_known_to_queue:
+                self._record_lost(mark, None)
 
-    def _adopt_job(
-        self,
-        connection: Connection,
-        row: Any,
-        one: _JobRecord,
-        mark: RecordedAllocation | None,
-        gpu_types: Mapping[str, str],
-    ) -> None:
+    def _adopt_job(self, row: Any, one: _JobRecord, mark: Allocation | None) -> None:
         """Adopt one job that both the queue and the state know by name."""
         newest = max(one.open, key=lambda known: known.generation, default=None)
         is_same = self.is_own and _first_generation(one, newest) == row.first_generation
-        kept = (
-            newest
-            if newest is not None and is_same and self._can_continue(row, newest, mark, gpu_types)
-            else None
-        )
+        can_go_on = newest is not None and is_same and self._can_continue(row, newest, mark)
+        kept = newest if can_go_on else None
         self.stops += [
             known
             for known in one.open
@@ -243,31 +221,25 @@ class _Adoption:
         if kept is not None:
             self.running.append(row.job_id)
             if mark is None or mark.generation != kept.generation:
-                self._take_over(connection, row, kept, mark)
+                self._take_over(row, kept, mark)
             return
         over = one.over if is_same else {}
-        ended = int(over.get("generation", -1))
+        ended, left = int(over.get("generation", -1)), over.get("left")
         is_news = ended > row.generation or (mark is not None and ended >= mark.generation)
         if is_news and over.get("phase") == "finished" and row.state not in ("done", "cancelled"):
-            self._record_finished(connection, row, over, mark)
+            self._record_finished(row, over, mark)
         elif mark is not None and (not self.is_known_to_queue or one.last >= mark.generation):
-            self._record_lost(connection, row, mark, over.get("left") if is_news else None)
+            self._record_lost(mark, left if is_news else None)
         elif (
             is_news
-            and over.get("left") is not None
+            and left is not None
             and mark is None
             and row.state in ("queued", "paused", "held")
         ):
-            _update_job(connection, row, remaining_work=over["left"])
-        self._raise_generation(connection, row, one.last, is_same)
+            self._update_job(row.job_id, remaining_work=left)
+        self._raise_generation(row, one.last, is_same)
 
-    def _can_continue(
-        self,
-        row: Any,
-        one: OpenAllocation,
-        mark: RecordedAllocation | None,
-        gpu_types: Mapping[str, str],
-    ) -> bool:
+    def _can_continue(self, row: Any, one: OpenAllocation, mark: Allocation | None) -> bool:
         """Return whether the allocation can go on as that of the job.
 
         It has to run the same command on GPUs that the queue has. It has to be alone on them or
@@ -276,7 +248,7 @@ class _Adoption:
         order = one.order
         if (
             list(order["command"]) != json.loads(row.command)
-            or gpu_types.get(order["pool"]) != order["gpu_type"]
+            or self.gpu_types.get(order["pool"]) != order["gpu_type"]
             or row.state in ("done", "cancelled", "failed")
             or order["gpus"] < 1
         ):
@@ -285,18 +257,21 @@ class _Adoption:
             return True
         return one.generation > row.generation and not order.get("beside")
 
-    def _take_over(
-        self, connection: Connection, row: Any, one: OpenAllocation, mark: RecordedAllocation | None
-    ) -> None:
+    def _take_over(self, row: Any, one: OpenAllocation, mark: Allocation | None) -> None:
         """Record that the allocation is ordered, runs or stops, as its order says."""
         if mark is not None:
-            self._end_allocation(connection, row, mark, "lost", self.now_s)
+            self._end_allocation(mark, Phase.LOST, self.now_s)
         order = one.order
         given = [
             {name: value for name, value in part.items() if value is not None}
             for part in order["nodes"]
         ]
-        nodes = format_parts(given)
+        wanted = {
+            "want_pool": order["pool"],
+            "want_gpus": order["gpus"],
+            "want_host": "",
+            "want_nodes": format_parts(given),
+        }
         phase = (
             "stopping"
             if (one.folder / STOP).exists()
@@ -304,111 +279,76 @@ class _Adoption:
             if (one.job_id, one.generation) in self.seen
             else "ordered"
         )
-        connection.execute(
-            sa.insert(allocations).values(
-                job_id=row.job_id,
-                generation=one.generation,
-                pool=order["pool"],
-                gpus=order["gpus"],
-                held_gpus=order["gpus"],
-                memory_gb=row.want_memory_gb if row.want_pool == order["pool"] else 0.0,
-                gpu_type=order["gpu_type"],
-                phase=phase,
-                ordered_s=self.now_s,
-                work_at_start=order["remaining_work"],
-                running_s=self.now_s if phase == "running" else None,
-                nodes=nodes,
-            )
-        )
-        _update_job(
-            connection,
-            row,
+        allocation = {
+            "job_id": row.job_id,
+            "generation": one.generation,
+            "pool": order["pool"],
+            "gpus": order["gpus"],
+            "held_gpus": order["gpus"],
+            "memory_gb": row.want_memory_gb if row.want_pool == order["pool"] else 0.0,
+            "gpu_type": order["gpu_type"],
+            "phase": phase,
+            "ordered_s": self.now_s,
+            "work_at_start": order["remaining_work"],
+            "running_s": self.now_s if phase == "running" else None,
+            "nodes": wanted["want_nodes"],
+        }
+        insert(self.connection, "allocations", [allocation])
+        self._update_job(
+            row.job_id,
+            **wanted,
+            want_generation=0,
             state="running",
             request="hold" if row.state == "held" else row.request,
             generation=one.generation,
             remaining_work=order["remaining_work"],
-            want_pool=order["pool"],
-            want_gpus=order["gpus"],
-            want_host="",
-            want_nodes=nodes,
-            want_generation=0,
             retry_at_s=None,
+            finished_s=None,
             first_started_s=self.now_s if row.first_started_s is None else row.first_started_s,
         )
 
-    def _record_finished(
-        self,
-        connection: Connection,
-        row: Any,
-        over: Mapping[str, Any],
-        mark: RecordedAllocation | None,
-    ) -> None:
+    def _record_finished(self, row: Any, over: Mapping[str, Any], mark: Allocation | None) -> None:
         """Record that the job is done."""
+        at_s = float(over["at_s"])
         if mark is not None:
-            self._end_allocation(
-                connection,
-                row,
-                mark,
-                "finished" if mark.generation == over["generation"] else "lost",
-                float(over["at_s"]),
-            )
-        _update_job(
-            connection,
-            row,
-            **NOTHING,
-            state="done",
-            request="",
-            finished_s=float(over["at_s"]),
-            remaining_work=0.0,
-            failures=0,
-            retry_at_s=None,
-        )
+            is_last = mark.generation == over["generation"]
+            self._end_allocation(mark, Phase.FINISHED if is_last else Phase.LOST, at_s)
+        done = {"state": "done", "request": "", "finished_s": at_s, "remaining_work": 0.0}
+        self._update_job(row.job_id, **NOTHING, **FRESH, **done)
         self.done.append(row.job_id)
 
-    def _record_lost(
-        self, connection: Connection, row: Any, mark: RecordedAllocation, left: float | None
-    ) -> None:
-        """Record that an allocation that is open in the queue does not run."""
-        self._end_allocation(connection, row, mark, "lost", self.now_s)
-        state = {"hold": "held", "cancel": "cancelled"}.get(row.request, waiting_state(row))
-        _update_job(
-            connection,
-            row,
-            **NOTHING,
-            state=state,
-            request="",
-            finished_s=self.now_s if state == "cancelled" else None,
-            remaining_work=max(0.0, mark.work_at_start - mark.work_done) if left is None else left,
-        )
-        self.lost.append(row.job_id)
+    def _record_lost(self, mark: Allocation, left: float | None) -> None:
+        """Record that an open allocation of the queue does not run; no round wants it any more."""
+        work = mark.work_done if left is None else mark.work_at_start - left
+        self._end_allocation(mark, Phase.LOST, self.now_s, work)
+        self._update_job(mark.job_id, **NOTHING)
+        self.lost.append(mark.job_id)
 
     def _end_allocation(
-        self, connection: Connection, row: Any, mark: RecordedAllocation, phase: str, at_s: float
+        self, mark: Allocation, phase: Phase, at_s: float, work: float = 0.0
     ) -> None:
-        # the secondary job, if there is one, holds the GPUs from now on
-        ended = held(connection, [row.job_id])
-        connection.execute(
-            sa.update(allocations)
-            .where(allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation)
-            .values(phase=phase, ended_s=at_s, detail=LOST)
+        """Record an end as if it was observed, so that nothing of it is forgotten."""
+        end = Observation(mark.job_id, mark.generation, at_s, phase, work, LOST)
+        observations.record(
+            self.connection, self.token, [(end, mark)], Retries(first_s=0.0), history=False
         )
-        secondary = read_secondaries(connection).get(row.job_id, "")
-        for name, one in held(connection, [secondary]).items():
-            left = one.outlive(ended[row.job_id], at_s)
-            write(connection, {name: left}, [left.turn(at_s)])
 
-    def _raise_generation(self, connection: Connection, row: Any, last: int, is_same: bool) -> None:
+    def _raise_generation(self, row: Any, last: int, is_same: bool) -> None:
         """Raise the generation of the job above all that the state has seen of its name.
 
         If the state knows another job of that name, nothing of what it knows is used for this job.
         """
         if is_same:
             if last > row.generation:
-                _update_job(connection, row, generation=last)
+                self._update_job(row.job_id, generation=last)
             return
         has_run = row.generation >= row.first_generation
         last = max(last, row.generation) + has_run
-        _update_job(connection, row, generation=last, first_generation=last + (not has_run))
+        self._update_job(row.job_id, generation=last, first_generation=last + (not has_run))
+
+    def _update_job(self, job_id: str, **values: Any) -> None:
+        changed = sa.update(jobs).where(jobs.c.job_id == job_id)
+        self.connection.execute(changed.values(**values, version=jobs.c.version + 1))
 
 
 def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
@@ -419,11 +359,3 @@ def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
         else newest.order
     )
     return int(said.get("first_generation", 1))
-
-
-def _update_job(connection: Connection, row: Any, **values: Any) -> None:
-    connection.execute(
-        sa.update(jobs)
-        .where(jobs.c.job_id == row.job_id)
-        .values(**values, version=jobs.c.version + 1)
-    )

@@ -25,16 +25,14 @@ from allocator.controller.queue_cluster import QueueCluster, RoundInput
 from allocator.controller.reporting.telemetry import LONGRUN, MONTHS, Telemetry
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
-from allocator.loop.stability import make_non_preemptible
 from allocator.options.previous_options import PreviousOptions
-from allocator.queue import cluster_tables, observations, round_journal, snapshot as snapshots
+from allocator.queue import cluster_tables, observations, round_journal
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost, QueueUnavailable
 from allocator.queue.jobs import verbs
@@ -180,8 +178,9 @@ class Controller:
         self, round_input: RoundInput, names: frozenset[str], found: Decision, left_s: float
     ) -> Decision:
         """Decide again with these jobs left alone; without a plan, return the first decision."""
-        built = make_non_preemptible(round_input.snapshot, names)
-        problem = validate(built)
+        built, problem = steadiness.make_non_preemptible(
+            round_input.snapshot, round_input.problem, names
+        )
         try:
             second = self._decide_problem(problem, round_input, max(left_s, 0.05))
         except (Infeasible, NoPlanInTime):
@@ -189,7 +188,6 @@ class Controller:
         self.cluster.round_input = replace(
             round_input,
             snapshot=built,
-            content=snapshots.pack_snapshot(built),
             problem=problem,
             jobs_left_alone=round_input.jobs_left_alone | names,
         )
@@ -313,12 +311,9 @@ class Controller:
         except LeaseLost as error:
             self.log.event("lease_lost", detail=str(error))
             self.log.metrics.set("in_charge", 0)
-        except QueueUnavailable as error:
-            self.log.fault("database_unavailable", str(error))
-            if once:
-                raise
-        except NotNow as error:
-            self.log.fault("not_now", str(error))
+        except (QueueUnavailable, NotNow) as error:
+            name = "not_now" if isinstance(error, NotNow) else "database_unavailable"
+            self.log.fault(name, str(error))
             if once:
                 raise
         else:

@@ -23,18 +23,18 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Bools, Floats, Placements, Problem, State
-from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.domain.problem import Bools, Problem, State
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.engine.results import batches, build_result, modes, node_lists, variants
+from allocator.engine.results import batches, build_result, modes, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
-from allocator.queue.node_space import format_parts
+from allocator.queue.holdings import name_primaries
+from allocator.queue.node_space import format_places
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 from allocator.valuation.prices import way_memory_gb
@@ -128,19 +128,22 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     if (plan.primary >= 0).any() or (jobs.primary >= 0).any():
         stays = _find_unmoved_jobs(problem, plan, keeps_pool_and_size)
     has_to_move = keeps_pool_and_size & ~stays
-    before = _node_texts(problem, problem.placements)
-    nodes = _node_texts(problem, plan.places)
+    before = format_places(problem, problem.placements)
+    nodes = format_places(problem, plan.places)
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
+    # of each GPU, that jobs pay for
+    on, memory_gb = np.flatnonzero(plan.pool >= 0), np.zeros(len(jobs))
+    memory_gb[on] = way_memory_gb(problem, on, plan.pool[on], plan.gpus[on])
     columns = (
         np.array([*problem.pools.pool, ""], dtype=object)[plan.pool].tolist(),
         plan.gpus.tolist(),
-        _primary_names(problem, plan),
+        name_primaries(jobs.job_id, plan.secondary),
         has_to_move.tolist(),
         nodes,
         _environments(problem, plan),
-        _memory_gb(problem, plan).tolist(),
+        memory_gb.tolist(),
     )
     wants = dict(zip(jobs.job_id, named_rows(Want, zip(*columns, strict=True)), strict=True))
     for j in np.flatnonzero(plan.pool < 0).tolist():
@@ -162,20 +165,6 @@ def _find_unmoved_jobs(problem: Problem, plan: Allocation, keeps_pool_and_size: 
     )
 
 
-def _primary_names(problem: Problem, plan: Allocation) -> list[str]:
-    """Return the primary jobs of each job as the queue stores them, (J,)."""
-    names: list[str] = [""] * len(problem.jobs)
-    for g, others in enumerate(other_jobs(plan.secondary)) if (plan.primary >= 0).any() else ():
-        if plan.primary[g] >= 0:
-            names[g] = join_names(problem.jobs.job_id[h] for h in others)
-    return names
-
-
-def _node_texts(problem: Problem, places: Placements) -> list[str]:
-    """Return the nodes of each job as the queue stores them, (J,)."""
-    return [format_parts(parts) if parts else "" for parts in node_lists(problem, places)]
-
-
 def _environments(problem: Problem, plan: Allocation) -> list[str]:
     """Return the variables that tell each job how to run, as the queue stores them, (J,)."""
     batch, passes = batches(problem, plan)
@@ -188,14 +177,6 @@ def _environments(problem: Problem, plan: Allocation) -> list[str]:
         jobs_per_gpu.tolist(),
     )
     return list(map(_format_environment, *columns))
-
-
-def _memory_gb(problem: Problem, plan: Allocation) -> Floats:
-    """Return the memory of each GPU that jobs pay for, GB (J,)."""
-    on = np.flatnonzero(plan.pool >= 0)
-    out = np.zeros(len(problem.jobs))
-    out[on] = way_memory_gb(problem, on, plan.pool[on], plan.gpus[on])
-    return out
 
 
 @lru_cache(maxsize=1 << 12)

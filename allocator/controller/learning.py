@@ -50,7 +50,7 @@ from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.bulk import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.jobs import losses
@@ -82,6 +82,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs
 SpeedSample = tuple[float, float]  # work per second, unix seconds
 # beginning of `detail` of an allocation that is stopped because it is stuck
 STUCK = "no progress for"
+UNRATED = {cluster_tables.UNRATED: True}
 
 
 def mark_stuck_as_failed(one: Observation, detail: str) -> Observation:
@@ -137,7 +138,7 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 14
+    columns = as_columns(rows, 14)
     names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
     uneven, starts, totals, reported, targets = columns[9:]
     done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
@@ -311,56 +312,33 @@ def correct(
     }
     before = dict(known)
     for key, (rate, at_s) in samples.items():
-        unrated = key[0] not in base_profile.models
-        prior = ASSUMED_RATE if unrated else base_profile.rate(key)
+        prior = base_profile.rate(key)
         if prior > 0 and rate > 0:
-            most = math.inf if unrated else feedback.MOST
+            most = feedback.MOST if key[0] in base_profile.models else math.inf
             known[key] = feedback.update(
                 known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
             )
     models: dict[str, dict[str, dict[int, feedback.Estimate]]] = {}
     for (model, kind, gpus), estimate in known.items():
         models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
-    rows, corrected = [], 0
+    rows, corrected = list[cluster_tables.LearnedRate](), 0
     for model, seen in models.items():
-        touched = {
-            (kind, k): e
-            for kind, sizes in seen.items()
-            for k, e in sizes.items()
-            if before.get((model, kind, k)) != e
-        }
-        if model not in base_profile.models:
-            corrected += sum(map(len, seen.values()))
-            rows += [
-                {
-                    "model": model,
-                    "gpu_type": kind,
-                    "gpus": gpus,
-                    "work_per_s": ASSUMED_RATE * math.exp(e.mean),
-                    "state": e.to_dict() | {cluster_tables.UNRATED: True},
-                }
-                for (kind, gpus), e in touched.items()
-            ]
-            continue
+        is_rated = model in base_profile.models
+        exact = {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
+        touched = {key for key in exact if before.get((model, *key)) != seen[key[0]][key[1]]}
         offered = base_profile.offered_sizes(model)
         for kind, sizes in seen.items():
             offered[kind] = sorted({*sizes, *offered.get(kind, ())})
-        correction = feedback.correct_model(seen, offered, now_s)
+        correction = feedback.correct_model(seen, offered, now_s) if is_rated else exact
         for kind, gpus in [(kind, k) for kind, sizes in offered.items() for k in sizes]:
             prior = base_profile.rate((model, kind, gpus))
             is_corrected = (kind, gpus) in correction and prior > 0
             corrected += is_corrected
-            if touched:
+            if (kind, gpus) in touched or (is_rated and touched):
                 x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
-                rows.append(
-                    {
-                        "model": model,
-                        "gpu_type": kind,
-                        "gpus": gpus,
-                        "work_per_s": prior * math.exp(x) if is_corrected else None,
-                        "state": {} if own is None else own.to_dict(),
-                    }
-                )
+                speed = prior * math.exp(x) if is_corrected else None
+                state = {} if own is None else own.to_dict() | ({} if is_rated else UNRATED)
+                rows.append((model, kind, gpus, speed, state))
     cluster_tables.learn(connection, rows, now_s)
     return corrected
 
@@ -387,8 +365,8 @@ class Profile:
         ]
         self.shapes = set[tuple[Key, int]]()
         r = problem.rates
-        columns = (r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), r.nodes.tolist())
-        for m, t, k, n in zip(*columns, strict=True):
+        columns = (r.model, r.gpu_type, r.gpus, r.nodes)
+        for m, t, k, n in zip(*(column.tolist() for column in columns), strict=True):
             model, kind = problem.models[m], problem.gpu_types[t]
             if n:
                 self.shapes.add(((model, kind, k), n))
@@ -415,21 +393,18 @@ class Profile:
         return (key, len({part.node for part in parse_parts(nodes)})) in self.shapes
 
     def rate(self, key: Key) -> float:
-        """Return the work per second, nan if it is not known."""
+        """Return the work per second, nan if it is not known; ASSUMED_RATE of unrated models."""
+        if key[0] not in self._model:
+            return ASSUMED_RATE
         if key not in self._rates:
-            model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
-            self._rates[key] = (
-                math.nan
-                if model < 0 or kind < 0
-                else float(
-                    self._table.rate(
-                        np.array([model]),
-                        np.array([kind]),
-                        np.array([key[2]]),
-                        self._largest_memory_gb[kind],
-                    )[0][0]
-                )
+            model, kind = self._model[key[0]], self._type.get(key[1], -1)
+            found = self._table.rate(
+                np.array([model]),
+                np.array([kind]),
+                np.array([key[2]]),
+                self._largest_memory_gb[kind],
             )
+            self._rates[key] = math.nan if kind < 0 else float(found[0][0])
         return self._rates[key]
 
 

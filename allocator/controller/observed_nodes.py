@@ -30,7 +30,7 @@ def find_new_nodes(store: QueueDatabase, seen: Sequence[NodeStatus]) -> list[Nod
         return []
     with store.read() as connection:
         known = cluster_tables.read_node_sizes(connection)
-        pools = cluster_tables.read_pools_with_nodes(connection)
+    pools = {pool for pool, _ in known.values()}
     return [
         one
         for one in seen
@@ -64,41 +64,20 @@ def limit_snapshot(
     snapshot = snapshot.with_columns("pools.csv", gpus=np.minimum(gpus, there))
     if "nodes.csv" not in snapshot.tables:
         return snapshot
-    snapshot = _limit_observed_nodes(snapshot, seen)
-    observed = {one.pool for one in seen}
-    return _limit_other_nodes(
-        snapshot, {pool: missing for pool, missing in short.items() if pool not in observed}
-    )
-
-
-def _limit_observed_nodes(snapshot: Snapshot, seen: Sequence[NodeStatus]) -> Snapshot:
-    """Return the snapshot with what was observed of its nodes; one that is gone is down."""
-    observed = {(one.pool, one.node): one for one in seen}
-    pools = {one.pool for one in seen}
-    nodes = snapshot.tables["nodes.csv"]
-    sizes = np.asarray(nodes.columns["gpus"]).copy()
-    states = list(nodes.texts("state"))
-    for n, (name, pool) in enumerate(zip(nodes.texts("node"), nodes.texts("pool"), strict=True)):
-        if pool in pools:
-            one = observed.get((pool, name), NodeStatus(name, pool, 0, DOWN))
-            sizes[n] = min(sizes[n], one.gpus)
-            states[n] = max(states[n], one.state, key=STATES.index)
-    return snapshot.with_columns("nodes.csv", gpus=sizes, state=states)
-
-
-def _limit_other_nodes(snapshot: Snapshot, short: Mapping[str, float]) -> Snapshot:
-    """Return the snapshot without the GPUs that pools are short of."""
-    left = dict(short)
-    if max(left.values(), default=0.0) <= 0:
-        return snapshot
-    nodes = snapshot.tables["nodes.csv"]
-    size = np.asarray(nodes.columns["gpus"]).copy()
-    placed = snapshot.tables.get("placements.csv")
+    nodes, placed = snapshot.tables["nodes.csv"], snapshot.tables.get("placements.csv")
     busy = set() if placed is None else set(placed.columns["node"])
-    cells = zip(nodes.texts("node"), nodes.texts("pool"), nodes.texts("state"), strict=True)
-    order = [(name in busy, -n, pool) for n, (name, pool, state) in enumerate(cells) if state == UP]
-    for _, n, pool in sorted(order):
-        missing = max(0.0, min(left.get(pool, 0.0), size[-n]))
-        size[-n] -= missing
-        left[pool] = left.get(pool, 0.0) - missing
-    return snapshot.with_columns("nodes.csv", gpus=size)
+    name, pool, state = (list(nodes.texts(column)) for column in ("node", "pool", "state"))
+    size = np.asarray(nodes.columns["gpus"]).copy()
+    observed = {(one.pool, one.node): one for one in seen}
+    watched = {one.pool for one in seen}
+    for n in sorted(range(len(name)), key=lambda n: (name[n] in busy, -n)):
+        if pool[n] in watched:
+            # a node of a pool that is observed, and that is not named, is gone
+            one = observed.get((pool[n], name[n]), NodeStatus(name[n], pool[n], 0, DOWN))
+            size[n] = min(size[n], one.gpus)
+            state[n] = max(state[n], one.state, key=STATES.index)
+        elif state[n] == UP:
+            missing = max(0.0, min(short.get(pool[n], 0.0), size[n]))
+            size[n] -= missing
+            short[pool[n]] = short.get(pool[n], 0.0) - missing
+    return snapshot.with_columns("nodes.csv", gpus=size, state=state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.domain.settings import checked_horizon
@@ -117,5 +117,4 @@ class ControllerOptions:
 
     def decision(self) -> dict[str, Any]:
         """Return the options that a decision depends on, for the journal."""
-        names = ("solver", "gap", "seed", "threads")
-        return {name: value for name, value in asdict(self).items() if name in names}
+        return {name: getattr(self, name) for name in ("solver", "gap", "seed", "threads")}

@@ -1,4 +1,4 @@
-"""The queue and an executor, as a cluster behind the controller's ports (loop/ports.py).
+"""The queue and an executor, as a cluster behind the port of the loop (loop/rounds.py).
 
 The database knows what is wanted and what was observed. The executor knows what exists. A method
 may be interrupted at any point, and calling it again completes the work: nothing is done that the
@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.controller import (
@@ -53,7 +51,6 @@ from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     JOBS_PER_GPU,
     Clock,
-    ColocatedAllocation,
     Executor,
     JobSource,
     NodePart,
@@ -67,7 +64,6 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.stability import make_non_preemptible
 from allocator.loop.ticks import latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
@@ -80,9 +76,8 @@ from allocator.queue import (
 )
 from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE, rounds
+from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
-from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
@@ -103,6 +98,7 @@ _ROUND_TIMES = (
     "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
+_RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
 # a job that wants GPUs and does not hold them yet
 _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
@@ -111,14 +107,12 @@ _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_g
 class RoundInput:
     """What a round decides about.
 
-    `content` is the snapshot as the journal keeps it. `memory` is what the round before handed on.
-    `jobs_left_alone` are the jobs that the rules of stability leave alone. `books` is the text of
-    the books of long-run budgets, None if there are none. `trials` are what jobs run to learn
-    speeds, None where [profiling] does not ask for it.
+    `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
+    stability leave alone. `books` is the text of the books of long-run budgets, None if there are
+    none. `trials` are what jobs run to learn speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
-    content: bytes
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
@@ -144,7 +138,7 @@ class _Orders(NamedTuple):
     """Stops and starts to give to the executor, and how running jobs are wanted to run."""
 
     stops: list[allocations.Allocation]
-    starts: list[allocations.Start]
+    starts: list[Order]
     settings: dict[tuple[str, int], allocations.WantedSettings | None]
 
 
@@ -286,15 +280,9 @@ class QueueCluster:
         self._is_bound = False
         self._settings, self._untold = {}, None
         with self.store.read() as connection:
-            last = connection.execute(
-                sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail)
-                .order_by(rounds.c.number.desc())
-                .limit(1)
-            ).first()
-        self._pending_round = (
-            (int(last.number), "applied", last.detail)
-            if last is not None and last.outcome == "decided"
-            else None
+            last = round_journal.history(connection, limit=1)
+        self._pending_round = next(
+            ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
         )
 
     def _add_observed_nodes(self) -> None:
@@ -317,7 +305,7 @@ class QueueCluster:
         other GPUs.
         """
         with self.store.read() as connection:
-            if not allocations.is_any_on_down_nodes(connection):
+            if not allocations.find_on_down_nodes(connection):
                 return
         token = self.lease_holder.token
         with self.store.write() as connection:
@@ -338,7 +326,7 @@ class QueueCluster:
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        known = observations.read_open_allocations(connection, {one.job_id for one in seen})
+        known = allocations.read_held(connection, {one.job_id for one in seen})
         ends, over = list[Observation](), list[Observation]()
         for one in seen:
             mark = known.get(one.job_id)
@@ -432,9 +420,11 @@ class QueueCluster:
         with self.store.read() as connection:
             if not periodic.is_due(connection, now):
                 return self._read_whether_due(connection, now, ended)
-        self._submit_periodic_jobs(now)
-        with self.store.read() as connection:
-            return self._read_whether_due(connection, now, ended)
+        with self.store.write() as connection:
+            repeated = periodic.submit_due(connection, now)
+        for one in repeated:
+            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
+        return self._is_round_due(now, ended)
 
     def _read_whether_due(self, connection: Connection, now: float, ended: bool) -> bool:
         self.interval_s = self._read_interval_s(connection)
@@ -453,13 +443,6 @@ class QueueCluster:
         return latest_tick(now, first, self.interval_s) > latest_tick(
             last, first, self.interval_s
         ) or (event and now >= last + self.options.react_s)
-
-    def _submit_periodic_jobs(self, now: float) -> None:
-        """Submit the periodic jobs that are due."""
-        with self.store.write() as connection:
-            repeated = periodic.submit_due(connection, now)
-        for one in repeated:
-            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Return values whose change may cause an early round, besides ends of allocations."""
@@ -496,18 +479,9 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
-        if left_alone:
-            built = make_non_preemptible(built, left_alone)
-            jobs, other = problem.jobs, [name not in left_alone for name in problem.jobs.job_id]
-            problem = replace(
-                problem,
-                jobs=replace(jobs, preemptible=jobs.preemptible & np.array(other)),
-                digest=built.digest,
-            )
+        built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(journal.loads(stored))
-        self.round_input = RoundInput(
-            built, snapshots.pack_snapshot(built), problem, memory, left_alone, books, trials
-        )
+        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
@@ -521,14 +495,13 @@ class QueueCluster:
         told = guarded_decision.result(
             decision, problem, policy=self.options.policy, seed=self.options.seed
         )
-        entry = replace(
-            self._build_journal_entry(round_input, took_s),
+        entry = self._build_journal_entry(
+            took_s,
             status=told.status,
             value=told.objective_value,
             bound=told.bound,
             gap=told.gap,
             plan=journal.pack_plan(told),
-            outcome="decided",
             detail=_describe_round(round_input.jobs_left_alone, told),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
@@ -561,23 +534,14 @@ class QueueCluster:
         What runs and what is wanted stays as before.
         """
         round_input = self.round_input
-        base = (
-            round_journal.JournalRound(self.clock.now(), "", None, self.options.policy, "none")
-            if round_input is None
-            else self._build_journal_entry(round_input, took_s)
-        )
         words = (
             str(error)
             if isinstance(error, guarded_decision.RoundFailed)
             else f"{type(error).__name__}: {error}"
         )
+        entry = self._build_journal_entry(took_s, outcome="failed", status="none", detail=words)
         with self.store.write() as connection:
-            number = round_journal.append(
-                connection,
-                self.lease_holder.token,
-                replace(base, outcome="failed", status="none", detail=words),
-                None,
-            )
+            number = round_journal.append(connection, self.lease_holder.token, entry, None)
             if round_input is not None:
                 spending.write(connection, round_input.books)
         # if jobs were left alone: without that, there may be a plan that keeps every hard rule
@@ -585,23 +549,24 @@ class QueueCluster:
         self.log.failed(number, words, took_s)
         return number
 
-    def _build_journal_entry(
-        self, round_input: RoundInput, took_s: float
-    ) -> round_journal.JournalRound:
+    def _build_journal_entry(self, took_s: float, **facts: Any) -> round_journal.JournalRound:
+        """Return the round for the journal; one that failed early has no snapshot."""
+        policy, round_input = self.options.policy, self.round_input
+        if round_input is None:
+            return round_journal.JournalRound(self.clock.now(), "", None, policy, **facts)
         limit_s = self.options.limit_s(self.interval_s)
-        options = {
-            **self.options.decision(),
-            "time_limit_s": limit_s if math.isfinite(limit_s) else None,
-            "memory": guarded_decision.memory_to_json(round_input.memory),
-        }
         return round_journal.JournalRound(
             round_input.problem.now_s,
             round_input.snapshot.digest,
-            round_input.content,
-            self.options.policy,
-            "none",
-            options=options,
+            snapshots.pack_snapshot(round_input.snapshot),
+            policy,
+            options={
+                **self.options.decision(),
+                "time_limit_s": limit_s if math.isfinite(limit_s) else None,
+                "memory": guarded_decision.memory_to_json(round_input.memory),
+            },
             seconds={"decide": round(took_s, 6)},
+            **facts,
         )
 
     def _finish_round(self, ignores_stability: bool = False) -> None:
@@ -669,10 +634,13 @@ class QueueCluster:
         now, token = self.clock.now(), self.lease_holder.token
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
-        if known is not None:
-            starts += self._find_unreported(
-                connection, known, {s.allocation.job_id for s in starts}
-            )
+        # what the queue knows as running, and the executor did not report
+        if known is not None and not known.issuperset(query(connection, _RUNNING)):
+            starts += [
+                one
+                for one in allocations.list_starts(connection, token, "running")
+                if (one.job_id, one.generation) not in known
+            ]
         if (
             self._pending_round is not None
             and not stops
@@ -684,7 +652,7 @@ class QueueCluster:
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
-        starts = [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
+        starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
         settings = {}
         if isinstance(self.executor, SettingsWriter):
             untold = self._untold
@@ -705,11 +673,12 @@ class QueueCluster:
         starts = [
             one
             for one in orders.starts
-            if untold.isdisjoint((x.job_id, x.generation) for x in one.colocated_jobs)
+            if untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
         ]
         for start in starts:
-            self._command_executor("start", self.executor.start, _build_order(start, token))
-        return {(a.job_id, a.generation) for a in (*orders.stops, *(s.allocation for s in starts))}
+            self._command_executor("start", self.executor.start, start)
+        given: list[Any] = [*orders.stops, *starts]
+        return {(one.job_id, one.generation) for one in given}
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
@@ -732,23 +701,6 @@ class QueueCluster:
             told[key] = settings
         self._settings = {key: one for key, one in told.items() if one != WITHOUT_SETTINGS}
         return untold
-
-    @staticmethod
-    def _find_unreported(
-        connection: Connection, known: set[tuple[str, int]], given: set[str]
-    ) -> list[allocations.Start]:
-        """Return allocations that the queue knows as running and the executor did not report."""
-        if all(
-            (name, held.generation) in known or name in given or held.phase != "running"
-            for name, held in observations.read_open_allocations(connection).items()
-        ):
-            return []
-        return [
-            one
-            for one in allocations.list_starts(connection, "running")
-            if (one.allocation.job_id, one.allocation.generation) not in known
-            and one.allocation.job_id not in given
-        ]
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
         """Call the executor once, and return whether it did what it was told.
@@ -780,29 +732,10 @@ def _end_on_down_node(
     known = seen.get((one.job_id, one.generation))
     if known is not None and known.phase != Phase.RUNNING:
         return known
-    nodes = " ".join(map(str, parse_parts(one.nodes)))
+    nodes = " ".join(map(str, one.parts))
     work = 0.0 if known is None else known.work_done
     return Observation(
         one.job_id, one.generation, now_s, Phase.LOST, work, f"a node of it is down: {nodes}"
-    )
-
-
-def _build_order(start: allocations.Start, token: int) -> Order:
-    a = start.allocation
-    return Order(
-        a.job_id,
-        a.generation,
-        token,
-        a.pool,
-        a.gpus,
-        a.gpu_type,
-        a.work_at_start,
-        start.command,
-        start.environment,
-        start.workdir,
-        tuple(ColocatedAllocation(*one) for one in start.colocated_jobs),
-        start.first_generation,
-        tuple(NodePart(*part) for part in parse_parts(a.nodes)),
     )
 
 
@@ -817,7 +750,7 @@ def _describe_round(left_alone: frozenset[str], told: Plan) -> str:
     """Return which jobs are left alone, and which move to other nodes; "" if there are none."""
     columns = (told.jobs[name] for name in ("job_id", "action", "nodes"))
     moves = [
-        f"{job_id} to {'|'.join(str(Part(**part)) for part in nodes)}"
+        f"{job_id} to {'|'.join(str(NodePart(**part)) for part in nodes)}"
         for job_id, action, nodes in zip(*columns, strict=True)
         if action == "move" and nodes
     ]

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Market, Problem
@@ -31,21 +30,23 @@ from allocator.market import books, gpu_hours
 from allocator.market.history import History
 from allocator.queue import cluster_tables
 from allocator.queue.costs import read_costs
-from allocator.queue.database.bulk import execute_many
-from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs
+from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.holdings import read_turns_since, split_by_holder
 from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
 GPU_HOURS, MONTHS = "gpu_hours", "months"  # of the books: the GPU-hours of tenants, as reported
 HOUR = 3600.0
-_FORGET = "DELETE FROM meta WHERE key = ?"
+_BILLED = (
+    "SELECT a.job_id, a.generation, a.pool, a.gpus, a.memory_gb, a.ordered_s, a.ended_s, j.tenant"
+    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+    " WHERE a.ended_s IS NULL OR a.ended_s > ?"
+)
 
 
 def _read_books(connection: Connection) -> dict[str, Any]:
-    text = cluster_tables.get_meta(connection, KEY)
-    found: dict[str, Any] = {} if text is None else json.loads(text)
-    return found
+    return dict(json.loads(cluster_tables.get_meta(connection, KEY) or "{}"))
 
 
 def apply_budgets(
@@ -110,21 +111,19 @@ def write(connection: Connection, text: str | None) -> None:
     None: there are no long-run budgets, and the books are deleted.
     """
     if text is None:
-        execute_many(connection, _FORGET, [(KEY,)])
+        execute(connection, "DELETE FROM meta WHERE key = ?", KEY)
     else:
         cluster_tables.put_meta(connection, KEY, text)
 
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the budgets as of the last round (market/longrun.py); "": the whole cluster."""
-    found: dict[str, dict[str, Any]] = _read_books(connection).get("report", {})
-    return found
+    return dict(_read_books(connection).get("report", {}))
 
 
 def report_months(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return the GPU-hours of tenants with a limit as of the last round (market/gpu_hours.py)."""
-    found: dict[str, dict[str, Any]] = _read_books(connection).get(MONTHS, {})
-    return found
+    return dict(_read_books(connection).get(MONTHS, {}))
 
 
 def measure_costs(connection: Connection, problem: Problem, since_s: float) -> dict[str, float]:
@@ -137,22 +136,8 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
     """
     pools = problem.pools
     now_s = problem.now_s
-    t = allocations
     longest = float(pools.min_billing_s.max(initial=0.0))
-    rows = connection.execute(
-        sa.select(
-            t.c.job_id,
-            t.c.generation,
-            t.c.pool,
-            t.c.gpus,
-            t.c.memory_gb,
-            t.c.ordered_s,
-            t.c.ended_s,
-            jobs.c.tenant,
-        )
-        .join(jobs, jobs.c.job_id == t.c.job_id)
-        .where(sa.or_(t.c.ended_s.is_(None), t.c.ended_s > since_s - longest))
-    ).all()
+    rows = query(connection, _BILLED, since_s - longest)
     number = {name: p for p, name in enumerate(pools.pool)}
     changes = read_turns_since(connection, since_s - longest)
     left = {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
+from allocator.domain.schema.columns import JOBS
+from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.loop.gpu_places import find_groups
 from allocator.loop.stability import (
@@ -17,7 +19,8 @@ from allocator.loop.stability import (
     find_resting_jobs,
     find_unpaid_changes,
 )
-from allocator.queue.database.schema import IS_OPEN, allocations, jobs
+from allocator.queue.database.bulk import as_columns, query
+from allocator.queue.database.schema import OPEN
 
 RECENT = 500  # number of allocations from which the time to the next change is estimated
 
@@ -27,19 +30,20 @@ AllocationStarts = Mapping[str, tuple[float, bool]]
 
 # generations count on where a name is used again: earlier ones were of another job of that name
 _SINCE = (
-    sa.select(
-        allocations.c.job_id,
-        allocations.c.ordered_s,
-        (allocations.c.generation > jobs.c.first_generation).label("is_changed"),
-    )
-    .join(jobs, jobs.c.job_id == allocations.c.job_id)
-    .where(IS_OPEN)
+    "SELECT a.job_id, a.ordered_s, a.generation > j.first_generation FROM allocations a"
+    f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN}"
+)
+# seconds of each, and whether a stop ended it
+_RECENT = (
+    "SELECT COALESCE(stop_ordered_s, ended_s, observed_s, running_s, ordered_s)"
+    " - COALESCE(running_s, ordered_s), stop_ordered_s IS NOT NULL FROM allocations"
+    f" ORDER BY ordered_s DESC LIMIT {RECENT}"
 )
 
 
 def read_allocation_starts(connection: Connection) -> AllocationStarts:
     """Return since when jobs hold what they hold."""
-    return {name: (at_s, is_changed) for name, at_s, is_changed in connection.execute(_SINCE)}
+    return {name: (at_s, bool(later)) for name, at_s, later in query(connection, _SINCE)}
 
 
 def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability) -> frozenset[str]:
@@ -64,21 +68,9 @@ def find_changes_to_hold_back(
 
     Only jobs that are alone on their GPUs now and in the plan are considered.
     """
-    begin = sa.func.coalesce(allocations.c.running_s, allocations.c.ordered_s)
-    end = sa.func.coalesce(
-        allocations.c.stop_ordered_s, allocations.c.ended_s, allocations.c.observed_s, begin
-    )
-    recent = (
-        sa.select((end - begin).label("held_s"), allocations.c.stop_ordered_s, jobs.c.request)
-        .join(jobs, jobs.c.job_id == allocations.c.job_id)
-        .order_by(allocations.c.ordered_s.desc())
-        .limit(RECENT)
-    )
-    rows = connection.execute(recent).all()
-    held_s = sum(max(0.0, r.held_s) for r in rows)
-    until_s = estimate_change_interval_s(
-        held_s, sum(r.stop_ordered_s is not None for r in rows), problem.interval_s
-    )
+    seconds, stops = as_columns(query(connection, _RECENT), 2)
+    held_s = sum(max(0.0, held_s) for held_s in seconds)
+    until_s = estimate_change_interval_s(held_s, sum(stops), problem.interval_s)
     plan = decision.allocation
     judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
     # `find_unpaid_changes` knows the speeds of jobs that run alone only
@@ -86,3 +78,20 @@ def find_changes_to_hold_back(
         judged &= (sharing.primary < 0) & (sharing.secondary < 0)
     where = np.flatnonzero(judged)
     return frozenset(problem.jobs.job_id[j] for j in where.tolist())
+
+
+def make_non_preemptible(
+    snapshot: Snapshot, problem: Problem, names: Collection[str]
+) -> tuple[Snapshot, Problem]:
+    """Return the snapshot and its problem with these jobs made non-preemptible."""
+    if not names:
+        return snapshot, problem
+    table, jobs = snapshot.tables[JOBS.file], problem.jobs
+    known = set(names)
+    pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
+    snapshot = snapshot.with_columns(
+        JOBS.file, preemptible=["false" if job_id in known else cell for job_id, cell in pairs]
+    )
+    is_free = np.array([job_id not in known for job_id in jobs.job_id], dtype=np.bool_)
+    jobs = replace(jobs, preemptible=jobs.preemptible & is_free)
+    return snapshot, replace(problem, jobs=jobs, digest=snapshot.digest)

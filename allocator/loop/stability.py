@@ -21,20 +21,16 @@ longer wanted when that other job is left alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
-from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
-
-FILE = "jobs.csv"
 
 
 @dataclass(frozen=True)
@@ -129,15 +125,3 @@ def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float
         last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))
         out[moved] = (new > old) & (new * (last - pause) <= old * last)
     return out
-
-
-def make_non_preemptible(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Return the snapshot with these jobs made non-preemptible."""
-    if not names:
-        return snapshot
-    table = snapshot.tables[FILE]
-    known = set(names)
-    pairs = zip(table.texts("job_id"), table.texts("preemptible"), strict=True)
-    return snapshot.with_columns(
-        FILE, preemptible=["false" if job_id in known else cell for job_id, cell in pairs]
-    )

@@ -18,24 +18,18 @@ check the fencing token first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.loop.executor import NodePart, Order
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
-from allocator.queue.node_space import NodeSpace, Part, parse_parts
-from allocator.queue.pair_starts import (
-    ColocatedJob,
-    Colocations,
-    StartPlacement,
-    find_colocated_jobs,
-    join,
-)
+from allocator.queue.node_space import NodeSpace, parse_parts
+from allocator.queue.pair_starts import Colocations, StartPlacement, find_colocated_jobs, join
 
 
 class Allocation(NamedTuple):
@@ -43,7 +37,8 @@ class Allocation(NamedTuple):
 
     `host` names the primary jobs on whose GPUs this job runs, as shared_with of jobs.csv; it is ""
     where the job holds its own GPUs. `nodes` is the text of node_space.py; "" where the pool has no
-    nodes. `work_at_start` is in the job's unit.
+    nodes. Work is in the job's unit. `running_s` and `observed_s` are the times of the first and of
+    the latest observation, None before that.
     """
 
     job_id: str
@@ -55,9 +50,13 @@ class Allocation(NamedTuple):
     work_at_start: float
     host: str
     nodes: str
+    running_s: float | None
+    observed_s: float | None
+    work_done: float
+    detail: str
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[NodePart, ...]:
         """Its GPUs by node."""
         return parse_parts(self.nodes)
 
@@ -69,11 +68,12 @@ _JOINED = "FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
 _OPEN_ONES = (
     f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.phase IN ({{names}}) ORDER BY j.seq"
 )
-_HELD = f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.job_id IN ({{names}})"
+_HELD = f"SELECT {_COLUMNS} FROM allocations a WHERE a.phase IN {OPEN}"
+_HELD_OF = f"{_HELD} AND a.job_id IN ({{names}})"
 _STARTS = (
-    "SELECT j.command, j.environment, j.want_environment, j.workdir, j.first_generation, "
-    f"{_COLUMNS} {_JOINED} "
-    f"WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY j.seq"
+    "SELECT a.job_id, a.generation, a.pool, a.gpus, a.gpu_type, a.work_at_start, j.command,"
+    " j.environment, j.want_environment, j.workdir, j.first_generation, a.nodes "
+    f"{_JOINED} WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY a.host <> '', j.seq"
 )
 _SETTINGS = (
     f"SELECT a.job_id, a.generation, j.want_environment {_JOINED} "
@@ -87,6 +87,17 @@ _UNWANTED = (
     f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
     "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
     "OR a.generation < j.want_generation)"
+)
+_START = (
+    "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
+    "version = version + 1, updated_s = ? WHERE job_id = ?"
+)
+# with the pool and the GPUs that are wanted of the job
+_OPEN = (
+    "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
+    "work_at_start, nodes, held_gpus, memory_gb) SELECT j.job_id, j.generation, j.want_pool, "
+    "j.want_gpus, p.gpu_type, 'ordered', ?, j.remaining_work, j.want_nodes, j.want_gpus, "
+    "j.want_memory_gb FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?"
 )
 _DOWN = "SELECT node FROM nodes WHERE state = 'down'"
 
@@ -110,56 +121,71 @@ _WANTING = (
 )
 
 
-@dataclass(frozen=True)
-class Start:
-    """An ordered allocation with everything that an executor needs to start it.
-
-    `colocated_jobs` are the other jobs on its GPUs. `first_generation` is the first allocation of
-    this job; earlier generations belong to a forgotten job of the same name.
-    """
-
-    allocation: Allocation
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    workdir: str
-    colocated_jobs: tuple[ColocatedJob, ...] = ()
-    first_generation: int = 1
-
-
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Return the allocations in these phases, in the order of submission of their jobs."""
     return [Allocation(*row) for row in query_of(connection, _OPEN_ONES, phases)]
 
 
-def read_held(connection: Connection, names: Sequence[str]) -> dict[str, Allocation]:
-    """Return the open allocations of some jobs, by job."""
-    return {row[0]: Allocation(*row) for row in query_of(connection, _HELD, names)}
+def read_held(
+    connection: Connection, names: Collection[str] | None = None
+) -> dict[str, Allocation]:
+    """Return the open allocations by job.
+
+    `names` restricts them to these jobs; it is ignored if there are many of them.
+    """
+    rows = (
+        query(connection, _HELD)
+        if names is None or len(names) > PART
+        else query_of(connection, _HELD_OF, list(names))
+    )
+    return {one.job_id: one for one in named_rows(Allocation, rows)}
 
 
-def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
-    """Return every allocation of a phase as a start for the executor.
+def list_starts(connection: Connection, token: int, phase: str = "ordered") -> list[Order]:
+    """Return the order of every allocation of a phase.
 
     The executor is given it again if need be. Primary jobs come before secondary jobs.
 
     Parameters
     ----------
+    token : int
+        Fencing token of the controller.
     phase : str
         "ordered": not yet seen running. "running": running as far as the queue knows.
     """
     rows = query(connection, _STARTS, phase)
-    colocated_jobs = find_colocated_jobs(connection) if rows else {}
-    starts = [
-        Start(
-            allocation := Allocation(*known),
+    beside = find_colocated_jobs(connection) if rows else {}
+    return [
+        Order(
+            job_id,
+            generation,
+            token,
+            pool,
+            gpus,
+            gpu_type,
+            work,
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
-            colocated_jobs.get(allocation.job_id, ()),
+            beside.get(job_id, ()),
             int(first),
+            parse_parts(nodes),
         )
-        for command, environment, told, workdir, first, *known in rows
+        for (
+            job_id,
+            generation,
+            pool,
+            gpus,
+            gpu_type,
+            work,
+            command,
+            environment,
+            told,
+            workdir,
+            first,
+            nodes,
+        ) in rows
     ]
-    return sorted(starts, key=lambda start: start.allocation.host != "")
 
 
 class WantedSettings(NamedTuple):
@@ -218,12 +244,7 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     """
     lease.check(connection, token)
     rows = query(connection, _UNWANTED)
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, job_id, generation) for job_id, generation, _ in rows],
-    )
+    _stop(connection, rows, now_s)
     execute_many(
         connection,
         "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
@@ -232,12 +253,18 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     return list_open_allocations(connection, ("stopping",))
 
 
-def is_any_on_down_nodes(connection: Connection) -> bool:
-    """Return whether an open allocation has GPUs of a node that is down."""
-    return bool(_find_on_down_nodes(connection))
+def _stop(connection: Connection, rows: Iterable[tuple[Any, ...]], now_s: float) -> None:
+    """Order the stop of allocations, of which the rows have job and generation first."""
+    execute_many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
+        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
+        [(now_s, *row[:2]) for row in rows],
+    )
 
 
-def _find_on_down_nodes(connection: Connection) -> list[Allocation]:
+def find_on_down_nodes(connection: Connection) -> list[Allocation]:
+    """Return the open allocations that have GPUs of a node that is down."""
     down = {row[0] for row in query(connection, _DOWN)}
     if not down:
         return []
@@ -254,19 +281,14 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     Their jobs have lost what they hold there. Raises LeaseLost if the token is not the current one.
     """
     lease.check(connection, token)
-    found = _find_on_down_nodes(connection)
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, one.job_id, one.generation) for one in found],
-    )
+    found = find_on_down_nodes(connection)
+    _stop(connection, found, now_s)
     return found
 
 
 def order_starts(
     connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
-) -> list[Start]:
+) -> list[Order]:
     """Order the start of every job that wants GPUs, holds none, and fits next to all used GPUs.
 
     Jobs start in the order of submission, primary jobs before secondary jobs.
@@ -282,7 +304,7 @@ def order_starts(
 
     Returns
     -------
-    list of Start
+    list of Order
         All starts that are ordered now. The executor is given each of them, once more if need be.
 
     Raises
@@ -308,9 +330,11 @@ def order_starts(
             else:
                 colocations.started.add(job.job_id)
             jobs_to_start.append(job)
-        _open_allocations(connection, jobs_to_start, now_s)
+        starting = [(now_s, job.job_id) for job in jobs_to_start]
+        execute_many(connection, _START, starting)
+        execute_many(connection, _OPEN, starting)
     join(connection, new_colocations, now_s)
-    return list_starts(connection)
+    return list_starts(connection, token)
 
 
 class _FreeGpus:
@@ -356,25 +380,6 @@ def count_free_gpus(
     """
     held = cluster_tables.held(connection)
     return {
-        pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
-        for pool, number in cluster_tables.present_gpus(connection).items()
+        pool: min(int(number), (capacity or {}).get(pool, int(number))) - held.get(pool, 0)
+        for pool, number in query(connection, cluster_tables.PRESENT)
     }
-
-
-def _open_allocations(connection: Connection, found: Sequence[_WantingJob], now_s: float) -> None:
-    """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
-    names = [(now_s, job.job_id) for job in found]
-    execute_many(
-        connection,
-        "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
-        "version = version + 1, updated_s = ? WHERE job_id = ?",
-        names,
-    )
-    execute_many(
-        connection,
-        "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start, nodes, held_gpus, memory_gb) SELECT j.job_id, j.generation, j.want_pool, "
-        "j.want_gpus, p.gpu_type, 'ordered', ?, j.remaining_work, j.want_nodes, j.want_gpus, "
-        "j.want_memory_gb FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?",
-        names,
-    )

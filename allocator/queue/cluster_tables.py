@@ -31,7 +31,7 @@ from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.database import schema
-from allocator.queue.database.bulk import as_columns, execute, execute_many, query
+from allocator.queue.database.bulk import as_columns, execute, execute_many, insert, query
 from allocator.queue.database.schema import OPEN, pools
 from allocator.queue.database.values import as_rows, to_cells, to_sql, values_of
 from allocator.queue.node_space import count_gpus
@@ -52,6 +52,8 @@ NODE_CHANGES = "node_changes"  # key of the table meta: how often nodes were cha
 NOISE = "noise"  # key of the table meta: the learned gradient noise of each model
 SLOWDOWNS = "slowdowns"  # key of the table meta: estimates and corrected rows of sharing.csv
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
+LearnedRate = tuple[str, str, int, float | None, dict[str, Any]]
+"""Model, GPU type, GPUs, work per second (None: too little is known) and what is remembered."""
 Columns = dict[str, list[Any]]  # values by column, as in database/values.py
 _NAMES = {
     file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
@@ -71,7 +73,7 @@ _USED = (
 )
 _SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
-_PRESENT = (
+PRESENT = (
     "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"
     " GROUP BY p.pool, p.gpus"
 )
@@ -100,20 +102,16 @@ def tables(connection: Connection) -> dict[str, Table]:
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
     if "nodes.csv" in out:
-        out["nodes.csv"] = _add_levels(connection, out["nodes.csv"])
+        nodes = out["nodes.csv"]
+        labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
+        levels = sorted({level for one in labels for level in one})
+        more = {level: [one.get(level, "") for one in labels] for level in levels}
+        out["nodes.csv"] = replace(nodes, columns={**nodes.columns, **more})
     if "rates.csv" not in out and "models.csv" not in out:
         out["rates.csv"] = build_table(
             "rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required}
         )
     return out
-
-
-def _add_levels(connection: Connection, nodes: Table) -> Table:
-    """Return nodes.csv with a column for each level of the topology besides `rack`."""
-    labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
-    levels = sorted({level for one in labels for level in one})
-    more = {level: [one.get(level, "") for one in labels] for level in levels}
-    return replace(nodes, columns={**nodes.columns, **more})
 
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
@@ -248,8 +246,7 @@ def _useful_rate(row: Mapping[str, Any]) -> float:
 
 def config(connection: Connection) -> dict[str, Any]:
     """Return the settings of config.toml of the queue, without now_s."""
-    found: dict[str, Any] = json.loads(get_meta(connection, "config") or "{}")
-    return found
+    return dict(json.loads(get_meta(connection, "config") or "{}"))
 
 
 def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,18 +254,14 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
 
     Raises UsageError for an unknown setting or a value that is not allowed.
     """
-    names = [c.name for c in CONFIG if c.name != "now_s"]
-    strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
-    if strange is not None:
-        raise UsageError(
-            f"no setting {quote(strange)}{suggest_setting(strange, (*names, *CONFIG_TABLES))}"
-        )
-    for table, keys in changes.items():
-        known = [c.name for c in CONFIG_TABLES.get(table, ())]
-        for key in keys if table in CONFIG_TABLES and isinstance(keys, Mapping) else ():
-            if key not in known:
+    known = {table: [c.name for c in columns] for table, columns in CONFIG_TABLES.items()}
+    known[""] = [*(c.name for c in CONFIG if c.name != "now_s"), *CONFIG_TABLES]
+    for table, keys in {"": changes, **changes}.items():
+        for key in keys if table in known and isinstance(keys, Mapping) else ():
+            if key not in known[table]:
                 raise UsageError(
-                    f"no setting {quote(key)} in [{table}]{suggest_setting(key, known)}"
+                    f"no setting {quote(key)}{f' in [{table}]' if table else ''}"
+                    f"{suggest_setting(key, known[table])}"
                 )
     merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
     found = Findings(())
@@ -330,14 +323,10 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
 
     GPUs and prices are stored as they are in force at the time of the snapshot.
     """
-    in_force = {
-        "gpus": problem.pools.gpus.tolist(),
-        "price_per_gpu_hour": problem.pools.price_per_gpu_hour.tolist(),
-    }
-    for file, home in HOME.items():
-        connection.execute(sa.delete(home))
+    for file in HOME:
         table = snapshot.tables.get(file)
         if table is None or not len(table):
+            _replace_rows(connection, file, {})
             continue
         columns = _to_sql_columns(file, table)
         if file == "rates.csv":
@@ -345,27 +334,24 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
             given = ~problem.rates.observed
             columns = {name: list(compress(cells, given)) for name, cells in columns.items()}
         if file == "pools.csv":
-            columns["gpus"] = in_force["gpus"]
+            columns["gpus"] = problem.pools.gpus.tolist()
             if "prices.csv" in snapshot.tables:
-                columns["price_per_gpu_hour"] = in_force["price_per_gpu_hour"]
+                columns["price_per_gpu_hour"] = problem.pools.price_per_gpu_hour.tolist()
         if file == "nodes.csv":
             columns["state"] = [state or "up" for state in table.texts("state")]
-            columns["labels"] = _labels(problem)
-        _insert_rows(connection, home, columns)
+            levels = [level for level in problem.levels if level.name != "rack"]
+            columns["labels"] = [
+                json.dumps(
+                    {one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True
+                )
+                for n in range(len(problem.nodes))
+            ]
+        _replace_rows(connection, file, columns)
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
-
-
-def _labels(problem: Problem) -> list[str]:
-    """Return the labels of each node besides its rack, as the table stores them."""
-    levels = [level for level in problem.levels if level.name != "rack"]
-    return [
-        json.dumps({one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True)
-        for n in range(len(problem.nodes))
-    ]
 
 
 def note_node_change(connection: Connection, changed: Iterable[str]) -> None:
@@ -386,8 +372,7 @@ def count_node_changes(connection: Connection) -> int:
 
 def store_table(connection: Connection, file: str, table: Table) -> None:
     """Replace one table of the cluster by a checked one that is stored as it is."""
-    connection.execute(sa.delete(HOME[file]))
-    _insert_rows(connection, HOME[file], _to_sql_columns(file, table))
+    _replace_rows(connection, file, _to_sql_columns(file, table))
 
 
 def _to_sql_columns(file: str, table: Table) -> Columns:
@@ -399,13 +384,13 @@ def _to_sql_columns(file: str, table: Table) -> Columns:
     }
 
 
-def _insert_rows(connection: Connection, home: sa.Table, columns: Columns) -> None:
-    rows = [{"position": i, **row} for i, row in enumerate(as_rows(columns))]
-    if rows:
-        connection.execute(sa.insert(home), rows)
+def _replace_rows(connection: Connection, file: str, columns: Columns) -> None:
+    home = HOME[file].name
+    execute(connection, f"DELETE FROM {home}")
+    insert(connection, home, [{"position": i, **row} for i, row in enumerate(as_rows(columns))])
 
 
-def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
+def _learned_rows(problem: Problem) -> Iterator[LearnedRate]:
     """Yield each observed row of rates.csv as an estimate from one sample.
 
     No owner gave such a row: a controller learned it, in this queue or in another one.
@@ -414,13 +399,8 @@ def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
     for i in np.flatnonzero(rates.observed & (rates.rate > 0)).tolist():
         rate = float(rates.rate[i])
         known = Estimate(mean=math.log(rate / ASSUMED_RATE), weight=1.0, at_s=problem.now_s)
-        yield {
-            "model": problem.models[int(rates.model[i])],
-            "gpu_type": problem.gpu_types[int(rates.gpu_type[i])],
-            "gpus": int(rates.gpus[i]),
-            "work_per_s": rate,
-            "state": known.to_dict() | {UNRATED: True},
-        }
+        model, gpu_type = problem.models[rates.model[i]], problem.gpu_types[rates.gpu_type[i]]
+        yield model, gpu_type, int(rates.gpus[i]), rate, known.to_dict() | {UNRATED: True}
 
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
@@ -435,7 +415,7 @@ def held(connection: Connection) -> dict[str, int]:
 
     A GPU of which several jobs have shares counts once.
     """
-    out = {row[0]: int(row[1]) for row in query(connection, _USED)}
+    out = {pool: int(number) for pool, number in query(connection, _USED)}
     shares: dict[str, list[str]] = {}
     for pool, text in query(connection, _SHARES):
         shares.setdefault(pool, []).append(text)
@@ -446,23 +426,18 @@ def held(connection: Connection) -> dict[str, int]:
 
 def gpus(connection: Connection) -> dict[str, int]:
     """Return how many GPUs of each pool may be used, in the order of the pools."""
-    return {row[0]: int(row[1]) for row in query(connection, _GPUS)}
+    return dict(query(connection, _GPUS))
 
 
 def read_pools_with_nodes(connection: Connection) -> set[str]:
     """Return the pools whose GPUs are on nodes."""
-    return {row[0] for row in query(connection, "SELECT DISTINCT pool FROM nodes")}
+    return {pool for (pool,) in query(connection, "SELECT DISTINCT pool FROM nodes")}
 
 
 def read_node_sizes(connection: Connection) -> dict[str, tuple[str, int]]:
     """Return the pool and the GPUs of each node, whatever its state."""
     rows = query(connection, "SELECT node, pool, gpus FROM nodes ORDER BY position")
     return {node: (pool, int(gpus)) for node, pool, gpus in rows}
-
-
-def present_gpus(connection: Connection) -> dict[str, int]:
-    """Return the GPUs of each pool; those of nodes count in any state."""
-    return {row[0]: int(row[1]) for row in query(connection, _PRESENT)}
 
 
 def used(connection: Connection) -> dict[str, int]:
@@ -476,7 +451,7 @@ def used(connection: Connection) -> dict[str, int]:
 
 def read_gpu_types(connection: Connection) -> dict[str, str]:
     """Return the GPU type of each pool."""
-    return {row[0]: row[1] for row in query(connection, _TYPES)}
+    return dict(query(connection, _TYPES))
 
 
 def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
@@ -496,7 +471,7 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
             )
         if isinstance(number, bool) or number != int(number) or not 0 <= number <= MOST_GPUS:
             raise UsageError(f"{number} GPUs: not a whole number from 0 to {MOST_GPUS}")
-        connection.execute(sa.update(pools).where(pools.c.pool == pool).values(gpus=int(number)))
+        execute(connection, "UPDATE pools SET gpus = ? WHERE pool = ?", int(number), pool)
     return {**known, **{pool: int(number) for pool, number in changes.items()}}
 
 
@@ -510,25 +485,12 @@ def read_learned_rates(connection: Connection) -> list[dict[str, Any]]:
     return [row | {"state": json.loads(row["state"])} for row in found]
 
 
-def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
-    """Write learned rates; each row is replaced as a whole.
-
-    A row has the keys model, gpu_type, gpus, work_per_s and state.
-    """
+def learn(connection: Connection, rows: Iterable[LearnedRate], now_s: float) -> None:
+    """Write learned rates; each row is replaced as a whole."""
     execute_many(
         connection,
         "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "
         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, gpu_type, gpus) DO UPDATE SET "
         "work_per_s = excluded.work_per_s, state = excluded.state, updated_s = excluded.updated_s",
-        [
-            (
-                row["model"],
-                row["gpu_type"],
-                row["gpus"],
-                row.get("work_per_s"),
-                json.dumps(row.get("state", {}), sort_keys=True),
-                now_s,
-            )
-            for row in rows
-        ],
+        [(*rate, json.dumps(state, sort_keys=True), now_s) for *rate, state in rows],
     )

@@ -178,11 +178,7 @@ def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
-def _paid_spans(
-    rows: Sequence[tuple[str, int, str, str, str, int, float, float | None, float]],
-    turns: Turns,
-    now_s: float,
-) -> Iterator[_PaidSpan]:
+def _paid_spans(rows: Sequence[tuple[Any, ...]], turns: Turns, now_s: float) -> Iterator[_PaidSpan]:
     for job_id, generation, tenant, environment, model, gpus, ordered_s, ended_s, price in rows:
         changes = turns.get((job_id, generation), ())
         for begin_s, end_s, own in split_by_holder(gpus, ordered_s, ended_s, changes):

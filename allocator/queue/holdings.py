@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
+from allocator.domain.problem import Ints
 from allocator.domain.schema.colocation import join_names, split_names
-from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.bulk import execute_many, insert, query, query_of
 from allocator.queue.database.schema import OPEN, allocations
 
 
@@ -158,6 +160,14 @@ def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return out
 
 
+def name_primaries(names: Sequence[str], secondary: Ints) -> list[str]:
+    """Return the primary jobs of each job as they are stored, from the secondary job of each."""
+    out: list[list[str]] = [[] for _ in names]
+    for h in np.flatnonzero(secondary >= 0).tolist():
+        out[secondary[h]].append(names[h])
+    return list(map(join_names, out))
+
+
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     """Return the jobs with these names that have an open allocation."""
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
@@ -183,11 +193,7 @@ def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[T
         f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
         [(*_read_job(one), name) for name, one in changed.items()],
     )
-    execute_many(
-        connection,
-        f"INSERT INTO turns ({', '.join(Turn._fields)}) VALUES (?, ?, ?, ?, ?)",
-        turns,
-    )
+    insert(connection, "turns", [one._asdict() for one in turns])
 
 
 def _set(names: Sequence[str]) -> str:

@@ -11,15 +11,17 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Floats
+from allocator.domain.problem import Floats, Placements, Problem
+from allocator.loop.executor import NodePart
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
+Part = NodePart
 TOLERANCE = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by
 _UP = "SELECT node, gpus, cpus, host_memory_gb FROM nodes WHERE state = 'up'"
 _TAKEN = (
@@ -28,30 +30,26 @@ _TAKEN = (
 )
 
 
-class Part(NamedTuple):
-    """GPUs of one node: whole ones, or the share `fraction` of the GPU with number `gpu`."""
-
-    node: str
-    gpus: int
-    gpu: int | None = None
-    fraction: float | None = None
-
-    def __str__(self) -> str:
-        """Return NODE:GPUS, or NODE:FRACTION@GPU, as plan.csv has it."""
-        share = self.gpus if self.fraction is None else f"{self.fraction:g}@{self.gpu}"
-        return f"{self.node}:{share}"
-
-
 def format_parts(parts: Iterable[Mapping[str, Any]]) -> str:
     """Return the nodes of a job, as in plan.json, as the text that is stored; "" without nodes."""
     ordered = sorted(parts, key=lambda part: (part["node"], part.get("gpu", -1)))
     return json.dumps(ordered) if ordered else ""
 
 
+def format_places(problem: Problem, places: Placements) -> list[str]:
+    """Return the nodes of each job as the text that is stored, (J,)."""
+    parts: list[list[dict[str, Any]]] = [[] for _ in problem.jobs.job_id]
+    columns = (places.job, places.node, places.gpus, places.gpu)
+    for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
+        share = {"gpu": gpu, "fraction": float(problem.jobs.gpu_fraction[j])} if gpu >= 0 else {}
+        parts[j].append({"node": problem.nodes.node[n], "gpus": gpus, **share})
+    return list(map(format_parts, parts))
+
+
 @lru_cache(maxsize=1 << 15)
-def parse_parts(text: str) -> tuple[Part, ...]:
+def parse_parts(text: str) -> tuple[NodePart, ...]:
     """Return the parts of a stored text; the texts of running jobs are read again and again."""
-    return tuple(Part(**part) for part in json.loads(text)) if text else ()
+    return tuple(NodePart(**part) for part in json.loads(text)) if text else ()
 
 
 def count_gpus(texts: Iterable[str]) -> dict[str, int]:
@@ -100,17 +98,17 @@ class NodeSpace:
             self._take(parts, cpus, memory_gb)
         return fits
 
-    def _share(self, part: Part) -> float:
+    def _share(self, part: NodePart) -> float:
         return self._shares.get((part.node, part.gpu), 1.0)
 
-    def _count_new(self, part: Part) -> int:
+    def _count_new(self, part: NodePart) -> int:
         return 0 if (part.node, part.gpu) in self._shares else part.gpus
 
-    def _needs(self, part: Part, cpus: float | None, memory_gb: float | None) -> Floats:
+    def _needs(self, part: NodePart, cpus: float | None, memory_gb: float | None) -> Floats:
         each = part.gpus * np.array([cpus or 0.0, memory_gb or 0.0])
         return np.array([self._count_new(part), *each])
 
-    def _take(self, parts: Iterable[Part], cpus: float | None, memory_gb: float | None) -> None:
+    def _take(self, parts: Iterable[NodePart], cpus: float | None, memory_gb: float | None) -> None:
         for part in parts:
             if part.node in self._free:
                 self._free[part.node] -= self._needs(part, cpus, memory_gb)

@@ -21,7 +21,7 @@ from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import LEVELS, NODES
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import insert, query
 from allocator.queue.database.schema import OPEN, nodes
 from allocator.queue.jobs.submit import FORMULAS
 from allocator.queue.jobs.verbs import is_storable
@@ -44,7 +44,6 @@ def read_nodes(connection: Connection) -> list[dict[str, Any]]:
 
     A node has the columns of nodes.csv, `labels` by level, `used` GPUs, and `jobs`.
     """
-    rows = connection.execute(sa.select(nodes).order_by(nodes.c.position)).all()
     holders = query(connection, _HOLDERS)
     used = count_gpus(text for _, text, is_holder in holders if is_holder)
     jobs: dict[str, list[str]] = {}
@@ -52,7 +51,7 @@ def read_nodes(connection: Connection) -> list[dict[str, Any]]:
         for part in parse_parts(text):
             jobs.setdefault(part.node, []).append(job_id)
     out = []
-    for row in rows:
+    for row in _read_rows(connection).values():
         node = dict(row._mapping)
         labels = {RACK: node.pop(RACK), **json.loads(node.pop("labels"))}
         del node["position"]
@@ -89,7 +88,7 @@ def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str,
                 f"pool {quote(pool)} gets no nodes while job {quote(job_id)} runs on the GPUs of"
                 " several jobs there, or of one with fewer GPUs; hold the job first"
             )
-    known = {one.node: one for one in connection.execute(sa.select(nodes)).all()}
+    known = _read_rows(connection)
     new = []
     for name in dict.fromkeys(names):
         _check_name(name)
@@ -102,10 +101,8 @@ def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str,
             )
     last = max((one.position for one in known.values()), default=-1)
     if new:
-        connection.execute(
-            sa.insert(nodes),
-            [{"node": n, "position": last + 1 + i, **row} for i, n in enumerate(new)],
-        )
+        rows = [{"node": n, "position": last + 1 + i, **row} for i, n in enumerate(new)]
+        insert(connection, "nodes", rows)
         cluster_tables.note_node_change(connection, [row["pool"]])
     return new
 
@@ -172,10 +169,16 @@ def refuse_lost_nodes(connection: Connection, gone: Sequence[str]) -> None:
 
 
 def _read_node(connection: Connection, name: str) -> Any:
-    known = list(connection.execute(sa.select(nodes.c.node)).scalars())
+    known = _read_rows(connection)
     if name not in known:
         raise UsageError(f"the queue has no node {quote(name)}{did_you_mean(name, known)}")
-    return connection.execute(sa.select(nodes).where(nodes.c.node == name)).one()
+    return known[name]
+
+
+def _read_rows(connection: Connection) -> dict[str, Any]:
+    """Return the rows of the table by node, in the order in which nodes were added."""
+    rows = connection.execute(sa.select(nodes).order_by(nodes.c.position))
+    return {row.node: row for row in rows}
 
 
 def _check_name(name: str) -> None:

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.loop.executor import ENDED, Observation
 from allocator.queue import lease
-from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
-from allocator.queue.database.schema import OPEN
+from allocator.queue.allocations import Allocation
+from allocator.queue.database.bulk import execute, execute_many, query
 from allocator.queue.holdings import Held, Turn, held, read_secondaries, write
 from allocator.queue.jobs import losses
 from allocator.queue.jobs.states import Retries, state_after_end
 
-ENDED = ("stopped", "finished", "failed", "lost")
 # seconds after its start within which an allocation may have caused its own loss
 SOON_S = 120.0
 LOSSES_KEPT_S = 4 * 3600.0  # seconds for which earlier losses count
@@ -43,40 +43,6 @@ class StateChange(NamedTuple):
     work: float
 
 
-class ObservationLike(Protocol):
-    """What an executor reports about an allocation, such as `Observation` in loop/executor.py."""
-
-    @property
-    def job_id(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def at_s(self) -> float: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def work_done(self) -> float: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def reported(self) -> Mapping[str, float]: ...
-
-
-class RecordedAllocation(NamedTuple):
-    """What the queue knows of an open allocation; a row instead of an object, for speed."""
-
-    job_id: str
-    generation: int
-    phase: str
-    running_s: float | None
-    observed_s: float | None
-    work_done: float
-    work_at_start: float
-    detail: str
-
-
-# statements that run at every poll of the controller, built once
-_MARKS = f"SELECT {', '.join(RecordedAllocation._fields)} FROM allocations WHERE phase IN {OPEN}"
 _SOON_LOST = (
     "SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
     "AND ended_s - COALESCE(running_s, ordered_s) <= ?"
@@ -86,28 +52,12 @@ _PRUNE = (
     " (PARTITION BY job_id, generation ORDER BY id DESC) AS place FROM observations) ranked"
     " WHERE place > ?) OR job_id IN (SELECT job_id FROM jobs WHERE state IN ('done', 'cancelled'))"
 )
-_MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
-
-
-def read_open_allocations(
-    connection: Connection, names: Collection[str] | None = None
-) -> dict[str, RecordedAllocation]:
-    """Return every open allocation by job.
-
-    `names` restricts the search to these jobs; it is ignored if there are many of them.
-    """
-    rows = (
-        query(connection, _MARKS)
-        if names is None or len(names) > PART
-        else query_of(connection, _MARKS_OF, list(names))
-    )
-    return {one.job_id: one for one in named_rows(RecordedAllocation, rows)}
 
 
 def record(
     connection: Connection,
     token: int,
-    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
+    given: Sequence[tuple[Observation, Allocation]],
     retries: Retries,
     history: bool,
 ) -> list[StateChange]:
@@ -118,7 +68,7 @@ def record(
 
     Parameters
     ----------
-    given : sequence of (ObservationLike, RecordedAllocation)
+    given : sequence of (Observation, Allocation)
         Observations of open allocations, each with what the queue knows of it.
     retries : Retries
         Pauses after failures.
@@ -149,11 +99,11 @@ def record(
 
 def _record_progress(
     connection: Connection,
-    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
+    given: Sequence[tuple[Observation, Allocation]],
     history: bool,
 ) -> list[StateChange]:
     """Record running allocations whose observation has a later time or more work than is known."""
-    latest: dict[str, tuple[float, float, Mapping[str, float], RecordedAllocation]] = {}
+    latest: dict[str, tuple[float, float, Mapping[str, float], Allocation]] = {}
     for one, mark in given:
         known_s = -math.inf if mark.observed_s is None else mark.observed_s
         work, at_s, *_ = latest.get(one.job_id, (mark.work_done, known_s))
@@ -185,7 +135,7 @@ def _record_progress(
 
 
 def _record_transitions(
-    connection: Connection, given: Sequence[ObservationLike], names: set[str], retries: Retries
+    connection: Connection, given: Sequence[Observation], names: set[str], retries: Retries
 ) -> list[StateChange]:
     """Record first sights and ends, with all other observations of the same allocations.
 
@@ -194,7 +144,7 @@ def _record_transitions(
     secondaries = read_secondaries(connection)
     before = held(connection, names | {secondaries[name] for name in names if name in secondaries})
     now = dict(before)
-    recorded: dict[tuple[str, str], ObservationLike] = {}
+    recorded: dict[tuple[str, str], Observation] = {}
     turns: list[Turn] = []
     # in the order of time: when one of two colocated jobs ends, the other one holds the GPUs
     for one in (
@@ -217,7 +167,15 @@ def _record_transitions(
             turns.append(now[secondary.job_id].turn(updated.ended_s))
     changed = {name: known for name, known in now.items() if known is not before[name]}
     write(connection, changed, turns)
-    _settle_work(connection, before, changed, recorded)
+    # how much the jobs that are done have done in all, where a target loss ended them
+    left = {
+        name: one.work_at_start
+        - max(before[name].work_done, _work_said(recorded[name, "finished"]))
+        for name, one in changed.items()
+        if (name, "finished") in recorded
+    }
+    if left:
+        losses.settle_work(connection, left)
     execute_many(
         connection,
         "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
@@ -246,23 +204,6 @@ def _record_transitions(
     ]
 
 
-def _settle_work(
-    connection: Connection,
-    before: Mapping[str, Held],
-    changed: Mapping[str, Held],
-    recorded: Mapping[tuple[str, str], ObservationLike],
-) -> None:
-    """Note how much the jobs that are done have done in all, where a target loss ended them."""
-    left = {
-        name: known.work_at_start
-        - max(before[name].work_done, _work_said(recorded[name, "finished"]))
-        for name, known in changed.items()
-        if (name, "finished") in recorded
-    }
-    if left:
-        losses.settle_work(connection, left)
-
-
 def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> Held:
     """Delay the next start of a job that lost two or more allocations soon after their start.
 
@@ -278,7 +219,7 @@ def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> 
     return one._replace(retry_at_s=one.ended_s + retries.wait_s(int(earlier))) if earlier else one
 
 
-def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> Held | None:
+def _apply_observation(one: Observation, known: Held, retries: Retries) -> Held | None:
     """Return the job and its allocation after an observation; None: it has nothing new."""
     work = _work_done(one, known)
     phase = str(one.phase)
@@ -319,14 +260,14 @@ def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> H
     )
 
 
-def _work_done(one: ObservationLike, known: Held) -> float:
+def _work_done(one: Observation, known: Held) -> float:
     """Return the work done since the start, the greatest ever seen; nan counts as nothing."""
     if one.phase == "finished":
         return known.work_at_start
     return min(max(_work_said(one), known.work_done), known.work_at_start)
 
 
-def _work_said(one: ObservationLike) -> float:
+def _work_said(one: Observation) -> float:
     """Return the work that an observation states; nan counts as nothing."""
     return float(one.work_done) if one.work_done == one.work_done else 0.0
 

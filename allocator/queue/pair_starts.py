@@ -28,6 +28,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from allocator.domain.schema.colocation import split_names
+from allocator.loop.executor import ColocatedAllocation
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import Held, group_others, held, read_secondaries, write
@@ -57,14 +58,6 @@ class StartPlacement(NamedTuple):
     own_gpus: int
     primaries: tuple[str, ...] = ()
     secondary: str = ""
-
-
-class ColocatedJob(NamedTuple):
-    """Another allocation on the same GPUs. needed: the start has to wait for it."""
-
-    job_id: str
-    generation: int
-    needed: bool
 
 
 class _ColocatedMember(NamedTuple):
@@ -172,7 +165,7 @@ class Colocations:
         ]
 
 
-def find_colocated_jobs(connection: Connection) -> dict[str, tuple[ColocatedJob, ...]]:
+def find_colocated_jobs(connection: Connection) -> dict[str, tuple[ColocatedAllocation, ...]]:
     """Return the colocated jobs of every open allocation that has some, by job.
 
     A secondary job always needs its primary jobs. A primary job of as many GPUs has an entry only
@@ -183,15 +176,15 @@ def find_colocated_jobs(connection: Connection) -> dict[str, tuple[ColocatedJob,
     others = group_others(read_secondaries(connection))
     rows = query_of(connection, _COLOCATED, sorted(others)) if others else []
     known = {job_id: tuple(rest) for job_id, *rest in rows}
-    out: dict[str, tuple[ColocatedJob, ...]] = {}
+    out: dict[str, tuple[ColocatedAllocation, ...]] = {}
     for job_id, (generation, phase, gpus, shared) in known.items():
         if not shared:
             continue
         primaries = [name for name in others[job_id] if name in known]
-        out[job_id] = tuple(ColocatedJob(name, known[name][0], True) for name in primaries)
+        out[job_id] = tuple(ColocatedAllocation(name, known[name][0], True) for name in primaries)
         for name in primaries:
             if phase != "ordered" and known[name][2] == gpus:
-                out[name] = (ColocatedJob(job_id, generation, False),)
+                out[name] = (ColocatedAllocation(job_id, generation, False),)
     return out
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
 
 from allocator.domain.records import Job as JobRecord, values_of_record
 from allocator.domain.snapshot import Snapshot
@@ -16,6 +18,9 @@ from allocator.queue.jobs import verbs
 from allocator.queue.jobs.change import change_jobs
 from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
 from allocator.queue.jobs.verbs import Job
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Queue:
@@ -119,6 +124,18 @@ class Queue:
         """Close the connections to the database."""
         self.store.close()
 
+    def _read(
+        self, reader: Callable[Concatenate[Connection, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        with self.store.read() as connection:
+            return reader(connection, *given, **named)
+
+    def _write(
+        self, writer: Callable[Concatenate[Connection, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        with self.store.write() as connection:
+            return writer(connection, *given, **named)
+
     def submit(self, job: JobRecord | None = None, **values: Any) -> Submitted:
         """Submit one job; it is on disk when this returns.
 
@@ -204,8 +221,7 @@ class Queue:
         UsageError
             If there is no such job.
         """
-        with self.store.read() as connection:
-            return verbs.show(connection, job_id)
+        return self._read(verbs.show, job_id)
 
     def jobs(
         self,
@@ -231,10 +247,7 @@ class Queue:
         list of Job
             The jobs as the queue knows them.
         """
-        with self.store.read() as connection:
-            return verbs.list_jobs(
-                connection, states=states, tenant=tenant, model=model, limit=limit
-            )
+        return self._read(verbs.list_jobs, states=states, tenant=tenant, model=model, limit=limit)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs by state.
@@ -244,8 +257,7 @@ class Queue:
         dict of str to int
             Number of jobs of each state.
         """
-        with self.store.read() as connection:
-            return verbs.counts(connection)
+        return self._read(verbs.counts)
 
     def hold(self, *job_ids: str) -> list[Job]:
         """Give jobs nothing until `release`; running ones are stopped with a checkpoint.
@@ -350,8 +362,7 @@ class Queue:
         InvalidInput
             With every rule that a changed job would break.
         """
-        with self.store.write() as connection:
-            return change_jobs(connection, job_ids, values, self.clock())
+        return self._write(change_jobs, job_ids, values, self.clock())
 
     def purge(self, older_s: float) -> int:
         """Forget jobs that ended long ago.
@@ -366,12 +377,10 @@ class Queue:
         int
             How many were forgotten.
         """
-        with self.store.write() as connection:
-            return verbs.purge(connection, self.clock() - older_s)
+        return self._write(verbs.purge, self.clock() - older_s)
 
     def _act(self, verb: str, job_ids: Sequence[str]) -> list[Job]:
-        with self.store.write() as connection:
-            return verbs.change_state(connection, verb, job_ids, self.clock())
+        return self._write(verbs.change_state, verb, job_ids, self.clock())
 
     def pools(self) -> dict[str, int]:
         """Count the GPUs of each pool.
@@ -381,8 +390,7 @@ class Queue:
         dict of str to int
             GPUs by pool.
         """
-        with self.store.read() as connection:
-            return cluster_tables.gpus(connection)
+        return self._read(cluster_tables.gpus)
 
     def set_gpus(self, changes: Mapping[str, int]) -> dict[str, int]:
         """Change how many GPUs of pools may be used.
@@ -402,8 +410,7 @@ class Queue:
         UsageError
             For an unknown pool.
         """
-        with self.store.write() as connection:
-            return cluster_tables.set_gpus(connection, changes)
+        return self._write(cluster_tables.set_gpus, changes)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes with what jobs hold of them.
@@ -413,8 +420,7 @@ class Queue:
         list of dict
             The columns of nodes.csv, `labels` by level, `used` GPUs, and the names of `jobs`.
         """
-        with self.store.read() as connection:
-            return nodes.read_nodes(connection)
+        return self._read(nodes.read_nodes)
 
     def add_nodes(self, *names: str, **values: Any) -> list[str]:
         """Add nodes that are alike.
@@ -436,8 +442,7 @@ class Queue:
         UsageError
             If a value is not valid, or a node of that name has other values.
         """
-        with self.store.write() as connection:
-            return nodes.add_nodes(connection, names, values)
+        return self._write(nodes.add_nodes, names, values)
 
     def change_nodes(self, *names: str, **values: Any) -> list[str]:
         """Change nodes, all or none; drain them with state="drain".
@@ -460,8 +465,7 @@ class Queue:
         UsageError
             For an unknown node, or a value that is not valid.
         """
-        with self.store.write() as connection:
-            return nodes.change_nodes(connection, names, values)
+        return self._write(nodes.change_nodes, names, values)
 
     def remove_nodes(self, *names: str) -> list[str]:
         """Remove nodes, all or none.
@@ -481,8 +485,7 @@ class Queue:
         UsageError
             For an unknown node, or one of which jobs hold GPUs.
         """
-        with self.store.write() as connection:
-            return nodes.remove_nodes(connection, names)
+        return self._write(nodes.remove_nodes, names)
 
     def tenants(self) -> dict[str, list[dict[str, Any]]]:
         """Return the tenants and their quotas.
@@ -492,8 +495,7 @@ class Queue:
         dict of str to list of dict
             Rows of tenants.csv as `tenants`, and of quotas.csv as `quotas`.
         """
-        with self.store.read() as connection:
-            return tenants.read_tenants(connection)
+        return self._read(tenants.read_tenants)
 
     def set_tenant(
         self,
@@ -528,10 +530,9 @@ class Queue:
         InvalidInput
             If the cluster would break a rule.
         """
-        with self.store.write() as connection:
-            return tenants.set_tenant(
-                connection, self.clock(), tenant, values, quota or {}, gpu_type, pool
-            )
+        return self._write(
+            tenants.set_tenant, self.clock(), tenant, values, quota or {}, gpu_type, pool
+        )
 
     def configure(self, **settings: Any) -> dict[str, Any]:
         """Change settings of config.toml.
@@ -551,8 +552,7 @@ class Queue:
         UsageError
             For an unknown setting.
         """
-        with self.store.write() as connection:
-            return cluster_tables.set_config(connection, settings)
+        return self._write(cluster_tables.set_config, settings)
 
     def snapshot(self, now_s: float | None = None) -> Snapshot:
         """Return the state of now as a snapshot, for `solve` and `explain`.
@@ -567,8 +567,7 @@ class Queue:
         Snapshot
             The tables of the round.
         """
-        with self.store.read() as connection:
-            return snapshot.build_snapshot(connection, self.clock() if now_s is None else now_s)
+        return self._read(snapshot.build_snapshot, self.clock() if now_s is None else now_s)
 
     def rounds(self, limit: int | None = None) -> list[round_journal.JournalRound]:
         """Return the journal of rounds, the oldest first, without snapshots and plans.
@@ -583,8 +582,7 @@ class Queue:
         list of JournalRound
             The rounds.
         """
-        with self.store.read() as connection:
-            return round_journal.history(connection, limit=limit)
+        return self._read(round_journal.history, limit=limit)
 
     def lease(self) -> lease.Lease | None:
         """Return which controller leads.
@@ -594,5 +592,4 @@ class Queue:
         Lease or None
             The lease; None: no controller ever took it.
         """
-        with self.store.read() as connection:
-            return lease.read_current(connection)
+        return self._read(lease.read_current)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from allocator.errors import UsageError
 from allocator.queue import lease
-from allocator.queue.database.bulk import execute, execute_many, query
+from allocator.queue.database.bulk import execute, execute_many, insert, query
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class JournalRound:
 
 
 _FIELDS = tuple(f.name for f in fields(JournalRound))
-_APPEND = f"INSERT INTO rounds ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)})"
 
 
 class Want(NamedTuple):
@@ -104,7 +103,7 @@ def append(
     number = count_rounds(connection) + 1
     values = vars(entry) | {"number": number, "token": token}
     values |= {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
-    execute(connection, _APPEND, *(values[name] for name in _FIELDS))
+    insert(connection, "rounds", [values])
     if wants is not None:
         _write_wants(connection, wants, entry.at_s)
     return number

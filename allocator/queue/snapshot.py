@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -25,7 +24,6 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Floats, Problem, State
@@ -45,12 +43,13 @@ from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import PART, query, query_of
-from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
+from allocator.queue.database.bulk import PART, execute, execute_many, insert, query, query_of
+from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
 from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
+from allocator.queue.holdings import name_primaries
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
-from allocator.queue.node_space import format_parts, parse_parts
+from allocator.queue.node_space import format_places, parse_parts
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
@@ -87,6 +86,18 @@ _ACTIVE = (
 _ROWS = (
     f"SELECT {_MARK}, {', '.join(f'j.{n}' for n in _OF_JOB)}, {', '.join(f'a.{n}' for n in _HELD)}"
     f" {_FROM} WHERE j.seq IN ({{names}})"
+)
+_KEPT = ("remaining_work", "attained_gpu_s", "restarts", "largest_gpus")
+# what runs in a snapshot that is loaded, and the first turns of jobs on GPUs of others
+_RUNNING = (
+    "INSERT INTO allocations (ordered_s, running_s, held_gpus, job_id, generation, host, pool,"
+    " gpus, phase, gpu_type, work_at_start, nodes) SELECT ?, ?, ?, j.job_id, j.generation,"
+    " j.want_host, j.want_pool, j.want_gpus, 'running', p.gpu_type, j.remaining_work, j.want_nodes"
+    " FROM jobs j JOIN pools p ON p.pool = j.want_pool WHERE j.job_id = ?"
+)
+_SHARING = (
+    "INSERT INTO turns (job_id, generation, at_s, host, held_gpus) SELECT job_id, generation, ?,"
+    " host, held_gpus FROM allocations WHERE host <> ''"
 )
 MOST_FINISHED = 200  # latest finished jobs of a model that count
 _FINISHED = (
@@ -247,11 +258,8 @@ def _build_table(
     schema: TableSchema, names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> dict[str, Table]:
     """Return a table of rows by its file, or nothing if there are none."""
-    if not rows:
-        return {}
-    columns = zip(names, map(list, zip(*rows, strict=True)), strict=True)
-    cells = {name: to_cells(schema.column(name), values) for name, values in columns}
-    return {schema.file: Table.of(schema, cells)}
+    columns = dict(zip(names, zip(*rows, strict=True), strict=False))
+    return {schema.file: cluster_tables.build_table(schema.file, columns)} if rows else {}
 
 
 def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
@@ -373,37 +381,13 @@ def load_at(
         )
     problem = validate(snapshot)
     cluster_tables.store_cluster(connection, snapshot, problem)
-    is_moved = now_s is not None and problem.now_s < UNIX
-    now = now_s if is_moved and now_s is not None else problem.now_s
+    now = now_s if now_s is not None and problem.now_s < UNIX else problem.now_s
     rows = _build_jobs(connection, snapshot.tables[JOBS.file], problem, now)
-    for part in range(0, len(rows), PART):
-        connection.execute(sa.insert(jobs), rows[part : part + PART])
-    types = dict(zip(problem.pools.pool, problem.pools.gpu_type.tolist(), strict=True))
-    running = [
-        {
-            "job_id": row["job_id"],
-            "generation": row["generation"],
-            "host": row["want_host"],
-            "held_gpus": held_gpus,
-            "pool": row["want_pool"],
-            "gpus": row["want_gpus"],
-            "phase": "running",
-            "ordered_s": now,
-            "running_s": now,
-            "gpu_type": problem.gpu_types[types[row["want_pool"]]],
-            "work_at_start": row["remaining_work"],
-            "nodes": row["want_nodes"],
-        }
-        for row, held_gpus in zip(rows, problem.jobs.held.tolist(), strict=True)
-        if row["state"] == "running"
-    ]
-    of_turn = ("job_id", "generation", "host", "held_gpus")
-    turned = [
-        {name: row[name] for name in of_turn} | {"at_s": now} for row in running if row["host"]
-    ]
-    for table, new in ((allocations, running), (turns, turned)):
-        if new:
-            connection.execute(sa.insert(table), new)
+    insert(connection, "jobs", rows)
+    running = (problem.jobs.state == State.RUNNING).tolist()
+    held = zip(problem.jobs.held.tolist(), problem.jobs.job_id, strict=True)
+    execute_many(connection, _RUNNING, [(now, now, *one) for one in compress(held, running)])
+    execute(connection, _SHARING, now)
     return problem, describe_unkept(snapshot)
 
 
@@ -419,24 +403,20 @@ def _build_jobs(
     owned["submitted_s"] = (held.submitted_s + shift).tolist()
     owned["deadline_s"] = [None if at is None else at + shift for at in owned["deadline_s"]]
     runs = (held.state == State.RUNNING).tolist()
-    placed, primaries = _placed_nodes(problem), _primary_names(problem)
     has_started = (
         (held.state == State.RUNNING) | (held.state == State.PAUSED) | (held.attained_gpu_s > 0)
     )
     began = np.minimum(owned["submitted_s"], now_s).tolist()
     facts = {
         "state": [State(k).name.lower() for k in held.state.tolist()],
-        "remaining_work": held.remaining_work.tolist(),
+        **{name: getattr(held, name).tolist() for name in _KEPT},
         "want_pool": [
             problem.pools.pool[p] if is_here else ""
             for p, is_here in zip(held.pool.tolist(), runs, strict=True)
         ],
         "want_gpus": np.where(runs, held.gpus, 0).tolist(),
-        "want_host": [primaries.get(j, "") for j in range(len(held))],
-        "want_nodes": [placed.get(j, "") for j in range(len(held))],
-        "attained_gpu_s": held.attained_gpu_s.tolist(),
-        "restarts": held.restarts.tolist(),
-        "largest_gpus": held.largest_gpus.tolist(),
+        "want_host": name_primaries(held.job_id, held.secondary),
+        "want_nodes": format_places(problem, problem.placements),
         "received": [
             json.dumps(
                 {kind: s for kind, s in zip(problem.gpu_types, row, strict=True) if s > 0},
@@ -511,24 +491,3 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(
         f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ()))
     )
-
-
-def _primary_names(problem: Problem) -> dict[int, str]:
-    """Return the jobs on whose GPUs each secondary job runs, as the queue stores them."""
-    names: dict[int, list[str]] = defaultdict(list)
-    for name, secondary in zip(problem.jobs.job_id, problem.jobs.secondary.tolist(), strict=True):
-        if secondary >= 0:
-            names[secondary].append(name)
-    return {j: join_names(primaries) for j, primaries in names.items()}
-
-
-def _placed_nodes(problem: Problem) -> dict[int, str]:
-    """Return the nodes of each running job that placements.csv names, as they are stored."""
-    parts: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    placed = problem.placements
-    shares = problem.jobs.gpu_fraction.tolist()
-    columns = (placed.job, placed.node, placed.gpus, placed.gpu)
-    for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
-        share = {"gpu": gpu, "fraction": shares[j]} if gpu >= 0 else {}
-        parts[j].append({"node": problem.nodes.node[n], "gpus": gpus, **share})
-    return {j: format_parts(of_job) for j, of_job in parts.items()}

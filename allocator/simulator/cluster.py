@@ -1,4 +1,4 @@
-"""The simulated cluster behind the controller's ports (loop/ports.py)."""
+"""The simulated cluster behind the port of the loop (loop/rounds.py)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,6 @@ WARM_UP = 6  # rounds before the measured ones
 ASIDE = ("build", "solve", MACHINES)
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (queue_cluster.QueueCluster, "wait", "look: lease, what is due"),
-    (queue_cluster.QueueCluster, "_record_observations", "observe: write what was seen"),
     (queue_cluster.QueueCluster, "_write_observations", "observe: write what was seen"),
     (queue_cluster.QueueCluster, "_acknowledge", "observe: write what was seen"),
     (SimulatedExecutor, "observe", MACHINES),

@@ -299,12 +299,7 @@ def test_settings_and_learned_rates(queue: Queue) -> None:
     assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
     with pytest.raises(UsageError, match='no setting "interval"; did you mean "interval_s"'):
         queue.configure(interval=1)
-    of = {"model": "m", "gpu_type": "A"}
-    learned = [
-        {**of, "gpus": 2, "work_per_s": 1.25},
-        {**of, "gpus": 4, "work_per_s": None},
-        {**of, "gpu_type": "B", "gpus": 2, "work_per_s": 0.75},
-    ]
+    learned = [("m", "A", 2, 1.25, {}), ("m", "A", 4, None, {}), ("m", "B", 2, 0.75, {})]
     with queue.store.write() as connection:
         cluster_.learn(connection, learned, NOW)
     rates = queue.snapshot().tables["rates.csv"].texts

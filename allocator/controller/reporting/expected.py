@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import read_plan
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
-from allocator.queue.database.schema import allocations, jobs
+from allocator.queue.database.bulk import query
 from allocator.queue.round_journal import read_plans
 
 TOLD = ("expected_round", *REASON_FIELDS, *EXPECTED_FIELDS)
 """Fields that `add_expected` adds to the record of a job."""
 NEW = "no round has planned for it yet"
 OVER = ("done", "cancelled", "failed")
+_STARTS = "SELECT job_id, ordered_s FROM allocations ORDER BY ordered_s"
+_ENDS = "SELECT job_id, finished_s FROM jobs WHERE state = 'done'"
 
 
 def read_expected(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -91,13 +92,10 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
     dict of int to dict
         By number of the round: outcomes of starts ("start") and of ends ("done").
     """
-    a = allocations.c
     starts: dict[str, list[float]] = defaultdict(list)
-    for job_id, at_s in connection.execute(sa.select(a.job_id, a.ordered_s).order_by(a.ordered_s)):
+    for job_id, at_s in query(connection, _STARTS):
         starts[job_id].append(at_s)
-    is_done = jobs.c.state == "done"
-    query = sa.select(jobs.c.job_id, jobs.c.finished_s).where(is_done)
-    ends = {row.job_id: row.finished_s for row in connection.execute(query)}
+    ends = dict(query(connection, _ENDS))
     out = {}
     for number, at_s, content in read_plans(connection, last):
         rows = read_plan(content)["jobs"]

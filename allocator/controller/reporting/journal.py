@@ -55,7 +55,7 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     """Return the fields of a plan besides its jobs, and the columns of its jobs."""
     start = len(MARK) + 4
     end = start + int.from_bytes(content[len(MARK) : start], "little")
-    document = json.loads(_decompress_text(content[start:end]))
+    document = json.loads(zlib.decompress(content[start:end]).decode("utf-8", "surrogatepass"))
     columns = document["columns"]
     numbers = document["numbers"]
     doubles = np.frombuffer(content, dtype="<f8", offset=end)
@@ -64,10 +64,6 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     for name, column in zip(numbers, doubles.reshape(shape).tolist(), strict=True):
         columns[name] = [x if math.isfinite(x) else None for x in column]
     return document["fields"], columns
-
-
-def _decompress_text(content: bytes) -> str:
-    return zlib.decompress(content).decode("utf-8", "surrogatepass")
 
 
 def dumps(value: Any) -> str:

@@ -58,12 +58,8 @@ def status(queue: Queue) -> dict[str, Any]:
             None
             if not last
             else {
-                "number": last[0].number,
-                "at_s": last[0].at_s,
-                "outcome": last[0].outcome,
-                "status": last[0].status,
-                "gap": last[0].gap,
-                "detail": last[0].detail,
+                name: getattr(last[0], name)
+                for name in ("number", "at_s", "outcome", "status", "gap", "detail")
             }
         ),
         "parked": [{"job_id": j.job_id, "reason": j.park_reason} for j in failed[-SHOWN:]],

@@ -30,47 +30,41 @@ if TYPE_CHECKING:
 PREFIX = "allocator_"
 AWAY = ("not_now", "database_unavailable")  # what is asked less and less often while it lasts
 MAX_TEXTS = 20
+EXECUTOR_FAULTS = ("executor_failed", "not_now", "stale_order")
+FAULTS = {"database_unavailable": "database_faults_total", "lease_lost": "lease_lost_total"}
 # upper limits of the histogram of decision times, in seconds
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+KINDS = {"decision_seconds": "histogram"}
 HELP = {
-    "rounds_total": ("counter", "Rounds since this controller started, by outcome."),
-    "changes_total": ("counter", "Jobs that plans started, resized, moved or paused."),
-    "ended_total": ("counter", "Allocations that ended, by how."),
-    "executor_faults_total": ("counter", "Calls that the executor could not carry out."),
-    "database_faults_total": ("counter", "Looks that the database cut short."),
-    "lease_lost_total": ("counter", "Times that another controller took over."),
-    "decision_seconds": ("histogram", "Wall seconds to decide and audit a round."),
-    "jobs": ("gauge", "Jobs of the queue, by state."),
-    "pool_gpus": ("gauge", "GPUs of a pool that may be used."),
-    "pool_gpus_used": ("gauge", "GPUs of a pool that jobs hold."),
-    "round_value": ("gauge", "Value of the last plan."),
-    "round_gap": ("gauge", "Proven relative gap of the last plan."),
-    "last_round_timestamp_seconds": ("gauge", "When the last round was decided."),
-    "in_charge": ("gauge", "1 while this controller holds the lease."),
-    "learned_rates": ("gauge", "Rates corrected by what was observed."),
-    "longrun_spent_dollars": (
-        "gauge",
-        "Dollars booked on a long-run budget, reserved GPUs not counted; no tenant: that of the"
-        " whole cluster.",
-    ),
-    "longrun_balance_dollars": ("gauge", "Its income minus what was booked."),
-    "longrun_remaining_dollars": (
-        "gauge",
-        "Dollars left until its date, or the end of its window.",
-    ),
-    "longrun_runs_out_timestamp_seconds": (
-        "gauge",
-        "When they are gone at the recent rate, if that is before.",
-    ),
-    "longrun_dollar_price": ("gauge", "Value of a dollar in weighted hours, by its books."),
-    "tenant_gpu_hours_limit": ("gauge", "Most GPU-hours of a tenant in a calendar month."),
-    "tenant_gpu_hours_used": ("gauge", "Its GPU-hours of the present month."),
-    "tenant_gpu_hours_run_out_timestamp_seconds": (
-        "gauge",
-        "When the limit is reached at the mean rate of the month, if that is within it.",
-    ),
-    "overhead_seconds": ("gauge", "Wall seconds of the last round besides its decision."),
+    "rounds_total": "Rounds since this controller started, by outcome.",
+    "changes_total": "Jobs that plans started, resized, moved or paused.",
+    "ended_total": "Allocations that ended, by how.",
+    "executor_faults_total": "Calls that the executor could not carry out.",
+    "database_faults_total": "Looks that the database cut short.",
+    "lease_lost_total": "Times that another controller took over.",
+    "decision_seconds": "Wall seconds to decide and audit a round.",
+    "jobs": "Jobs of the queue, by state.",
+    "pool_gpus": "GPUs of a pool that may be used.",
+    "pool_gpus_used": "GPUs of a pool that jobs hold.",
+    "round_value": "Value of the last plan.",
+    "round_gap": "Proven relative gap of the last plan.",
+    "last_round_timestamp_seconds": "When the last round was decided.",
+    "in_charge": "1 while this controller holds the lease.",
+    "learned_rates": "Rates corrected by what was observed.",
+    "longrun_spent_dollars": "Dollars booked on a long-run budget, reserved GPUs not counted; no"
+    " tenant: that of the whole cluster.",
+    "longrun_balance_dollars": "Its income minus what was booked.",
+    "longrun_remaining_dollars": "Dollars left until its date, or the end of its window.",
+    "longrun_runs_out_timestamp_seconds": "When they are gone at the recent rate, if that is"
+    " before.",
+    "longrun_dollar_price": "Value of a dollar in weighted hours, by its books.",
+    "tenant_gpu_hours_limit": "Most GPU-hours of a tenant in a calendar month.",
+    "tenant_gpu_hours_used": "Its GPU-hours of the present month.",
+    "tenant_gpu_hours_run_out_timestamp_seconds": "When the limit is reached at the mean rate of"
+    " the month, if that is within it.",
+    "overhead_seconds": "Wall seconds of the last round besides its decision.",
 }
+"""What each metric says. Totals are counters, decision times a histogram, the others gauges."""
 LONGRUN = {
     "longrun_spent_dollars": "spent",
     "longrun_balance_dollars": "balance",
@@ -132,7 +126,8 @@ class Metrics:
         from prometheus_client import Metric
 
         with self._lock:
-            for name, (kind, words) in HELP.items():
+            for name, words in HELP.items():
+                kind = "counter" if name.endswith("_total") else KINDS.get(name, "gauge")
                 metric = Metric(PREFIX + name.removesuffix("_total"), words, kind)
                 for part in (name, f"{name}_bucket", f"{name}_sum", f"{name}_count"):
                     for key, value in self._values.get(part, {}).items():
@@ -189,12 +184,10 @@ class Telemetry:
 
     def count(self, fault: str) -> None:
         """Count a fault; one that goes on is counted each time."""
-        if fault in ("executor_failed", "not_now", "stale_order"):
+        if fault in EXECUTOR_FAULTS:
             self.metrics.add("executor_faults_total", kind=fault)
-        elif fault == "database_unavailable":
-            self.metrics.add("database_faults_total")
-        elif fault == "lease_lost":
-            self.metrics.add("lease_lost_total")
+        elif fault in FAULTS:
+            self.metrics.add(FAULTS[fault])
 
     def fault(self, name: str, detail: str, call: str = "") -> None:
         """Report that something outside keeps a step, or a call of it, from being made.

@@ -6,7 +6,7 @@ connection, and `translate_errors` in connection.py knows the errors of drivers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,10 +22,17 @@ def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[An
         _driver(connection).cursor().executemany(_marked(connection, statement), list(rows))
 
 
+def insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, which have values of the same columns."""
+    for names in rows[:1]:
+        marks = ", ".join("?" * len(names))
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+        execute_many(connection, statement, [tuple(row.values()) for row in rows])
+
+
 def execute(connection: Connection, statement: str, *values: Any) -> int:
     """Run a statement in SQL that both databases know, and return how many rows it changed."""
-    changed: int = _driver(connection).execute(_marked(connection, statement), values).rowcount
-    return changed
+    return int(_driver(connection).execute(_marked(connection, statement), values).rowcount)
 
 
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -33,9 +40,7 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
 
     ? is a value in the statement. A truth value may be 0 or 1.
     """
-    cursor = _driver(connection).execute(_marked(connection, statement), values)
-    rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
+    return list(_driver(connection).execute(_marked(connection, statement), values))
 
 
 def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -242,7 +242,10 @@ def _connect_database(
             f"PostgreSQL needs the package {error.name}: {install_command('psycopg')}"
         ) from None
     _install_listeners(engine, url, wait_s, reads_only)
-    return QueueDatabase(engine, url.database or "" if is_file else _redact_url(url), wait_s)
+    shown = {name: value for name, value in url.query.items() if name in ("host", "port")}
+    server = url.set(drivername="postgresql", query=shown)
+    name = url.database or "" if is_file else server.render_as_string()
+    return QueueDatabase(engine, name, wait_s)
 
 
 def _parse_url(text: str) -> URL:
@@ -281,13 +284,6 @@ def _without_password(text: str) -> str:
     """Return a URL without its user, password and query."""
     scheme, slashes, rest = text.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
-
-
-def _redact_url(url: URL) -> str:
-    shown = url.set(
-        drivername="postgresql", query={k: v for k, v in url.query.items() if k in ("host", "port")}
-    )
-    return shown.render_as_string()
 
 
 def _path(store: QueueDatabase) -> Path | None:

@@ -19,31 +19,21 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
-from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.bulk import execute, insert, query
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, build_row, next_number
 
-_DUE = (
-    sa.select(jobs)
-    .where(
-        jobs.c.next_s <= sa.bindparam("now_s"),
-        jobs.c.state != "cancelled",
-        jobs.c.request != "cancel",
-    )
-    .order_by(jobs.c.seq)
-)
+_WHERE = "FROM jobs WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel'"
+_COLUMNS = tuple(jobs.c.keys())
+_DUE = f"SELECT {', '.join(_COLUMNS)} {_WHERE} ORDER BY seq"
+_ANY = f"SELECT job_id {_WHERE} LIMIT 1"
 _SERIES = "SELECT series, every_s FROM jobs WHERE job_id = ?"
 _SAME = "SELECT job_id FROM jobs WHERE series = ? AND number = ?"
-_ANY = (
-    "SELECT job_id FROM jobs WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel' "
-    "LIMIT 1"
-)
 
 
 @dataclass(frozen=True)
@@ -70,8 +60,8 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     Calling it again submits nothing more.
     """
     out = []
-    for found in connection.execute(_DUE, {"now_s": now_s}).all():
-        row = dict(found._mapping)
+    for found in query(connection, _DUE, now_s):
+        row = dict(zip(_COLUMNS, found, strict=True))
         every = row["every_s"]
         times = row["times"]
         missed = math.floor((now_s - row["next_s"]) / every)
@@ -82,9 +72,8 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
         due_s = row["next_s"] + missed * every
         series = row["series"] or row["job_id"]
         name = _free_name(connection, f"{series}@{number}")
-        connection.execute(
-            sa.insert(jobs).values(_next_run(connection, row, name, series, number, due_s, now_s))
-        )
+        run = _next_run(connection, row, name, series, number, due_s, now_s)
+        insert(connection, "jobs", [run])
         out.append(SubmittedRun(name, series, due_s, missed))
         execute(connection, "UPDATE jobs SET next_s = NULL WHERE job_id = ?", row["job_id"])
     return out

@@ -17,34 +17,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from allocator.queue.errors import Refused
+from allocator.queue.holdings import Held
 
 Changes = dict[str, Any]
-NOTHING: Mapping[str, Any] = {
-    "want_pool": "",
-    "want_gpus": 0,
-    "want_host": "",
-    "want_nodes": "",
+NOTHING: Changes = {"want_pool": "", "want_gpus": 0, "want_host": "", "want_nodes": ""}
+FRESH: Changes = {"failures": 0, "retry_at_s": None}
+WAITING, NOW = "waiting", "now"  # stand for the state of a job that waits, and for the time
+MOVES: Mapping[str, Mapping[str, Changes]] = {
+    "hold": {
+        "queued paused held": {"state": "held", **NOTHING},
+        "running hold": {"request": "hold"},
+    },
+    "release": {"held": {"state": WAITING}, "queued paused running hold": {"request": ""}},
+    "retry": {
+        "failed cancelled": {"state": WAITING, "finished_s": None, "park_reason": "", **FRESH},
+        "queued paused running hold": {"park_reason": "", **FRESH},
+    },
+    "cancel": {
+        "queued paused held failed": {"state": "cancelled", "finished_s": NOW, **NOTHING},
+        "running hold cancel": {"request": "cancel"},
+        "cancelled": {},
+    },
 }
-
-
-class JobFacts(Protocol):
-    """The facts about a job that decide its next state."""
-
-    @property
-    def job_id(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def request(self) -> str: ...
-    @property
-    def first_started_s(self) -> float | None: ...
-    @property
-    def failures(self) -> int: ...
-    @property
-    def retry_at_s(self) -> float | None: ...
+"""What each command changes, by states; "hold" and "cancel" are those of running jobs of which that
+was asked. A command is refused in all other states."""
+REFUSED = {"hold": "held", "release": "released", "retry": "retried", "cancel": "cancelled"}
+WHY = {
+    "done": "it is done",
+    "cancelled": 'it is cancelled; "retry" brings it back',
+    "failed": 'it is parked; "retry" brings it back',
+    "held": 'it is held; "release" it first',
+    "cancel": "it is being cancelled",
+}
 
 
 @dataclass(frozen=True)
@@ -66,65 +74,33 @@ class Retries:
         return float(min(self.most_s, self.first_s * self.factor ** min(failures - 1, 60)))
 
 
-def waiting_state(job: JobFacts) -> str:
+def waiting_state(job: Any) -> str:
     """Return the state of the job while it waits for GPUs."""
     return "queued" if job.first_started_s is None else "paused"
 
 
-def hold(job: JobFacts, _now_s: float) -> Changes:
-    """Hold a job back; a running job is stopped first."""
-    if job.state == "held" or job.request == "hold":
-        return {}
-    if job.state == "running" and job.request == "":
-        return {"request": "hold"}
-    if job.state in ("queued", "paused"):
-        return {"state": "held", **NOTHING}
-    raise _refuse(job, "held")
+def move(verb: str, job: Any, now_s: float) -> Changes:
+    """Return what a command changes of a job: nothing if it was given before. Raises Refused."""
+    stands_for = {WAITING: waiting_state(job), NOW: now_s}
+    for states, changes in MOVES[verb].items():
+        if (job.request or job.state) in states.split():
+            after = {name: stands_for.get(value, value) for name, value in changes.items()}
+            return {name: value for name, value in after.items() if getattr(job, name) != value}
+    why = WHY.get(job.request or job.state, f"it is {job.state}")
+    raise Refused(f'job "{job.job_id}" cannot be {REFUSED[verb]}: {why}')
 
 
-def release(job: JobFacts, _now_s: float) -> Changes:
-    """Undo hold."""
-    if job.state == "held":
-        return {"state": waiting_state(job)}
-    if job.request == "hold":
-        return {"request": ""}
-    if job.state in ("queued", "paused") or (job.state == "running" and job.request == ""):
-        return {}
-    raise _refuse(job, "released")
-
-
-def cancel(job: JobFacts, now_s: float) -> Changes:
-    """End a job; a running job is stopped first."""
-    if job.state == "cancelled" or job.request == "cancel":
-        return {}
-    if job.state == "running":
-        return {"request": "cancel"}
-    if job.state in ("queued", "paused", "held", "failed"):
-        return {"state": "cancelled", "finished_s": now_s, **NOTHING}
-    raise _refuse(job, "cancelled")
-
-
-def retry(job: JobFacts, _now_s: float) -> Changes:
-    """Bring a parked or cancelled job back, or end the waiting time of one that failed."""
-    fresh: Changes = {"failures": 0, "retry_at_s": None, "park_reason": ""}
-    if job.state in ("failed", "cancelled"):
-        return {"state": waiting_state(job), "finished_s": None, **fresh}
-    if job.state in ("queued", "paused") or (job.state == "running" and job.request != "cancel"):
-        return fresh if job.failures or job.retry_at_s is not None else {}
-    raise _refuse(job, "retried")
-
-
-VERBS = {"hold": hold, "release": release, "retry": retry, "cancel": cancel}
+VERBS = {verb: partial(move, verb) for verb in MOVES}
 
 
 def state_after_end(
-    job: JobFacts, phase: str, at_s: float, worked: bool, detail: str, retries: Retries
+    job: Held, phase: str, at_s: float, worked: bool, detail: str, retries: Retries
 ) -> Changes:
     """Return the changes of a job whose open allocation has ended.
 
     Parameters
     ----------
-    job : JobFacts
+    job : Held
         The job before the end.
     phase : str
         How the allocation ended: stopped, finished, failed or lost. A lost machine does not count
@@ -139,56 +115,21 @@ def state_after_end(
         The pauses after failures.
     """
     if phase == "finished":
-        return {
-            "state": "done",
-            "finished_s": at_s,
-            "remaining_work": 0.0,
-            "request": "",
-            "failures": 0,
-            "retry_at_s": None,
-            **NOTHING,
-        }
+        over = {"state": "done", "finished_s": at_s, "remaining_work": 0.0, "request": ""}
+        return {**over, **FRESH, **NOTHING}
     changes: Changes = {"state": waiting_state(job), "request": ""}
     if phase == "failed":
         failures = job.failures + 1
-        changes["failures"] = failures
+        changes |= {"failures": failures, "retry_at_s": at_s + retries.wait_s(failures)}
         if failures >= retries.most:
-            changes |= {
-                "state": "failed",
-                "retry_at_s": None,
-                "park_reason": (
-                    f"failed {failures} times in a row"
-                    + (f"; the last time: {detail}" if detail else "")
-                ),
-                **NOTHING,
-            }
-        else:
-            changes["retry_at_s"] = at_s + retries.wait_s(failures)
+            words = f"; the last time: {detail}" if detail else ""
+            reason = f"failed {failures} times in a row{words}"
+            changes |= {"state": "failed", "retry_at_s": None, "park_reason": reason, **NOTHING}
     elif phase == "stopped" and worked and job.failures:
-        changes |= {"failures": 0, "retry_at_s": None}
+        changes |= FRESH
     if job.request == "cancel":
-        changes |= {
-            "state": "cancelled",
-            "finished_s": at_s,
-            "park_reason": "",
-            "retry_at_s": None,
-            **NOTHING,
-        }
+        over = {"state": "cancelled", "finished_s": at_s, "park_reason": "", "retry_at_s": None}
+        changes |= {**over, **NOTHING}
     elif job.request == "hold" and changes["state"] != "failed":
         changes |= {"state": "held", **NOTHING}
     return changes
-
-
-def _refuse(job: JobFacts, word: str) -> Refused:
-    why = {
-        "done": "it is done",
-        "cancelled": 'it is cancelled; "retry" brings it back',
-        "failed": 'it is parked; "retry" brings it back',
-        "held": 'it is held; "release" it first',
-    }
-    state = (
-        "it is being cancelled"
-        if job.request == "cancel"
-        else why.get(job.state, f"it is {job.state}")
-    )
-    return Refused(f'job "{job.job_id}" cannot be {word}: {state}')

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote, suggest_names
@@ -29,8 +28,8 @@ from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import PART, query, query_of
-from allocator.queue.database.schema import OWNED, jobs
+from allocator.queue.database.bulk import insert, query, query_of
+from allocator.queue.database.schema import OWNED
 from allocator.queue.database.values import as_rows, to_sql
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
@@ -167,8 +166,7 @@ def submit(
         build_row(s, said.content(), one, now_s, seq + i, last)
         for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
     ]
-    for part in range(0, len(rows), PART):
-        connection.execute(sa.insert(jobs), rows[part : part + PART])
+    insert(connection, "jobs", rows)
     names = iter(named)
     return [
         Submitted(next(names).text("job_id"), True) if job_id is None else Submitted(job_id, False)

@@ -156,7 +156,7 @@ def observe(
     retries: Retries = Retries(),  # noqa: B008
 ) -> list[observations.StateChange]:
     """Record observations; those of allocations that have ended or never existed change nothing."""
-    known = observations.read_open_allocations(connection)
+    known = allocations.read_held(connection)
     given = [
         (one, mark)
         for one in seen
@@ -197,7 +197,7 @@ class Controller:
     def starts(self, **capacity: int) -> list[tuple[str, int]]:
         with self.queue.store.write() as connection:
             return [
-                (s.allocation.job_id, s.allocation.generation)
+                (s.job_id, s.generation)
                 for s in allocations.order_starts(
                     connection, self.lease.token, self.queue.clock(), capacity
                 )
