@@ -11,18 +11,18 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
 
 LOCK_WAIT_S = 30.0
 
 
-def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> None:
+def write_json(path: Path, value: Record, sync_name: bool = True) -> None:
     """Replace the file in one step; it can be read and written by its owner only.
 
     On return the content is on the disk, and the name too unless sync_name is false. Raises

@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.errors import AllocatorError
 from allocator.executors.disk import write_json
 from allocator.io.tables.limited_reader import read_json
@@ -105,14 +105,14 @@ class Fence:
             raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
         write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
 
-    def _refuse_foreign_kind(self, found: dict[str, Any]) -> None:
+    def _refuse_foreign_kind(self, found: Json) -> None:
         if found["kind"] not in ("", self._kind):
             raise WrongState(
                 f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
                 f'"{self._kind}"; name another folder with --state'
             )
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Json:
         found = read_json(self._path)
         if found is None and os.path.lexists(self._path):
             raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')

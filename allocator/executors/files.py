@@ -18,9 +18,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json
 from allocator.executors.errors import find_shared
 from allocator.executors.ledger import STOP, OpenAllocation, select_settings
 from allocator.executors.ledger_executor import SettingsExecutor, observe_ending
@@ -68,7 +67,7 @@ class FilesExecutor(SettingsExecutor):
         place = self.ledger.place(other.job_id, other.generation)
         return place.is_dir() and self._read_ending(place) is None
 
-    def _read_ending(self, place: Path) -> dict[str, Any] | None:
+    def _read_ending(self, place: Path) -> Json | None:
         found = _read_observation(place)
         return None if found is None or found["phase"] not in ENDED else found
 
@@ -80,7 +79,7 @@ class FilesExecutor(SettingsExecutor):
         return replace(seen, work_done=min(seen.work_done, float(one.order["remaining_work"])))
 
 
-def _read_observation(place: Path) -> dict[str, Any] | None:
+def _read_observation(place: Path) -> Json | None:
     """Return what the actor wrote of an allocation, or None if that is not valid."""
     value = read_json(place / OBSERVATION, MOST_BYTES)
     try:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from allocator.clusters.adapter import Json, Record
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
 from allocator.executors.report import SETTINGS_FILE
@@ -47,7 +48,7 @@ class OpenAllocation:
     """
 
     folder: Path
-    order: Mapping[str, Any]
+    order: Record
 
     @property
     def job_id(self) -> str:
@@ -125,18 +126,18 @@ class Ledger:
         """Return the folder of a job, which outlives its allocations."""
         return self.folder / "jobs" / file_name(job_id)
 
-    def acknowledged(self, job_id: str) -> dict[str, Any]:
+    def acknowledged(self, job_id: str) -> Json:
         """Return the content of acknowledged.json of a job, {} if there is none."""
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
 
-    def all_acknowledged(self) -> Iterator[dict[str, Any]]:
+    def all_acknowledged(self) -> Iterator[Json]:
         """Yield what is kept of every job that had an allocation acknowledged."""
         for name in sorted(os.listdir(self.folder / "jobs")):
             found = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
             if found is not None and "job_id" in found and "generation" in found:
                 yield found
 
-    def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
+    def create(self, order: Order, files: Mapping[str, Record], **more: Any) -> Path:
         """Make the open allocation, with these files next to its order, in one step.
 
         After a power cut the folder may be gone. Then the allocation counts as not ordered, and
@@ -172,9 +173,7 @@ class Ledger:
                 self._orders[name] = one
         yield from tuple(self._orders.values())
 
-    def stop(
-        self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def stop(self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Record]) -> None:
         """Record that the allocation shall stop. Raises StaleOrder.
 
         An allocation that was never started gets these files, which say that it ended, so that
@@ -242,6 +241,6 @@ def file_name(job_id: str) -> str:
     return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _order_to_json(order: Order) -> dict[str, Any]:
+def _order_to_json(order: Order) -> Json:
     """Return the order as JSON values."""
     return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}

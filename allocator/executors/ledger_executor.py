@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Record
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors.errors import NotNow
 from allocator.executors.ledger import ORDER, Ledger, OpenAllocation
@@ -133,7 +132,7 @@ class LedgerExecutor(ABC):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an open allocation; None: it has not started yet."""
 
-    def _read_ending(self, place: Path) -> dict[str, Any] | None:
+    def _read_ending(self, place: Path) -> Json | None:
         """Return the content of the file `ending` of a folder; None: it has not ended."""
         return read_json(place / self.ending)
 
@@ -177,7 +176,7 @@ class ClusterExecutor(LedgerExecutor):
         return count
 
 
-def observe_ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
+def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
     """Return the observation in the file of an ending."""
     return Observation(
         job_id,
@@ -190,17 +189,17 @@ def observe_ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Obse
     )
 
 
-def build_ending_without_work(phase: str, detail: str) -> dict[str, Any]:
+def build_ending_without_work(phase: str, detail: str) -> Json:
     """Return the file of the ending of an allocation that did nothing."""
     return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
 
 
-def build_unstarted_ending() -> dict[str, Any]:
+def build_unstarted_ending() -> Json:
     """Return the file of the ending of an allocation that was stopped before it was started."""
     return build_ending_without_work("stopped", "was told to stop before it was started")
 
 
-def _summarise_ending(order: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+def _summarise_ending(order: Record, end: Record) -> Json:
     """Return what is kept of how an allocation ended, for a queue that was set back.
 
     `left` is the work that was not done at that time. It is None if the allocation was stopped
@@ -216,7 +215,7 @@ def _summarise_ending(order: Mapping[str, Any], end: Mapping[str, Any]) -> dict[
     }
 
 
-def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
+def _read_safe_work(before: Record) -> Json:
     """Return the safe work in acknowledged.json, and the allocation after which it was known."""
     if before.get("safe") is None:
         return {}
@@ -226,7 +225,7 @@ def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
+def _find_safe_work(before: Record, first: int) -> float | None:
     """Return the safe work of the job whose first allocation is `first`, or None if it is unknown.
 
     acknowledged.json may be about a forgotten job of the same name.
@@ -235,9 +234,7 @@ def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
     return found["safe"] if found and found["safe_since"] >= first else None
 
 
-def _compute_safe_work(
-    before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
-) -> dict[str, Any]:
+def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
     """Return what to keep of safe work when an allocation has ended.
 
     `before` is the content of acknowledged.json so far.

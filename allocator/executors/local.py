@@ -18,9 +18,8 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json
 from allocator.errors import UsageError
 from allocator.executors.disk import is_locked, try_lock, write_json
 from allocator.executors.errors import NotNow, find_shared
@@ -204,9 +203,7 @@ class LocalExecutor(SupervisedExecutor):
                 )
         return observe_ending(one.job_id, one.generation, end)
 
-    def _end_without_supervisor(
-        self, one: OpenAllocation, who: dict[str, Any]
-    ) -> dict[str, Any] | None:
+    def _end_without_supervisor(self, one: OpenAllocation, who: Json) -> Json | None:
         """Return the end of an allocation without supervisor; None while its processes live."""
         lock = try_lock(one.folder / supervisor.LOCK)
         if lock is None:

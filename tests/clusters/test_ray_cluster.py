@@ -19,15 +19,9 @@ from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
+from allocator.clusters.adapter import Record
 from allocator.clusters.ray import progress
-from allocator.clusters.ray.api import (
-    ANSWERS,
-    RayApi,
-    RayUnreachable,
-    Record,
-    read_answers,
-    unwrap_list,
-)
+from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers, unwrap_list
 from allocator.clusters.ray.observe import observe_ray
 from allocator.clusters.ray.script import write_script
 from allocator.clusters.ray.settings import RaySettings

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView, PlannedJob
+from allocator.clusters.adapter import ClusterView, Json, PlannedJob
 from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Refused, Request, path_of
 from allocator.clusters.kubernetes.objects import (
     Object,
@@ -81,7 +80,7 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
         is_ours = our_check(about["workload"], view.details) is not None
         may_start = is_ours and is_true(about["workload"], "QuotaReserved")
         size = row.get("gpus") or row["requested_gpus"]
-        limits: dict[str, Any] = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
+        limits: Json = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
         limits["sizes"] = [size]
         if row["state"] == "running":
             limits["preemptible"] = row["preemptible"] and is_ours
@@ -99,7 +98,7 @@ def _differs(wanted: Object, answers: Sequence[Object]) -> bool:
     )
 
 
-def _apply_status(reader: Reader, document: Object) -> dict[str, Any] | str:
+def _apply_status(reader: Reader, document: Object) -> Json | str:
     """Apply a status; return the object as the server has it then, or why it refused."""
     resource = reader.resource(document["kind"])
     assert resource is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Json
 from allocator.clusters.kubernetes.objects import Object
 from allocator.errors import AllocatorError
 
@@ -69,7 +69,7 @@ class Request:
 class Api(Protocol):
     """An API server."""
 
-    def send(self, request: Request) -> dict[str, Any]:
+    def send(self, request: Request) -> Json:
         """Send a request and return the object of the answer.
 
         Raises
@@ -190,12 +190,10 @@ class Reader:
             for item in self._pages(resource, space, query)
         ]
 
-    def _pages(
-        self, resource: Resource, space: str, query: Mapping[str, str]
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, resource: Resource, space: str, query: Mapping[str, str]) -> Iterator[Json]:
         """Yield the objects of all pages; a list that became too old is begun again, once."""
         for is_last_try in (False, True):
-            items: list[dict[str, Any]] = []
+            items: list[Json] = []
             more: dict[str, str] = {}
             try:
                 while True:

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Json
 from allocator.clusters.kubernetes.api import Refused, Request
 from allocator.errors import UsageError, install_command
 
@@ -69,7 +69,7 @@ class ClientApi:
         self._configuration = configuration
         self._connections = client.ApiClient(configuration).rest_client.pool_manager
 
-    def send(self, request: Request) -> dict[str, Any]:
+    def send(self, request: Request) -> Json:
         """Send a request and return the object of the answer."""
         import urllib3
 
@@ -110,7 +110,7 @@ def _read_text(answer: Any, patience_s: float) -> bytes:
     return text
 
 
-def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:
+def read_answer(status: int, data: bytes, request: Request) -> Json:
     """Return the object of an answer.
 
     Raises

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field as empty, replace
 from functools import cached_property
-from typing import Any
 
 from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
 from allocator.clusters.kubernetes.objects import (
@@ -253,7 +252,7 @@ def state_in_words(workload: Object | None) -> str:
     >>> state_in_words({"status": {"conditions": [condition]}})
     'QuotaReserved=False, Pending: 4 more needed'
     """
-    known: Mapping[str, Any] = conditions(workload or {})
+    known: Object = conditions(workload or {})
     for name in ("Evicted", "Preempted", "Admitted", "QuotaReserved"):
         one = known.get(name)
         if one is not None and (name != "Admitted" or one["status"] == "True"):

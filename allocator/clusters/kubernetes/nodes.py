@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from allocator.clusters.kubernetes.objects import (
     HOSTNAME,
@@ -114,7 +113,7 @@ def read_nodes(nodes: Sequence[Object]) -> list[GpuNode]:
 def _read_node(node: Object) -> Iterator[GpuNode]:
     name = name_of(node)
     labels = field(node, "metadata", "labels") or {}
-    allocatable: Mapping[str, Any] = field(node, "status", "allocatable") or {}
+    allocatable: Object = field(node, "status", "allocatable") or {}
     resources = {key: int(quantity(n)) for key, n in allocatable.items() if is_gpu(key)}
     present = {key: n for key, n in resources.items() if n > 0}
     product = next((labels[key] for key in PRODUCT_LABELS if labels.get(key)), "gpu")

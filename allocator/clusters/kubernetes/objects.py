@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
 
-Object = Mapping[str, Any]
+Object = Record
 
 PREFIX = "allocator.example/"  # of all annotations and labels that the allocator reads and writes
 HOSTNAME = "kubernetes.io/hostname"

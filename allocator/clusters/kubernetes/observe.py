@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView
+from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.details import describe_job
 from allocator.clusters.kubernetes.kueue import Kueue
@@ -203,7 +202,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
     return _Use(gpus, cpus, memory, unschedulable, notes)
 
 
-def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:
+def _state(job: FoundJob, kueue: Kueue, said: Object, held: Mapping[str, int]) -> str:
     """Return the state of a job in the snapshot.
 
     A job that somebody suspended is held, unless Kueue or the allocator starts it again.
@@ -228,7 +227,7 @@ def _job_row(
     held: Mapping[str, int],
     now_s: float,
     done: Progress,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Json, list[str]]:
     """Return the row of a job, and notes about it."""
     said, notes = read_annotations(job)
     allowed = pools.admitted[job.job_id]
@@ -251,9 +250,7 @@ def _job_row(
     }, notes
 
 
-def stated_columns(
-    job: FoundJob, said: Mapping[str, Any], now_s: float, done: Progress = (0.0, 0.0)
-) -> dict[str, Any]:
+def stated_columns(job: FoundJob, said: Object, now_s: float, done: Progress = (0.0, 0.0)) -> Json:
     """Return the columns of jobs.csv that a job and its owner state, whatever cluster it is in."""
     sizes = sizes_of(job, said)
     needs = [(one.gpus, *_requests(one.pod)) for one in job.pod_sets if one.gpus]
@@ -286,9 +283,7 @@ def _why_held(job: FoundJob, kueue: Kueue) -> str:
     return "it is suspended and neither in a queue nor managed"
 
 
-def _work(
-    job: FoundJob, said: Mapping[str, Any], now_s: float, progress: Progress
-) -> tuple[float, float]:
+def _work(job: FoundJob, said: Object, now_s: float, progress: Progress) -> tuple[float, float]:
     """Return the whole work and what is left.
 
     Without total-work it is seconds, which are right if the job has no rates either.

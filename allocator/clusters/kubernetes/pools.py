@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field as empty
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob
@@ -41,7 +42,7 @@ class Pools:
     admitted: Mapping[str, set[str]]
     notes: tuple[str, ...] = ()
 
-    def rows(self, free: Mapping[str, int]) -> list[dict[str, Any]]:
+    def rows(self, free: Mapping[str, int]) -> list[Json]:
         """Return pools.csv; `free` are the GPUs of each node that the allocator may give away."""
         return [
             {

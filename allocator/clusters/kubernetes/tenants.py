@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
 from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
 from allocator.clusters.kubernetes.pools import Pools
 
-Rows = list[dict[str, Any]]
+Rows = list[Json]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def fit_guarantees(limits: Limits, pools: Pools, room: Mapping[str, int]) -> Lim
     return Limits(limits.tenants, rows, [*limits.notes, *notes])
 
 
-def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
+def _namespace_rows(objects: Objects) -> Iterator[Json]:
     most: dict[str, int] = {}
     for one in objects.of_kind("ResourceQuota"):
         for name, amount in (field(one, "spec", "hard") or {}).items():
@@ -107,7 +108,7 @@ def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
 
 def _place(
     flavor: str, resource: str, pools: Pools, flavors: Mapping[str, set[str]]
-) -> dict[str, Any] | None:
+) -> Json | None:
     """Return the pool or the GPU type that the nodes of a flavor are, or None."""
     held = flavors.get(flavor, set())
     of_resource = {
@@ -126,7 +127,7 @@ def _place(
 
 def _unlisted_rows(
     queue: QuotaNode, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     """Yield a quota of 0 for each pool that no flavor of a cluster queue has a node of."""
     listed = {(name, one.resource) for one in queue.quotas for name in flavors.get(one.flavor, ())}
     for pool, nodes in pools.nodes.items():
@@ -135,7 +136,7 @@ def _unlisted_rows(
             yield {"tenant": queue.name, "gpu_type": None, "pool": pool, **limits}
 
 
-def _queue_limits(node: QuotaNode, one: Quota) -> dict[str, Any]:
+def _queue_limits(node: QuotaNode, one: Quota) -> Json:
     """Return the limits of one flavor of a cluster queue.
 
     What it lends and never takes back is not guaranteed to it.
@@ -154,7 +155,7 @@ def _queue_limits(node: QuotaNode, one: Quota) -> dict[str, Any]:
 
 def _cohort_rows(
     cohort: QuotaNode, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
     borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
     totals: Counter[tuple[str, str]] = Counter()
@@ -181,7 +182,7 @@ def _members(name: str, kueue: Kueue, seen: frozenset[str]) -> Iterator[QuotaNod
 
 def _merged(quotas: Rows) -> Rows:
     """Return rows with one for each tenant and place: flavors of the same GPUs add up."""
-    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    merged: dict[tuple[Any, ...], Json] = {}
     for row in quotas:
         key = (row["tenant"], row["gpu_type"], row["pool"])
         if key not in merged:

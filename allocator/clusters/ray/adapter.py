@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from allocator.clusters.adapter import (
     Capabilities,
     ClusterView,
     ObserveRequest,
     PlannedJob,
+    Record,
 )
 from allocator.clusters.ray.api import ANSWERS, RayApi, read_answers
 from allocator.clusters.ray.observe import observe_ray
@@ -43,5 +43,5 @@ class RayAdapter:
             progress = ask_jobs(api, answers)
         return observe_ray(answers, settings, time.time(), progress)
 
-    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+    def commands(self, jobs: Sequence[PlannedJob], details: Record) -> Mapping[str, str]:
         return {SCRIPT: write_script(jobs, details)}

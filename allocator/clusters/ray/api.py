@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Record
 from allocator.errors import UsageError
 from allocator.io.progress_sources import read_answer
 
@@ -29,8 +29,6 @@ LISTS = ("nodes", "actors", "placement_groups", "tasks")  # of the state API
 ANSWERS = ("jobs", *LISTS)
 # only what may hold GPUs; without filters Ray also lists what has ended
 FILTERS = {"tasks": ("state", "RUNNING")}
-
-Record = Mapping[str, Any]
 
 
 class RayUnreachable(ClusterUnreachable):
@@ -107,7 +105,7 @@ class RayApi:
         path = f"/api/v0/logs/file?{urlencode(query)}"
         return self._send("GET", path, read=read_answer) or b""
 
-    def submit(self, request: Mapping[str, Any]) -> None:
+    def submit(self, request: Record) -> None:
         """Submit a job under its own id. Raises RayRefused for an id that Ray knows."""
         self._send("POST", "/api/jobs/", request)
 
@@ -122,7 +120,7 @@ class RayApi:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Record | None = None,
         read: Callable[[Any], Any] = json.load,
     ) -> Any:
         headers = {"Content-Type": "application/json"}

@@ -14,10 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView
-from allocator.clusters.ray.api import Record
+from allocator.clusters.adapter import ClusterView, Json, Record
 from allocator.clusters.ray.resources import (
     ACTOR,
     NODE_ID,
@@ -41,15 +39,13 @@ from allocator.io.progress_sources import Progress
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 LEAST_S = 60.0  # that a running job is taken to have left
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class _Job:
     """A submitted job: what Ray says of it, what it says of itself, and its GPUs by node."""
 
     record: Record
-    said: Mapping[str, Any]
+    said: Record
     held: Mapping[str, int]
     asked: int  # GPUs of its entrypoint
     pool: str
@@ -173,7 +169,7 @@ class _Look:
         return _Job(record, said, whole, int(asked), nodes[0].pool)
 
     def _consider_waiting(
-        self, record: Record, said: Mapping[str, Any], asked: float, request: Record
+        self, record: Record, said: Record, asked: float, request: Record
     ) -> _Job:
         because = ""
         others = sorted(request["required_resources"].keys() - {"GPU", "CPU", "memory"})
@@ -199,7 +195,7 @@ class _Look:
         named = (job.record.get("metadata") or {}).get(self.settings.tenant)
         return CONTROL.sub(" ", str(named or "ray")).strip() or "ray"
 
-    def _job_row(self, job: _Job) -> Row:
+    def _job_row(self, job: _Job) -> Json:
         said = dict(job.said)
         gpus = job.gpus
         submitted_s = min(float(job.record.get("start_time") or 0.0) / 1000.0, self.now_s)
@@ -230,7 +226,7 @@ class _Look:
                 row["preemptible"] = False
         return row
 
-    def _sizes(self, job: _Job, said: Row) -> Row:
+    def _sizes(self, job: _Job, said: Json) -> Json:
         """Return the sizes of a job: elastic only where it says so and can be stopped."""
         low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
         gpus = job.gpus
@@ -248,7 +244,7 @@ class _Look:
             "sizes": sorted({*sizes, gpus}) if sizes else None,
         }
 
-    def _node_rows(self) -> list[Row]:
+    def _node_rows(self) -> list[Json]:
         """Return nodes.csv: the GPUs of a node are those that nothing left out holds."""
         ours = Counter[str]()
         for job in self.jobs:
@@ -271,7 +267,7 @@ class _Look:
             for node in self.nodes
         ]
 
-    def _pool_rows(self) -> list[Row]:
+    def _pool_rows(self) -> list[Json]:
         nodes = self._node_rows()
         first: dict[str, RayNode] = {}
         for node in self.nodes:
@@ -286,7 +282,7 @@ class _Look:
             for pool, node in first.items()
         ]
 
-    def _details(self) -> dict[str, Any]:
+    def _details(self) -> Json:
         """Return what the commands of a plan need to know."""
         return {
             "now_s": self.now_s,
@@ -311,7 +307,7 @@ class _Look:
         return str(job.record.get("driver_node_id") or selector.get(NODE_ID) or "")
 
 
-def read_statement(record: Record) -> tuple[dict[str, Any], str]:
+def read_statement(record: Record) -> tuple[Json, str]:
     """Return what a job says of itself in its metadata, and what is wrong with it.
 
     Examples

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from allocator.clusters.ray.api import RayApi, RayUnreachable, Record
+from allocator.clusters.adapter import Record
+from allocator.clusters.ray.api import RayApi, RayUnreachable
 from allocator.clusters.ray.observe import read_statement
 from allocator.io.progress_sources import (
     LogPattern,

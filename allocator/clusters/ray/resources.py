@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.clusters.ray.api import Record
+from allocator.clusters.adapter import Record
 
 PREFIX = "allocator.example/"  # of the labels of a node that the allocator reads
 NODE_ID = "ray.io/node-id"  # label that every node has

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.adapter import PlannedJob, Record
 from allocator.clusters.ray.api import ADDRESS
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.clusters.scripts import write_head
@@ -22,7 +21,7 @@ SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs 
 _NUMBERED = re.compile(r"(.*)\.r(\d+)")
 
 
-def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
+def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
     """Return the script that carries a plan out on the Ray that was observed.
 
     Parameters
@@ -77,7 +76,7 @@ def _describe_waiting(job: PlannedJob) -> str:
     return f"it waits ({job.reason}: {job.detail or ''})"
 
 
-def _submit(job: PlannedJob, details: Mapping[str, Any]) -> str:
+def _submit(job: PlannedJob, details: Record) -> str:
     """Return the command that submits a job again with the GPUs of the plan."""
     said = details["jobs"][job.job_id]
     nodes = "|".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
@@ -93,16 +92,14 @@ def _submit(job: PlannedJob, details: Mapping[str, Any]) -> str:
     return _command(job.job_id, said, options, environment)
 
 
-def _resume(job: PlannedJob, details: Mapping[str, Any]) -> str:
+def _resume(job: PlannedJob, details: Record) -> str:
     """Return the command that submits a paused job again with the GPUs that it had."""
     said = details["jobs"][job.job_id]
     options = ["--entrypoint-num-gpus", str(job.previous_gpus)] if said["has_gpus"] else []
     return _command(job.job_id, said, options, said["runtime_env"])
 
 
-def _command(
-    ident: str, said: Mapping[str, Any], options: Sequence[str], environment: Mapping[str, Any]
-) -> str:
+def _command(ident: str, said: Record, options: Sequence[str], environment: Record) -> str:
     return shlex.join(
         [
             "submit",
@@ -132,7 +129,7 @@ def name_again(ident: str) -> str:
     return f"{ident}.r2" if found is None else f"{found[1]}.r{int(found[2]) + 1}"
 
 
-def _request(jobs: Sequence[PlannedJob], known: Mapping[str, Any]) -> list[str]:
+def _request(jobs: Sequence[PlannedJob], known: Record) -> list[str]:
     """Return the request to the autoscaler for what the plan could use besides what is there.
 
     Ray wants all bundles that are to fit at a time, those in use included.

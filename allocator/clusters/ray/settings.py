@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from allocator.clusters.adapter import Record
 
 HOUR_S = 3600.0
 
@@ -30,5 +31,5 @@ class RaySettings:
     address: str | None = None
     tenant: str = "tenant"
     assumed_s: float = HOUR_S
-    config: Mapping[str, Any] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Record = field(default_factory=dict)
+    pools: Mapping[str, Record] = field(default_factory=dict)

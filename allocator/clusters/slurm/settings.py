@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.statements import KEY, accept_fields, find_faults, read_settings
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import POOLS
@@ -48,12 +48,12 @@ class SlurmSettings:
     tenant: str = "account"
     weight: str = "equal"
     unlimited_s: float = WEEK_S
-    config: Mapping[str, Any] = field(default_factory=dict)
-    partitions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Record = field(default_factory=dict)
+    partitions: Mapping[str, Record] = field(default_factory=dict)
+    pools: Mapping[str, Record] = field(default_factory=dict)
 
 
-def read_slurm_settings(given: Mapping[str, Any]) -> SlurmSettings:
+def read_slurm_settings(given: Record) -> SlurmSettings:
     """Check the settings of a site. Raises UsageError."""
     settings = read_settings(SlurmSettings, "Slurm", given, CHOICES)
     columns = [column.name for column in POOLS.columns if not column.required]
@@ -62,21 +62,14 @@ def read_slurm_settings(given: Mapping[str, Any]) -> SlurmSettings:
             place = f"settings of Slurm: [{table}.{name}]"
             if not isinstance(fields, Mapping):
                 raise UsageError(f"{place} is a table")
-            faults = (
-                find_faults(fields)
-                if table == "partitions"
-                else [
-                    f'no column "{column}"{did_you_mean(column, columns)}'
-                    for column in fields
-                    if column not in columns
-                ]
-            )
-            if faults:
-                raise UsageError(f"{place}: {faults[0]}")
+            strange = [column for column in fields if column not in columns]
+            faults = [f'no column "{one}"{did_you_mean(one, columns)}' for one in strange]
+            for fault in find_faults(fields) if table == "partitions" else faults:
+                raise UsageError(f"{place}: {fault}")
     return settings
 
 
-def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
+def read_statement(*texts: str) -> tuple[Json, list[str]]:
     """Return what a job says of itself, and the faults of that.
 
     Parameters
@@ -91,10 +84,8 @@ def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
         Columns of jobs.csv. With any fault nothing of it counts.
     """
     for text in texts:
-        if KEY not in text:
-            continue
         try:
-            said = json.loads(text)
+            said = json.loads(text) if KEY in text else None
         except ValueError:
             continue
         if isinstance(said, dict) and KEY in said:

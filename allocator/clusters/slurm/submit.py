@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.clusters.statements import KEY, find_faults
 from allocator.errors import UsageError
 
 COMMENT = "--comment"
 
 
-def write_sbatch(fields: Mapping[str, Any], options: Sequence[str]) -> list[str]:
+def write_sbatch(fields: Record, options: Sequence[str]) -> list[str]:
     """Return the call of sbatch that submits a job, with these fields in its comment.
 
     Parameters

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import PRODUCT_LABELS
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, field
 from allocator.clusters.kubernetes.observe import stated_columns
@@ -106,7 +107,7 @@ def _ray_jobs(source: Object) -> Iterator[FoundJob]:
         yield job
 
 
-def _read_documents(file: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_documents(file: str, text: str) -> Iterator[tuple[int, Json]]:
     """Yield the objects of a file of JSON or YAML, with their first lines."""
     for line, document in _parse(file, text):
         if document is None:

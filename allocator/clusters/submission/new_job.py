@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import POOLS
 from allocator.domain.snapshot import Snapshot
@@ -35,7 +35,7 @@ class NewJob:
         What of the file does not count.
     """
 
-    row: Mapping[str, Any]
+    row: Record
     file: str
     line: int
     lines: Mapping[str, int] = field(default_factory=dict)

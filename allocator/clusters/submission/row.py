@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from allocator.clusters.adapter import Json
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.cells import parse
@@ -36,7 +35,7 @@ def read_row(file: str, content: bytes, site: Site, now_s: float) -> NewJob:
     if len(table) != 1:
         raise refuse(file, None, f"has {len(table)} rows; one job can be submitted at a time")
     line = table.lines[0]
-    row: dict[str, Any] = {name: table.texts(name)[0] or None for name in table.columns}
+    row: Json = {name: table.texts(name)[0] or None for name in table.columns}
     row["submitted_s"] = row.get("submitted_s") or now_s
     row["remaining_work"] = row.get("remaining_work") or row.get("total_work")
     found = [

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
-from allocator.clusters.slurm.gres import GpuRequest, read_request
+from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.observe import split_sizes
 from allocator.clusters.slurm.settings import WEEK_S, read_statement
+from allocator.clusters.slurm.values import GpuRequest, read_request
 from allocator.clusters.statements import split_progress
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.domain.findings import did_you_mean, quote
@@ -92,7 +92,7 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
     notes += [f"--{option} does not count here" for option in LEFT_OUT if option in script.options]
     if "array" in script.options:
         notes.append("one task of its array counts")
-    row: dict[str, Any] = {
+    row: Json = {
         "job_id": site.free_name(name),
         "submitted_s": now_s,
         "model": columns.pop("model", name),
@@ -144,7 +144,7 @@ def _read_request(script: _Script) -> tuple[GpuRequest, str]:
     """Return what a script asks for, and by which option."""
     nodes = script.count("nodes")
     tasks = script.count("ntasks") if "ntasks" in script.options else None
-    record: dict[str, Any] = {
+    record: Json = {
         "node_count": nodes,
         "tasks": tasks or nodes * script.count("ntasks-per-node"),
     }

@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field as field_of, fields, replace
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json
 from allocator.clusters.kubernetes.api import (
     APPLY,
     MANAGER,
@@ -242,7 +241,7 @@ class KubernetesExecutor(ClusterExecutor):
 
     def _observe_open(
         self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Return what is known of an allocation without a recorded end, as the file of one."""
         verdict = self._judge_allocation(one, job, pods)
         safe, report = verdict.work, Report()
@@ -368,7 +367,7 @@ def _belongs(pod: Object, uid: str) -> bool:
     return any(one["uid"] == uid for one in field(pod, "metadata", "ownerReferences") or ())
 
 
-def _restore_order(order: Mapping[str, Any]) -> Order:
+def _restore_order(order: Object) -> Order:
     """Return the order that a folder holds, as far as a Job needs it."""
     values = {one.name: order[one.name] for one in fields(Order)}
     nodes = tuple(NodePart(**one) for one in order["nodes"])

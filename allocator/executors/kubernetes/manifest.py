@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
 from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
@@ -85,7 +85,7 @@ def build_job(
     members: Sequence[GpuNode],
     hostnames: Sequence[str],
     grace_s: float,
-) -> dict[str, Any]:
+) -> Json:
     """Return the Job of an order.
 
     Parameters
@@ -162,7 +162,7 @@ def build_job(
     }
 
 
-def _sidecar(image: str, mount: Mapping[str, str]) -> dict[str, Any]:
+def _sidecar(image: str, mount: Mapping[str, str]) -> Json:
     """Return the container that tells the progress; it runs as long as the job."""
     return {
         "name": SIDECAR,
@@ -174,8 +174,8 @@ def _sidecar(image: str, mount: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _resources(settings: Settings, members: Sequence[GpuNode], shape: Shape) -> dict[str, Any]:
-    own: Mapping[str, Any] = settings.container.get("resources", {})
+def _resources(settings: Settings, members: Sequence[GpuNode], shape: Shape) -> Json:
+    own: Record = settings.container.get("resources", {})
     resource = members[0].resource if members else "nvidia.com/gpu"
     limits = {**own.get("limits", {}), resource: str(shape.gpus)}
     return {**own, "limits": limits}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
 
 FILE = "kubernetes.toml"
@@ -39,8 +38,8 @@ class Settings:
     namespace: str = "default"
     context: str | None = None
     kubeconfig: str | None = None
-    pod: Mapping[str, Any] = field(default_factory=dict)
-    container: Mapping[str, Any] = field(default_factory=dict)
+    pod: Record = field(default_factory=dict)
+    container: Record = field(default_factory=dict)
 
 
 def read_settings(folder: Path) -> Settings:

@@ -21,13 +21,12 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
-from allocator.clusters.ray.api import RayApi, RayRefused, Record
+from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.ray.api import RayApi, RayRefused
 from allocator.clusters.ray.resources import (
     NODE_ID,
     OWNED,
@@ -240,7 +239,7 @@ class RayExecutor(BatchExecutor[RayJob]):
                 raise
         write_json(one.folder / SUBMITTED, {})
 
-    def _build_request(self, one: OpenAllocation) -> dict[str, Any] | None:
+    def _build_request(self, one: OpenAllocation) -> Json | None:
         """Return the request that submits a job; None while its GPUs are not free."""
         if one.order["holder"] is not None:
             if not self._is_partner_ready(one):
@@ -285,8 +284,8 @@ class RayExecutor(BatchExecutor[RayJob]):
         return [] if found is None else [found]
 
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[RayJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[RayJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live for job in jobs):
@@ -301,7 +300,7 @@ class RayExecutor(BatchExecutor[RayJob]):
         words = ", ".join(f"{job.status} {job.message}".strip() for job in jobs)
         return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
 
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[RayJob]) -> dict[str, Any] | None:
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[RayJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
         return self._end(
             one, "lost", f"Ray did not start it in {self._start_patience_s(one.job_id):g} s"

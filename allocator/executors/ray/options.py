@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.errors import UsageError
 
 OPTIONS = "ALLOCATOR_RAY"
@@ -13,7 +13,7 @@ WORKERS = "own_workers"  # the job starts its own workers in a placement group
 FIELDS = ("entrypoint_num_cpus", "entrypoint_memory", "entrypoint_resources", "runtime_env")
 
 
-def read_options(environment: Mapping[str, str]) -> dict[str, Any]:
+def read_options(environment: Mapping[str, str]) -> Json:
     """Return fields of a request to submit a job.
 
     Raises
@@ -38,7 +38,7 @@ def is_own_workers(environment: Mapping[str, str]) -> bool:
     return bool(_parse(environment).get(WORKERS))
 
 
-def _parse(environment: Mapping[str, str]) -> dict[str, Any]:
+def _parse(environment: Mapping[str, str]) -> Json:
     text = environment.get(OPTIONS, "{}")
     try:
         found = json.loads(text)

@@ -16,8 +16,8 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.executors.ray.options import is_own_workers
 from allocator.executors.ray.workers import GROUP, make_group
 from allocator.executors.supervision import supervisor
@@ -36,7 +36,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class RaySupervisor(BatchSupervisor):
     """The supervisor of one job of Ray."""
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         self.entrypoint = os.getppid()
         self.has_group = len(order["asked"]) > 1 or is_own_workers(order["environment"])
         if order["holder"] is not None:
@@ -46,7 +46,7 @@ class RaySupervisor(BatchSupervisor):
             order["devices"] = []
         super().__init__(folder, order)
 
-    def read_given(self) -> dict[str, Any]:
+    def read_given(self) -> Json:
         """Return what Ray gave to this job; the nodes are those of the order."""
         indices = "" if "devices" in self.order else os.environ.get(VISIBLE, "")
         return {

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.slurm.gres import count_gpus
-from allocator.clusters.slurm.name_lists import expand_names
+from allocator.clusters.slurm.values import count_gpus, expand_names
 from allocator.executors.supervision.supervisor import HIDDEN
 
 TIMEOUT_S = 20.0

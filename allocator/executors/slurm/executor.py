@@ -26,9 +26,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json, Record
 from allocator.errors import UsageError
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import STOP, OpenAllocation
@@ -85,7 +84,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
     def take_cluster_jobs(
         self, job_ids: Sequence[str]
-    ) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, str]]:
+    ) -> tuple[Mapping[str, Record], Mapping[str, str]]:
         """Write the name of this state into the admin comments of users' jobs.
 
         Returns the values of their submissions, and why some jobs cannot be taken. Raises
@@ -97,7 +96,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         """Cancel a job of a user for good. Raises SlurmUnreachable."""
         commands.cancel([self._users_jobs.listed[job_id].ident])
 
-    def _read_settings(self) -> Mapping[str, Any]:
+    def _read_settings(self) -> Record:
         """Return the settings of jobs of users; none without the file slurm.toml of the state."""
         path = self.ledger.folder / SETTINGS
         try:
@@ -272,8 +271,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         return self._running_observation(one, self._describe_progress(one)) if has_started else None
 
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         mine = [job for job in jobs if job.job_id == who["slurm_job_id"]]
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]

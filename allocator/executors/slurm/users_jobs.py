@@ -20,9 +20,8 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Json, Record
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
@@ -66,7 +65,7 @@ class UsersJobs:
         self._to_requeue: list[str] = []
         self._to_release: list[str] = []
         self._progress = UsersProgress()
-        self._running: list[tuple[OpenAllocation, UsersJob, Mapping[str, Any]]] = []
+        self._running: list[tuple[OpenAllocation, UsersJob, Record]] = []
 
     def look(self) -> None:
         """Ask Slurm for the jobs. Raises OSError."""
@@ -92,8 +91,8 @@ class UsersJobs:
         ]
 
     def take(
-        self, names: Sequence[str], settings: Mapping[str, Any]
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        self, names: Sequence[str], settings: Record
+    ) -> tuple[dict[str, Json], dict[str, str]]:
         """Mark jobs, and return the values of their submissions, and refusals by job."""
         try:
             view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
@@ -158,7 +157,7 @@ class UsersJobs:
         self,
         one: OpenAllocation,
         job: UsersJob,
-        released: Mapping[str, Any] | None,
+        released: Record | None,
         is_stopping: bool,
     ) -> None:
         """Requeue a run that is not that of the allocation, or has to stop."""
@@ -269,9 +268,7 @@ def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str],
     return ""
 
 
-def _build_submission(
-    name: str, row: Mapping[str, Any], known: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, Any]:
+def _build_submission(name: str, row: Record, known: Record, names: Mapping[str, str]) -> Json:
     """Return the values with which a job is submitted to the queue.
 
     Its GPUs are the same on each of its nodes, as scontrol cannot say anything else.

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.executors.ledger import OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import SlurmUnreachable, UsersJob
@@ -26,7 +26,7 @@ READING_S = 2.0  # for the output of all jobs in one look; the others are read a
 NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
 
 
-def find_output(one: OpenAllocation, ident: str) -> dict[str, Any]:
+def find_output(one: OpenAllocation, ident: str) -> Json:
     """Return the output file of a job that is to be released, and how long it is before the run.
 
     Nothing is returned for a job whose progress is not read from its output. Raises OSError.
@@ -46,7 +46,7 @@ class UsersProgress:
     def __init__(self) -> None:
         self._readers: dict[Path, ProgressReader | None] = {}
 
-    def read(self, running: Sequence[tuple[OpenAllocation, UsersJob, Mapping[str, Any]]]) -> None:
+    def read(self, running: Sequence[tuple[OpenAllocation, UsersJob, Record]]) -> None:
         """Read the progress of runs, those first that were not read for longest.
 
         `running` is the allocation, its job, and released.json.
@@ -78,9 +78,7 @@ def _remember_base(one: OpenAllocation) -> None:
         supervisor.remember_base(one.folder, dict(one.order))
 
 
-def _make_reader(
-    one: OpenAllocation, job: UsersJob, released: Mapping[str, Any]
-) -> ProgressReader | None:
+def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
     """Return the reader of a run, None if nothing is said of its progress. Raises OSError."""
     source = read_source(one.order["environment"])
     if source is None:

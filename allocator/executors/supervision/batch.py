@@ -14,10 +14,11 @@ import os
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
 from allocator.executors.disk import read_age_s, try_lock, write_json
 from allocator.executors.errors import NotNow, find_shared
@@ -135,12 +136,12 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
 
     @abstractmethod
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
 
     @abstractmethod
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> dict[str, Any] | None:
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Cancel batch jobs that do not start; return the end of their allocation if known."""
 
     @abstractmethod
@@ -218,9 +219,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
         return observe_ending(one.job_id, one.generation, end or {})
 
-    def _observe_unstarted(
-        self, one: OpenAllocation, jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+    def _observe_unstarted(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
         is_submitted = (one.folder / SUBMITTED).exists()
         is_stopping = (one.folder / STOP).exists()
@@ -255,7 +254,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
             known = self._heartbeats[place] = (touched, now)
         return now - known[1] < self.lease_s
 
-    def _end(self, one: OpenAllocation, phase: str, why: str) -> dict[str, Any] | None:
+    def _end(self, one: OpenAllocation, phase: str, why: str) -> Json | None:
         """Record the end of an allocation; None: its supervisor lives."""
         lock = try_lock(one.folder / supervisor.LOCK)
         if lock is None:

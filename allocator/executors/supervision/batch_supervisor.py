@@ -14,8 +14,8 @@ import time
 from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 
@@ -28,12 +28,12 @@ class BatchSupervisor(supervisor.Supervisor):
 
     tick_s = 0.25
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         super().__init__(folder, order)
         self.identity = self.read_given()
         self._touched = 0.0
 
-    def supervise(self) -> dict[str, Any]:
+    def supervise(self) -> Json:
         """Run the command to its end if the job was given what the order asks for."""
         difference = self.describe_difference()
         if difference:
@@ -41,14 +41,14 @@ class BatchSupervisor(supervisor.Supervisor):
         return super().supervise()
 
     @abstractmethod
-    def read_given(self) -> dict[str, Any]:
+    def read_given(self) -> Json:
         """Return what the batch system gave to this batch job."""
 
     @abstractmethod
     def describe_difference(self) -> str:
         """Return how what was given differs from the order; "" if it does not."""
 
-    def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
+    def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
         revoked = read_json(self.folder / REVOKED)
         words = detail if revoked is None else f"{detail}; {revoked['why']}"
         return super()._build_exit(phase, code, words)

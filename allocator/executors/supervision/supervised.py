@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.executors import report
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.ledger import OpenAllocation, select_settings
@@ -23,7 +24,7 @@ from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Observation, Order, Phase
 
 GRACE_S = 60.0
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Record = MappingProxyType({})
 KEPT_LOGS = 2000  # most files that are kept under logs/
 
 
@@ -61,11 +62,11 @@ class SupervisedExecutor(SettingsExecutor):
         """Return whether something may run for the allocation before its supervisor does."""
         return False
 
-    def _read_ending(self, place: Path) -> dict[str, Any] | None:
+    def _read_ending(self, place: Path) -> Json | None:
         return supervisor.read_ending(place)
 
     def _create_supervised(
-        self, order: Order, files: Mapping[str, Mapping[str, Any]] = EMPTY, **more: Any
+        self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
     ) -> None:
         """Make the folder of a new allocation whose supervisor has not started."""
         self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)

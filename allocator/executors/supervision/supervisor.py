@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.executors import report
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.supervision.processes import (
@@ -59,10 +60,10 @@ class Supervisor:
 
     tick_s = TICK_S
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         self.folder = folder
         self.order = order
-        self.identity: dict[str, Any] = {}
+        self.identity: Json = {}
         self.is_termination_requested = False  # by a signal to the supervisor
         self.is_stop_requested = False  # by stop.json, while the first process of the job lived
         self.status: int | None = None  # of the job's first process, as from waitpid
@@ -71,7 +72,7 @@ class Supervisor:
         logs = (LogFile(folder / OUT), LogFile(folder / ERR))
         self._reader = make_reader(order["environment"], logs, folder / PROGRESS)
 
-    def supervise(self) -> dict[str, Any]:
+    def supervise(self) -> Json:
         """Run the command to its end, and return the content of exit.json.
 
         On return none of its processes is alive.
@@ -144,7 +145,7 @@ class Supervisor:
                 if ended[0] == first:
                     self.status = ended[1]
 
-    def _judge_exit(self) -> dict[str, Any]:
+    def _judge_exit(self) -> Json:
         assert self.status is not None
         if self._reader is not None:
             self._reader.update(is_over=True)
@@ -169,7 +170,7 @@ class Supervisor:
             return self._build_exit("lost", code, f"its supervisor was told to end; the job: {how}")
         return self._build_exit("failed", code, f"{how}{read_last_words(self.folder / ERR)}")
 
-    def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
+    def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
         return build_ending(self.folder, self.order, phase, detail) | {"exit_code": code}
 
     def install_signal_handlers(self) -> None:
@@ -181,7 +182,7 @@ class Supervisor:
         self.is_termination_requested = True
 
 
-def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
+def build_ending(folder: Path, order: Json, phase: str, detail: str) -> Json:
     """Return the content of exit.json of an allocation that ended now.
 
     `work_done` is the work since the start. `safe` is the safe work of the job in all, None if it
@@ -197,7 +198,7 @@ def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -
     }
 
 
-def read_ending(folder: Path) -> dict[str, Any] | None:
+def read_ending(folder: Path) -> Json | None:
     """Return the content of exit.json, or None if there is none yet.
 
     A job may write to its folder, so an ending without the fields of `build_ending` counts as a
@@ -224,7 +225,7 @@ def read_ending(folder: Path) -> dict[str, Any] | None:
     return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
 
 
-def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
+def read_safe_work(folder: Path, order: Json) -> float:
     """Return the work since the start that a checkpoint holds, from 0 to the remaining work."""
     base = order["base"]
     if base is None:
@@ -235,7 +236,7 @@ def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
     return float(min(max(report_line[1] - base, 0.0), order["remaining_work"]))
 
 
-def remember_base(folder: Path, order: dict[str, Any]) -> None:
+def remember_base(folder: Path, order: Json) -> None:
     """Record the first reported work as the base if the earlier work of the job is unknown."""
     if order["base"] is None and (report_line := report.read(folder / PROGRESS)) is not None:
         order["base"] = report_line[1]
@@ -243,7 +244,7 @@ def remember_base(folder: Path, order: dict[str, Any]) -> None:
             write_json(folder / BASE, {"base": report_line[1]})
 
 
-def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
+def build_environment(folder: Path, order: Json) -> tuple[dict[str, str], str]:
     """Return (environment, working folder) of the job."""
     # a new job under the name of a forgotten one begins without work
     first = int(order["first_generation"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
 from allocator.clusters.kubernetes.workloads.constraints import (
     node_terms,
@@ -26,7 +27,7 @@ from allocator.clusters.kubernetes.workloads.jobs import (
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 
 
-def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
+def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> Json:
     """Return the part of a pod's spec that puts it on these hostnames, or takes an old pin away."""
     terms = unpinned_terms(one.pod, job.pinned)
     required = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -36,12 +37,12 @@ def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str,
     return own if terms and terms != node_terms(one.pod) else {}
 
 
-def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
+def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> Json:
     spec = _affinity(job, one, hostnames)
     return {"template": {"spec": spec}} if spec else {}
 
 
-def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> Json:
     one = job.pod_sets[0]
     before = field(job.source, "spec") or {}
     completions = before.get("completions")
@@ -55,14 +56,14 @@ def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _job_set_spec(job: FoundJob, selector: Mapping[str, str]) -> dict[str, Any]:
+def _job_set_spec(job: FoundJob, selector: Mapping[str, str]) -> Json:
     """Return the part of a JobSet that places its pods: of that only node selectors can change."""
     pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
     parts = [{"name": one.name, "template": {"spec": pod}} for one in job.pod_sets if one.gpus]
     return {"replicatedJobs": parts} if selector else {}
 
 
-def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> Json:
     return {
         "pytorchReplicaSpecs": {
             one.name.capitalize(): {"replicas": one.pods, **_template(job, one, hostnames)}
@@ -75,7 +76,7 @@ def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
 _SPECS = {"Job": _job_spec, "PyTorchJob": _pytorch_spec}
 
 
-def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(one: Object, other: Object) -> Json:
     return dict(one) | {
         key: _merge(one[key], value)
         if isinstance(value, Mapping) and isinstance(one.get(key), Mapping)
@@ -84,7 +85,7 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> dict[str, Any]:
+def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> Json:
     """Return the beginning of a document; another object of the same name has another uid."""
     names = ("name", "namespace", "uid", *more)
     known = {key: metadata[key] for key in names if metadata.get(key)}
@@ -98,7 +99,7 @@ def job_document(
     *,
     selector: Mapping[str, str] = {},
     is_paused: bool | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Return the document that makes a job be as it is given.
 
     Parameters
@@ -136,7 +137,7 @@ def job_document(
     return _merge(_merge(document, started), {"spec": spec})
 
 
-def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
+def workload_activity(workload: Object, is_active: bool) -> Json:
     """Return the document that makes a workload of Kueue active, or takes it out of its queue."""
     document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
     document["metadata"]["annotations"] = {PREFIX + "paused": "false" if is_active else "true"}
@@ -150,7 +151,7 @@ def check_answer(
     message: str,
     now_s: float,
     hostnames: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Json:
     """Return the document of the status in which an admission check of a workload answers.
 
     A node selector has one value for a label, so that only one node can be named. The document has
@@ -171,7 +172,7 @@ def check_answer(
     hostnames : sequence of str
         Where its pods shall run.
     """
-    answer: dict[str, Any] = {
+    answer: Json = {
         "name": check,
         "state": state,
         "message": message[:LONGEST_MESSAGE],

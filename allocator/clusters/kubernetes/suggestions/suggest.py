@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.adapter import Json, PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
@@ -60,13 +59,13 @@ class Change:
     """
 
     file: str
-    document: Mapping[str, Any] | None
+    document: Object | None
     comment: tuple[str, ...]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
-def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str, str]:
+def suggest(jobs: Sequence[PlannedJob], details: Object) -> dict[str, str]:
     """Return the files that carry a plan out: what stops first, then what starts.
 
     Parameters
@@ -87,13 +86,13 @@ def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str,
     }
 
 
-def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list[Change]:
+def list_changes(jobs: Sequence[PlannedJob], details: Object) -> list[Change]:
     """Return the changes of a plan, in their order."""
     changes = [change for planned in jobs for change in _changes_of_job(planned, details)]
     return [one for file in ABOUT for one in changes if one.file == file]
 
 
-def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
+def _changes_of_job(planned: PlannedJob, details: Object) -> list[Change]:
     about = details["jobs"][planned.job_id]
     if stuck := _send_back(planned, details):
         return [stuck]
@@ -137,7 +136,7 @@ def _with_kueue(
     job: FoundJob,
     target: FoundJob,
     hostnames: Sequence[str],
-    details: Mapping[str, Any],
+    details: Object,
     comment: tuple[str, ...],
 ) -> list[Change]:
     """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
@@ -182,7 +181,7 @@ def _answer(
     workload: Object,
     check: str,
     hostnames: Sequence[str],
-    details: Mapping[str, Any],
+    details: Object,
     comment: tuple[str, ...],
     may_start: bool,
 ) -> list[Change]:
@@ -195,7 +194,7 @@ def _answer(
     found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
     may_start = may_start and is_true(workload, "QuotaReserved")
 
-    def answer(state: str, *nodes: str) -> dict[str, Any]:
+    def answer(state: str, *nodes: str) -> Json:
         return check_answer(workload, check, state, _summary(planned), details["now_s"], nodes)
 
     ready = answer("Ready", *hostnames)
@@ -209,7 +208,7 @@ def _answer(
     return []
 
 
-def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None:
+def _send_back(planned: PlannedJob, details: Object) -> Change | None:
     """Return the answer that frees the quota of a job of which a pod finds no node, if it is one.
 
     Whatever the plan says: its quota would be held for nothing.
@@ -223,7 +222,7 @@ def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None
     return Change(EVICT, answer, (words,))
 
 
-def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
+def our_check(workload: Object | None, details: Object) -> str | None:
     """Return the admission check of a workload that the allocator answers."""
     ours = set(details.get("checks", ()))
     found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
@@ -231,7 +230,7 @@ def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None
 
 
 def _choose_hostnames(
-    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
+    planned: PlannedJob, job: FoundJob, details: Object
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the hostnames of a job, and a note if the plan's own nodes cannot hold its pods."""
     if not planned.gpus:
@@ -245,7 +244,7 @@ def _choose_hostnames(
 
 
 def _choose_selector(
-    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
+    planned: PlannedJob, job: FoundJob, details: Object
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the label that names the nodes of a JobSet, and a note if it names further nodes.
 
@@ -279,7 +278,7 @@ def _summary(planned: PlannedJob) -> str:
     )
 
 
-def _waiting_words(planned: PlannedJob, details: Mapping[str, Any]) -> str:
+def _waiting_words(planned: PlannedJob, details: Object) -> str:
     said = state_in_words(details["jobs"][planned.job_id]["workload"])
     return explain_in_words(planned) + (f"; Kueue says: {said}" if said else "")
 

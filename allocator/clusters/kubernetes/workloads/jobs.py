@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from allocator.clusters.kubernetes.objects import (
     QUEUE_NAME,
@@ -126,7 +125,7 @@ def _without_label(pod: Object, pinned: str | None) -> Object:
 
 
 def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:
-    replicas: Mapping[str, Any] = job["spec"].get("pytorchReplicaSpecs") or {}
+    replicas: Object = job["spec"].get("pytorchReplicaSpecs") or {}
     for name in sorted(replicas):
         one = replicas[name]
         is_elastic = name == "Worker"
