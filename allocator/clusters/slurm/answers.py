@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable, Record
-from allocator.clusters.slurm.commands import run_slurm
+from allocator.clusters.adapter import Record
+from allocator.clusters.slurm.commands import SlurmUnreachable, run_slurm
 from allocator.clusters.slurm.values import parse_records, read_number
 
 OLD_NODES = ("sinfo", "--json")  # lists nodes up to 22.05, and groups of nodes since 23.02
@@ -71,7 +71,7 @@ def ask_slurm() -> Answers:
     """Ask the Slurm of this machine. Raises ClusterUnreachable."""
     version = ask_version()
     if version < OLDEST_JSON:
-        raise ClusterUnreachable(
+        raise SlurmUnreachable(
             f"Slurm {'.'.join(map(str, version))} has no squeue --json; 21.08 or newer is needed"
         )
 
@@ -79,7 +79,7 @@ def ask_slurm() -> Answers:
         is_old = name == "nodes.json" and version < NODES_SINCE
         try:
             return run_slurm(*OLD_NODES if is_old else FILES[name])
-        except ClusterUnreachable:
+        except SlurmUnreachable:
             if name in ACCOUNTING:
                 return None
             raise
@@ -93,7 +93,7 @@ def ask_version() -> tuple[int, ...]:
     parts = text.partition("-")[0].split(".")
     numbers = tuple(int(part) for part in parts if part.isdecimal())
     if len(numbers) < 2:
-        raise ClusterUnreachable(f'squeue --version says "{text}", which is no version of Slurm')
+        raise SlurmUnreachable(f'squeue --version says "{text}", which is no version of Slurm')
     return numbers
 
 
@@ -108,7 +108,7 @@ def read_answers(folder: Path) -> Answers:
             if is_optional and isinstance(error, FileNotFoundError):
                 return None
             call = " ".join(FILES[name])
-            raise ClusterUnreachable(
+            raise SlurmUnreachable(
                 f'"{folder / name}" cannot be read: {error.strerror}; it holds what "{call}" says'
             ) from error
 
@@ -127,7 +127,7 @@ def _build_answers(read: Callable[[str], str | None], now_s: float | None) -> An
     slurm = meta.get("slurm") or meta.get("Slurm") or {}
     partitions = parse_records(texts["partitions.txt"] or "")
     if not partitions or not all("PartitionName" in one for one in partitions):
-        raise ClusterUnreachable("scontrol show partition names no partition")
+        raise SlurmUnreachable("scontrol show partition names no partition")
     if now_s is None:
         running = [job for job in jobs if "RUNNING" in str(job.get("job_state"))]
         times = [(job, "submit_time") for job in jobs]
@@ -164,11 +164,11 @@ def parse_json(text: str, call: str, field: str) -> tuple[list[Record], Record]:
     try:
         document: Any = json.loads(text)
     except ValueError as error:
-        raise ClusterUnreachable(f"{call}: the answer is no JSON ({error})") from None
+        raise SlurmUnreachable(f"{call}: the answer is no JSON ({error})") from None
     items = document.get(field) if isinstance(document, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ClusterUnreachable(f'{call}: the answer has no list "{field}"')
+        raise SlurmUnreachable(f'{call}: the answer has no list "{field}"')
     if document.get("errors"):
-        raise ClusterUnreachable(f"{call}: {json.dumps(document['errors'])[:400]}")
+        raise SlurmUnreachable(f"{call}: {json.dumps(document['errors'])[:400]}")
     meta = document.get("meta")
     return items, meta if isinstance(meta, dict) else {}

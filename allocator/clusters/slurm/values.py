@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import ClusterUnreachable, Record
+from allocator.clusters.adapter import Record
+from allocator.clusters.slurm.commands import SlurmUnreachable
 
 BRACKET = re.compile(r"\[([^\]]*)\]")
 MOST_NUMBERS = 1_000_000  # of one range; more is no list of nodes or tasks
@@ -119,9 +120,9 @@ def expand_numbers(text: str) -> list[int]:
 
 def _range(first: str, last: str, step: str, text: str) -> range:
     if not (first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step)):
-        raise ClusterUnreachable(f'Slurm\'s list "{text}" cannot be read')
+        raise SlurmUnreachable(f'Slurm\'s list "{text}" cannot be read')
     if int(last) - int(first) > MOST_NUMBERS:
-        raise ClusterUnreachable(f'Slurm\'s list "{text}" is too long')
+        raise SlurmUnreachable(f'Slurm\'s list "{text}" is too long')
     return range(int(first), int(last) + 1, int(step))
 
 

@@ -22,7 +22,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, Json, Record
@@ -49,6 +48,7 @@ from allocator.executors.supervision.batch import (
     KILL_S,
     SUBMITTED,
     BatchExecutor,
+    BatchJob,
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
@@ -68,28 +68,7 @@ FAULTS = (
 )
 
 
-@dataclass(frozen=True)
-class RayJob:
-    """A job, as Ray lists it."""
-
-    job_id: str
-    status: str
-    node_id: str
-    error: str
-    message: str
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        return self.status not in ENDED and not self.is_live
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether it runs."""
-        return self.status == "RUNNING"
-
-
-class RayExecutor(BatchExecutor[RayJob]):
+class RayExecutor(BatchExecutor):
     """The executor of a Ray cluster, by its dashboard; limits as of `BatchExecutor`.
 
     `address` is the address of the dashboard, by default that of `RayApi`.
@@ -108,7 +87,7 @@ class RayExecutor(BatchExecutor[RayJob]):
     ) -> None:
         super().__init__(folder, grace_s, **limits)
         self._api = RayApi(address)
-        self._jobs: dict[str, RayJob] = {}  # jobs of this state by id, as of the last answer
+        self._jobs: dict[str, BatchJob] = {}  # jobs of this state by id, as of the last answer
         self._nodes: list[RayNode] = []
         self._taken: dict[str, float] = {}  # GPUs that others hold, by name of the node
         self._leaving: dict[str, float] = {}  # GPUs of jobs of this state that are over but listed
@@ -279,45 +258,48 @@ class RayExecutor(BatchExecutor[RayJob]):
     # ---- observing
     # ----------------------------------------------------------------------------------------------
 
-    def _list_batch_jobs(self, one: OpenAllocation) -> list[RayJob]:
+    def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
         found = self._jobs.get(self._name_batch_job(one.folder))
         return [] if found is None else [found]
 
     def _observe_started(
-        self, one: OpenAllocation, who: Record, jobs: Sequence[RayJob]
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
     ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live for job in jobs):
             asked = (read_json(one.folder / ATTEMPT) or {"node_ids": []})["node_ids"][:1]
-            if asked and jobs[0].node_id and jobs[0].node_id != asked[0]:
+            if asked and jobs[0].nodes[0] not in ("", asked[0]):
                 write_json(one.folder / REVOKED, {"why": "Ray put it on another node"})
             if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(jobs[0].job_id)
             return None
         if has_heartbeat or any(job.is_waiting for job in jobs):
             return None  # its supervisor is ending it, or has started since Ray was asked
-        words = ", ".join(f"{job.status} {job.message}".strip() for job in jobs)
+        words = ", ".join(f"{job.state} {job.comment}".strip() for job in jobs)
         return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
 
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[RayJob]) -> Json | None:
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
         return self._end(
             one, "lost", f"Ray did not start it in {self._start_patience_s(one.job_id):g} s"
         )
 
-    def _judge_unstarted(self, one: OpenAllocation, job: RayJob) -> tuple[str, str]:
-        if job.status == "SUCCEEDED":
+    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+        if job.state == "SUCCEEDED":
             return "failed", "its node does not see the folder of the state"
-        phase = "failed" if job.error in FAULTS else "lost"
-        return phase, f"Ray says: {job.status} {job.message}".strip()
+        phase = "failed" if job.reason in FAULTS else "lost"
+        return phase, f"Ray says: {job.state} {job.comment}".strip()
 
 
-def _parse_job(record: Record) -> RayJob:
-    return RayJob(
-        str(record["submission_id"]),
-        str(record.get("status")),
-        str(record.get("driver_node_id") or ""),
-        str(record.get("error_type") or ""),
-        " ".join(str(record.get("message") or "").split())[-400:],
+def _parse_job(record: Record) -> BatchJob:
+    name, status = str(record["submission_id"]), str(record.get("status"))
+    return BatchJob(
+        name,
+        status,
+        is_waiting=status not in (*ENDED, "RUNNING"),
+        is_live=status == "RUNNING",
+        nodes=(str(record.get("driver_node_id") or ""),),
+        reason=str(record.get("error_type") or ""),
+        comment=" ".join(str(record.get("message") or "").split())[-400:],
     )

@@ -28,13 +28,14 @@ from functools import partial
 from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ledger_executor import observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
-from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
+from allocator.executors.slurm.commands import Node
 from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch import (
@@ -42,6 +43,7 @@ from allocator.executors.supervision.batch import (
     KILL_S,
     SUBMITTED,
     BatchExecutor,
+    BatchJob,
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
@@ -60,11 +62,12 @@ FAILED = ("FAILED", "OUT_OF_MEMORY", "BOOT_FAIL")  # ends of a batch job without
 _COMMENT = re.compile(r"allocator gpus=(\d+)((?: \S+:\d+)*)")
 
 
-class SlurmExecutor(BatchExecutor[BatchJob]):
+class SlurmExecutor(BatchExecutor):
     """The executor of a Slurm cluster, by its commands; limits as of `BatchExecutor`."""
 
     name = "slurm"
     unready = "its nodes took no jobs"
+    unreachable = ()  # an OSError, as of a disk
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
@@ -94,7 +97,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
     def cancel_cluster_job(self, job_id: str) -> None:
         """Cancel a job of a user for good. Raises SlurmUnreachable."""
-        commands.cancel([self._users_jobs.listed[job_id].ident])
+        commands.cancel([self._users_jobs.listed[job_id].job_id])
 
     def _read_settings(self) -> Record:
         """Return the settings of jobs of users; none without the file slurm.toml of the state."""
@@ -108,7 +111,6 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         """Start and stop the jobs of users as their allocations say, and record their ends."""
         with self.ledger.hold_lock():
             alive = self._list_users_allocations()
-            self._users_jobs.begin()
             for one in alive:
                 end = self._users_jobs.observe(one, partial(self._are_nodes_ready, one))
                 if end is not None:

@@ -18,18 +18,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from allocator.clusters.adapter import ClusterUnreachable, Json, Record
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
+from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
+from allocator.clusters.slurm.script import list_arguments
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
 from allocator.domain.records import USER
 from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
-from allocator.executors.slurm.commands import SlurmRefused, SlurmUnreachable, UsersJob
+from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.slurm.users_progress import UsersProgress, find_output
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ClusterJob
@@ -61,14 +64,12 @@ class UsersJobs:
         self._patience_s = patience_s
         self.listed: dict[str, UsersJob] = {}  # by job of the queue
         self._were_on: dict[str, tuple[str, ...]] = {}  # nodes of each job at the look before
-        self._to_hold: list[str] = []
-        self._to_requeue: list[str] = []
-        self._to_release: list[str] = []
         self._progress = UsersProgress()
-        self._running: list[tuple[OpenAllocation, UsersJob, Record]] = []
 
     def look(self) -> None:
         """Ask Slurm for the jobs. Raises OSError."""
+        self._commands: defaultdict[str, list[str]] = defaultdict(list)  # jobs by verb of scontrol
+        self._running: list[tuple[OpenAllocation, UsersJob, Record]] = []
         self._were_on = {name: job.nodes for name, job in self.listed.items()}
         found = commands.list_users_jobs(MARK)
         self.listed = {name: job for job in found if (name := self._name(job))}
@@ -77,7 +78,7 @@ class UsersJobs:
         """Return the job of the queue that it is, "" if it is of another queue."""
         words = job.mark.split()
         if words == [MARK]:
-            return f"slurm-{job.ident}-{job.submitted_s}"
+            return f"slurm-{job.job_id}-{job.submitted_s}"
         return words[2] if len(words) == 3 and words[1] == self._state else ""
 
     # ---- into the queue
@@ -94,16 +95,13 @@ class UsersJobs:
         self, names: Sequence[str], settings: Record
     ) -> tuple[dict[str, Json], dict[str, str]]:
         """Mark jobs, and return the values of their submissions, and refusals by job."""
-        try:
-            view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
-        except ClusterUnreachable as error:
-            raise SlurmUnreachable(str(error)) from error
+        view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
         rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}
-        names_in_queue = {job.ident: name for name, job in self.listed.items()}
+        names_in_queue = {job.job_id: name for name, job in self.listed.items()}
         values = {}
         refused = {}
         for name in names:
-            ident = self.listed[name].ident
+            ident = self.listed[name].job_id
             row = rows.get(ident)
             if "+" in ident:
                 refused[name] = "it is part of a heterogeneous job, which is refused"
@@ -142,11 +140,10 @@ class UsersJobs:
             return self._judge_forgotten(one, job)
         if is_stopping or read_age_s(one.folder / RELEASED) > self._patience_s:
             why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
-            self._to_hold.append(job.ident)
+            self._commands["hold"].append(job.job_id)
             return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
-        if job.priority:
-            return None
-        if job.restarts and time.time() - job.submitted_s < PAUSE_S:
+        has_just_ended = job.restarts and time.time() - job.submitted_s < PAUSE_S
+        if job.priority or has_just_ended:
             return None
         if are_nodes_ready():
             return self._release(one, job)
@@ -154,34 +151,30 @@ class UsersJobs:
         return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
 
     def _check_run(
-        self,
-        one: OpenAllocation,
-        job: UsersJob,
-        released: Record | None,
-        is_stopping: bool,
+        self, one: OpenAllocation, job: UsersJob, released: Record | None, is_stopping: bool
     ) -> None:
         """Requeue a run that is not that of the allocation, or has to stop."""
         if job.state != "RUNNING":
             return
         if released is None or job.restarts != released["restarts"]:
-            self._to_requeue.append(job.ident)
+            self._commands["requeuehold"].append(job.job_id)
             return
-        started = read_json(one.folder / STARTED)
-        if started is None:
-            gpus = commands.read_allocated_gpus(job.ident)
+        started = read_json(one.folder / STARTED) or {}
+        why = started.get("why", "")
+        if not started:
+            gpus = commands.read_allocated_gpus(job.job_id)
             why = _describe_difference(one.asked, job.nodes, gpus)
-            started = {"nodes": job.nodes, "why": why}
-            write_json(one.folder / STARTED, started)
+            write_json(one.folder / STARTED, {"nodes": job.nodes, "why": why})
         elif set(started["nodes"]) != set(job.nodes):
-            started["why"] = f"it has nodes {' '.join(job.nodes)} now"
-            write_json(one.folder / STARTED, started)
-        if not started["why"]:
+            why = f"it has nodes {' '.join(job.nodes)} now"
+            write_json(one.folder / STARTED, {**started, "why": why})
+        if not why:
             self._running.append((one, job, released))
-        if is_stopping or started["why"]:
-            self._to_requeue.append(job.ident)
+        if is_stopping or why:
+            self._commands["requeuehold"].append(job.job_id)
 
     def _judge_requeued(self, one: OpenAllocation, job: UsersJob, is_stopping: bool) -> End | None:
-        self._to_hold.append(job.ident)  # so that its user cannot release it
+        self._commands["hold"].append(job.job_id)  # so that its user cannot release it
         if job.priority:  # Slurm or its user requeued it, and it may start at any moment
             return None
         self._progress.finish(one)
@@ -191,7 +184,7 @@ class UsersJobs:
         return "lost", why or f"Slurm requeued it: {job.reason}"
 
     def _judge_forgotten(self, one: OpenAllocation, job: UsersJob) -> End | None:
-        self._to_hold.append(job.ident)
+        self._commands["hold"].append(job.job_id)
         if not (one.folder / FORGOTTEN).exists():
             write_json(one.folder / FORGOTTEN, {})
         is_over = not job.priority and read_age_s(one.folder / FORGOTTEN) > FORGOTTEN_S
@@ -204,19 +197,18 @@ class UsersJobs:
         sizes = {gpus for _, gpus in asked}
         if said["per"] == "node" and len(sizes) > 1:
             return "failed", "scontrol cannot give a job unequal numbers of GPUs on its nodes"
-        nodes = ",".join(node for node, _ in asked if node)
-        arguments = [f"Partition={one.order['pool']}", f"NumNodes={len(asked)}-{len(asked)}"]
+        gpus: Sequence[object] = ()
         if said["per"] == "node":
-            words = (find_gres_prefix(ask_version(), ()), said["gpu_type"], str(sizes.pop()))
-            arguments.append(f"TresPerNode={':'.join(word for word in words if word)}")
-        arguments += [f"ReqNodeList={nodes}", "StartTime=now"]
+            gpus = (find_gres_prefix(ask_version(), ()), said["gpu_type"], sizes.pop())
+        nodes = [node for node, _ in asked if node]
+        arguments = list_arguments(one.order["pool"], nodes, len(asked), gpus)
         try:
-            output = find_output(one, job.ident)
+            output = find_output(one, job.job_id)
             write_json(one.folder / RELEASED, {"restarts": job.restarts, **output})
-            commands.run("scontrol", "update", f"JobId={job.ident}", *arguments)
+            commands.run("scontrol", "update", f"JobId={job.job_id}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)
-        self._to_release.append(job.ident)
+        self._commands["release"].append(job.job_id)
         return None
 
     def carry_out(self, known: Sequence[OpenAllocation]) -> None:
@@ -225,17 +217,16 @@ class UsersJobs:
         for name, job in self.listed.items():
             if name not in allocated and job.mark != MARK:
                 if job.state == "RUNNING":
-                    self._to_requeue.append(job.ident)
+                    self._commands["requeuehold"].append(job.job_id)
                 elif job.is_waiting and job.priority:
-                    self._to_hold.append(job.ident)
+                    self._commands["hold"].append(job.job_id)
         self._progress.read(self._running)
-        # what has ended or changed meanwhile is refused; the next look tells
-        with suppress(SlurmRefused):
-            commands.control("requeuehold", self._to_requeue, "Incomplete")
-        with suppress(SlurmRefused):
-            commands.control("hold", self._to_hold)
-        with suppress(SlurmRefused):
-            commands.control("release", self._to_release)
+        for verb in ("requeuehold", "hold", "release"):
+            more = ("Incomplete",) if verb == "requeuehold" else ()
+            # what has ended or changed meanwhile is refused; the next look tells
+            with suppress(SlurmRefused):
+                if idents := self._commands[verb]:
+                    commands.run("scontrol", verb, *more, ",".join(idents))
 
     def count_held(self, one: OpenAllocation) -> dict[str, float]:
         """Return the GPUs that an allocation holds on each node.
@@ -245,16 +236,8 @@ class UsersJobs:
         job = self.listed.get(one.job_id)
         if job is None or not (one.folder / RELEASED).exists():
             return {}
-        is_live = not job.is_waiting and not job.is_over
-        nodes = job.nodes if is_live else self._were_on.get(one.job_id, ())
+        nodes = job.nodes if job.is_live else self._were_on.get(one.job_id, ())
         return {node: one.order["gpus"] / len(nodes) for node in nodes}
-
-    def begin(self) -> None:
-        """Forget the commands and the runs of the last look."""
-        self._to_hold = []
-        self._to_requeue = []
-        self._to_release = []
-        self._running = []
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:

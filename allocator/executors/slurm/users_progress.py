@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from allocator.clusters.adapter import Json, Record
+from allocator.clusters.slurm.commands import SlurmUnreachable
 from allocator.executors.ledger import OpenAllocation
 from allocator.executors.slurm import commands
-from allocator.executors.slurm.commands import SlurmUnreachable, UsersJob
+from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.progress_reader import ProgressReader
 from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source

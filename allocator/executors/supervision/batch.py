@@ -15,8 +15,8 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
@@ -42,29 +42,44 @@ FRESH_S = 2.0  # seconds for which an answer of the batch system counts as the p
 KILL_S = 30.0  # seconds after the grace period until the whole batch job is ended
 
 
-class ListedJob(Protocol):
-    """A batch job, as the batch system lists it."""
+@dataclass(frozen=True)
+class BatchJob:
+    """A batch job, as the batch system lists it.
+
+    Parameters
+    ----------
+    job_id : str
+        The id by which it is cancelled.
+    state : str
+        Its state in the words of the batch system.
+    is_waiting, is_live : bool
+        It waits to be started; it holds its GPUs.
+    nodes : tuple of str
+        Where it runs.
+    reason : str
+        Why it waits, or what became of it.
+    name : str
+        What the allocation calls it: ids may be given out again.
+    comment : str
+        Words of the batch system, or for it.
+    """
+
+    job_id: str
+    state: str
+    is_waiting: bool
+    is_live: bool
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    name: str = ""
+    comment: str = ""
 
     @property
-    def job_id(self) -> str:
-        """Return the id by which it is cancelled."""
-        ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        ...
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether it holds its GPUs."""
-        ...
+    def is_over(self) -> bool:
+        """Return whether it has ended for good."""
+        return not (self.is_waiting or self.is_live)
 
 
-BatchJob = TypeVar("BatchJob", bound=ListedJob)
-
-
-class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
+class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     """The executor of a batch system.
 
     `grace_s` is the seconds between SIGTERM and SIGKILL. `patience_s` is the seconds that a
@@ -225,7 +240,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
         is_stopping = (one.folder / STOP).exists()
         patience_s = self._start_patience_s(one.job_id)
         waited_s = read_age_s(one.folder / (SUBMITTED if is_submitted else ORDER))
-        active = [job for job in jobs if job.is_waiting or job.is_live]
+        active = [job for job in jobs if not job.is_over]
         if active:
             is_waiting = any(job.is_waiting for job in active)
             is_late = waited_s > patience_s * (2 - is_waiting)
