@@ -9,6 +9,7 @@ from importlib.resources import files
 from allocator.clusters.adapter import PlannedJob, Record
 
 HEAD = "script_head.sh"
+CHANGES = ("grow", "shrink", "move")
 
 
 def write_head(

@@ -121,9 +121,9 @@ def read_settings(
     return kind(**given)
 
 
-def clean(text: str) -> str:
-    """Return a text of a user without control characters; "unnamed" if nothing is left."""
-    return CONTROL.sub(" ", text).strip() or "unnamed"
+def clean(text: str, otherwise: str = "unnamed") -> str:
+    """Return a text of a user without control characters, or `otherwise` if nothing is left."""
+    return CONTROL.sub(" ", text).strip() or otherwise
 
 
 def take_work(said: Json, unstated: float) -> Json:

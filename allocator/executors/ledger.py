@@ -20,50 +20,23 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from allocator.clusters.adapter import Json, Record
+from allocator.executors.allocation import ORDER, STOP, OpenAllocation
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
 from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder
 
-ORDER = "order.json"
-STOP = "stop.json"
 ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150
-
-
-@dataclass(frozen=True)
-class OpenAllocation:
-    """An open allocation: its folder, and the content of its order.json.
-
-    order.json has the fields of Order and what the executor added.
-    """
-
-    folder: Path
-    order: Record
-
-    @property
-    def job_id(self) -> str:
-        """Return the name of its job."""
-        return str(self.order["job_id"])
-
-    @property
-    def generation(self) -> int:
-        """Return its generation: the number of this allocation of the job."""
-        return int(self.order["generation"])
-
-    @property
-    def asked(self) -> list[tuple[str, int]]:
-        """Return the nodes that a batch job asks for, and the GPUs of each; "": any node."""
-        return [(str(node), int(gpus)) for node, gpus in self.order["asked"]]
 
 
 class Ledger:
@@ -113,7 +86,9 @@ class Ledger:
                 f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
                 "acknowledged"
             )
-        newest = max([over, *self._generations(job_id)])
+        start = file_name(job_id) + "."
+        names = os.listdir(self.folder / "open")
+        newest = max([over, *(int(n.removeprefix(start)) for n in names if n.startswith(start))])
         if generation < newest:
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
@@ -146,32 +121,29 @@ class Ledger:
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
         temporary.mkdir(mode=0o700)
-        for name, content in {**files, ORDER: {**_order_to_json(order), **more}}.items():
+        order_json = {**asdict(order), "environment": dict(order.environment), **more}
+        for name, content in {**files, ORDER: order_json}.items():
             write_json(temporary / name, content, sync_name=False)
         os.rename(temporary, place)
         return place
 
     def read(self, job_id: str, generation: int) -> OpenAllocation | None:
         """Return an open allocation, None if it is not open."""
-        place = self.place(job_id, generation)
+        return self._read(self.place(job_id, generation).name)
+
+    def known(self) -> Sequence[OpenAllocation]:
+        """Return every open allocation, in the order of names."""
+        known = {}
+        for name in sorted(os.listdir(self.folder / "open")):
+            if not name.startswith(".") and (one := self._orders.get(name) or self._read(name)):
+                known[name] = one
+        self._orders = known
+        return tuple(known.values())
+
+    def _read(self, name: str) -> OpenAllocation | None:
+        place = self.folder / "open" / name
         order = read_json(place / ORDER)
         return None if order is None else OpenAllocation(place, order)
-
-    def known(self) -> Iterator[OpenAllocation]:
-        """Yield every open allocation, in the order of names."""
-        names = sorted(
-            name for name in os.listdir(self.folder / "open") if not name.startswith(".")
-        )
-        before = self._orders
-        self._orders = {}
-        for name in names:
-            if (one := before.get(name)) is None:
-                place = self.folder / "open" / name
-                order = read_json(place / ORDER)
-                one = None if order is None else OpenAllocation(place, order)
-            if one is not None:
-                self._orders[name] = one
-        yield from tuple(self._orders.values())
 
     def stop(self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Record]) -> None:
         """Record that the allocation shall stop. Raises StaleOrder.
@@ -183,11 +155,8 @@ class Ledger:
             self.create(
                 Order(job_id, generation, -1, "", 0, "", 0.0), {**files_if_unstarted, STOP: {}}
             )
-        elif (
-            self.place(job_id, generation).is_dir()
-            and not (self.place(job_id, generation) / STOP).exists()
-        ):
-            write_json(self.place(job_id, generation) / STOP, {})
+        elif (one := self.read(job_id, generation)) and not one.has(STOP):
+            one.write(STOP, {})
 
     def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
         """Replace the settings of an open allocation if they have changed."""
@@ -202,14 +171,6 @@ class Ledger:
         if int(self.acknowledged(job_id).get("generation", -1)) < generation:
             write_json(folder / ACKNOWLEDGED, {"job_id": job_id, "generation": generation, **kept})
         self._remove(self.place(job_id, generation))
-
-    def _generations(self, job_id: str) -> list[int]:
-        start = file_name(job_id) + "."
-        return [
-            int(name[len(start) :])
-            for name in os.listdir(self.folder / "open")
-            if name.startswith(start)
-        ]
 
     def _repair_after_crash(self) -> None:
         """Complete or remove what a crash left unfinished."""
@@ -239,8 +200,3 @@ def file_name(job_id: str) -> str:
         return name
     # no short name begins with "=", because quoting turns it into "%3D"
     return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _order_to_json(order: Order) -> Json:
-    """Return the order as JSON values."""
-    return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}

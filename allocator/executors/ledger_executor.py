@@ -8,7 +8,6 @@ and the work that is safe, from which its next allocation goes on.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Record
 from allocator.errors import AllocatorError, UsageError
+from allocator.executors.allocation import OpenAllocation, build_unstarted_ending
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import ORDER, Ledger, OpenAllocation
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.ledger import Ledger
 from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
 
 
@@ -100,16 +99,16 @@ class LedgerExecutor(ABC):
         Raises UsageError if it has not ended.
         """
         with self.ledger.hold_lock():
-            place = self.ledger.place(job_id, generation)
-            end = self._read_ending(place)
-            if end is None and place.is_dir():
+            one = self.ledger.read(job_id, generation)
+            end = None if one is None else self._read_ending(one)
+            if end is None and self.ledger.place(job_id, generation).is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before = self.ledger.acknowledged(job_id)
-            order = read_json(place / ORDER)
             kept = _read_safe_work(before)
-            if end is not None and order is not None:
-                kept = _compute_safe_work(before, order, end) | _summarise_ending(order, end)
-            self._clear(place)
+            if one is not None and end is not None:
+                kept = _compute_safe_work(before, one.order, end)
+                kept |= _summarise_ending(one.order, end)
+                self._clear(one)
             self.ledger.forget(job_id, generation, **kept)
 
     @abstractmethod
@@ -132,19 +131,18 @@ class LedgerExecutor(ABC):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an open allocation; None: it has not started yet."""
 
-    def _read_ending(self, place: Path) -> Json | None:
-        """Return the content of the file `ending` of a folder; None: it has not ended."""
-        return read_json(place / self.ending)
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        """Return the content of the file `ending` of an allocation; None: it has not ended."""
+        return one.read(self.ending)
 
-    def _clear(self, place: Path) -> None:
+    def _clear(self, one: OpenAllocation) -> None:
         """Keep what outlives the folder of an allocation, which goes now."""
         return
 
     def _find_base(self, order: Order) -> float | None:
         """Return the safe work of a job before this order, None if it is unknown."""
-        last = _find_safe_work(self.ledger.acknowledged(order.job_id), order.first_generation)
-        is_first = order.generation <= order.first_generation
-        return 0.0 if last is None and is_first else last
+        before = self.ledger.acknowledged(order.job_id)
+        return _find_safe_work(before, order.first_generation, order.generation)
 
 
 class SettingsExecutor(LedgerExecutor):
@@ -189,29 +187,18 @@ def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
     )
 
 
-def build_ending_without_work(phase: str, detail: str) -> Json:
-    """Return the file of the ending of an allocation that did nothing."""
-    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
-
-
-def build_unstarted_ending() -> Json:
-    """Return the file of the ending of an allocation that was stopped before it was started."""
-    return build_ending_without_work("stopped", "was told to stop before it was started")
-
-
 def _summarise_ending(order: Record, end: Record) -> Json:
     """Return what is kept of how an allocation ended, for a queue that was set back.
 
     `left` is the work that was not done at that time. It is None if the allocation was stopped
     before it was ordered, as the work is then unknown.
     """
-    known = int(order["gpus"]) > 0
     left = max(0.0, float(order["remaining_work"]) - end["work_done"])
     return {
         "phase": end["phase"],
         "at_s": end["at_s"],
         "first_generation": int(order["first_generation"]),
-        "left": left if known else None,
+        "left": left if int(order["gpus"]) > 0 else None,
     }
 
 
@@ -219,19 +206,20 @@ def _read_safe_work(before: Record) -> Json:
     """Return the safe work in acknowledged.json, and the allocation after which it was known."""
     if before.get("safe") is None:
         return {}
-    return {
-        "safe": float(before["safe"]),
-        "safe_since": int(before.get("safe_since", before.get("generation", 0))),
-    }
+    since = int(before.get("safe_since", before.get("generation", 0)))
+    return {"safe": float(before["safe"]), "safe_since": since}
 
 
-def _find_safe_work(before: Record, first: int) -> float | None:
-    """Return the safe work of the job whose first allocation is `first`, or None if it is unknown.
+def _find_safe_work(before: Record, first: int, generation: int) -> float | None:
+    """Return the safe work before an allocation of a job whose first one is `first`.
 
-    acknowledged.json may be about a forgotten job of the same name.
+    acknowledged.json may be about a forgotten job of the same name. A new job begins without work.
+    None: it is unknown.
     """
     found = _read_safe_work(before)
-    return found["safe"] if found and found["safe_since"] >= first else None
+    if found and found["safe_since"] >= first:
+        return float(found["safe"])
+    return 0.0 if generation <= first else None
 
 
 def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
@@ -239,10 +227,9 @@ def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
 
     `before` is the content of acknowledged.json so far.
     """
-    generation = int(order["generation"])
-    first = int(order["first_generation"])
+    generation, first = int(order["generation"]), int(order["first_generation"])
     if "safe" not in end or (int(order["gpus"]) < 1 and generation > first):
         return _read_safe_work(before)  # nothing is known, or it was stopped before it was ordered
-    known = (_find_safe_work(before, first), end["safe"], 0.0 if generation <= first else None)
-    safe = [s for s in known if s is not None]  # 0 for a new job, which begins without work
+    known = (_find_safe_work(before, first, generation), end["safe"])
+    safe = [s for s in known if s is not None]
     return {"safe": max(safe), "safe_since": generation} if safe else {}

@@ -25,10 +25,7 @@ TOKEN = "RAY_AUTH_TOKEN"  # as Ray's own clients read it
 TIMEOUT_S = 10.0
 LINES = 200  # of a log
 MOST = 10_000  # objects of one answer, which is also the most that Ray gives
-LISTS = ("nodes", "actors", "placement_groups", "tasks")  # of the state API
-ANSWERS = ("jobs", *LISTS)
-# only what may hold GPUs; without filters Ray also lists what has ended
-FILTERS = {"tasks": ("state", "RUNNING")}
+ANSWERS = ("jobs", "nodes", "actors", "placement_groups", "tasks")
 
 
 class RayUnreachable(ClusterUnreachable):
@@ -81,13 +78,17 @@ class RayApi:
 
     def list_records(self, kind: str) -> list[Record]:
         """Return all jobs, nodes, actors, placement groups or running tasks."""
-        if kind == "jobs":
-            return _as_list(self._send("GET", "/api/jobs/"), kind)
         query: list[tuple[str, object]] = [("detail", 1), ("limit", MOST)]
-        if kind in FILTERS:
-            key, value = FILTERS[kind]
-            query += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]
-        return unwrap_list(self._send("GET", f"/api/v0/{kind}?{urlencode(query)}"), kind)
+        if (
+            kind == "tasks"
+        ):  # without filters Ray also lists what has ended
+            query += [
+                ("filter_keys", "state"),
+                ("filter_predicates", "="),
+                ("filter_values", "RUNNING"),
+            ]
+        path = "/api/jobs/" if kind == "jobs" else f"/api/v0/{kind}?{urlencode(query)}"
+        return unwrap_list(self._send("GET", path), kind)
 
     def has_job(self, submission_id: str) -> bool:
         """Return whether Ray knows a job of this id."""
@@ -132,37 +133,33 @@ class RayApi:
             with self._open(request, timeout=TIMEOUT_S) as answer:
                 return read(answer)
         except HTTPError as error:
-            raise RayRefused(error.code, _last_line(error.read(20_000))) from error
+            # the last line of Ray's trace that holds more than a dot
+            lines = map(str.strip, error.read(20_000).decode("utf-8", "replace").splitlines())
+            said = [line for line in lines if len(line) > 1] or ["an error without words"]
+            raise RayRefused(error.code, said[-1]) from error
         except (OSError, ValueError, HTTPException) as error:
             raise RayUnreachable(f"Ray at {self.address}: {error}") from error
 
 
-def _last_line(text: bytes) -> str:
-    """Return what an error says: the last line of Ray's trace that holds more than a dot."""
-    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if len(line) > 1), "an error without words")
-
-
-def _as_list(value: Any, kind: str) -> list[Record]:
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise RayUnreachable(f"Ray gave no list of {kind}")
-    return value
-
-
 def unwrap_list(answer: Any, kind: str) -> list[Record]:
-    """Return the list in an answer of the state API.
+    """Return the list in an answer: that of jobs, or one of the state API.
 
     Raises RayUnreachable for another shape, and for an answer that is not complete.
     """
-    try:
-        data = answer["data"]["result"]
-        found = _as_list(data["result"], kind)
-        is_whole = data["num_filtered"] <= len(found)
-    except (KeyError, TypeError) as error:
-        raise RayUnreachable(f"Ray gave no list of {kind}") from error
-    if data.get("partial_failure_warning") or not is_whole:
+    is_whole = True
+    if kind != "jobs":
+        try:
+            data = answer["data"]["result"]
+            answer = data["result"]
+            is_whole = data["num_filtered"] <= len(answer)
+        except (KeyError, TypeError) as error:
+            raise RayUnreachable(f"Ray gave no list of {kind}") from error
+        is_whole = is_whole and not data.get("partial_failure_warning")
+    if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
+        raise RayUnreachable(f"Ray gave no list of {kind}")
+    if not is_whole:
         raise RayUnreachable(f"Ray gave only some of its {kind}")
-    return found
+    return answer
 
 
 def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
@@ -177,8 +174,7 @@ def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
     for kind in ANSWERS:
         path = folder / f"{kind}.json"
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-            found[kind] = _as_list(value, kind) if kind == "jobs" else unwrap_list(value, kind)
+            found[kind] = unwrap_list(json.loads(path.read_text(encoding="utf-8")), kind)
         except (OSError, ValueError, RayUnreachable) as error:
             raise UsageError(f'"{path}" cannot be read: {error}') from error
     return found

@@ -11,10 +11,9 @@ import shlex
 from collections.abc import Sequence
 
 from allocator.clusters.adapter import PlannedJob, Record
-from allocator.clusters.scripts import write_head
+from allocator.clusters.scripts import CHANGES, write_head
 
 BATCH = 500  # jobs of one call of scontrol
-CHANGES = ("grow", "shrink", "move")
 
 STOP = (
     '[ $faults = 0 ] || { echo "slurm.sh: nothing was changed; look again: allocator observe" >&2;'

@@ -39,7 +39,7 @@ from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, 
 from allocator.clusters.kubernetes.rights import find_missing_rights
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
-from allocator.executors.disk import write_json
+from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.judging import Verdict, difference, judge
 from allocator.executors.kubernetes.manifest import (
@@ -51,11 +51,10 @@ from allocator.executors.kubernetes.manifest import (
     object_name,
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
-from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.report import parse_line, parse_work
 from allocator.io.progress_sources import LogPattern, read_source
-from allocator.io.tables.limited_reader import as_storable_text, read_json
+from allocator.io.tables.limited_reader import as_storable_text
 from allocator.loop.executor import (
     ENDED,
     NodePart,
@@ -178,12 +177,12 @@ class KubernetesExecutor(ClusterExecutor):
 
     def _begin(self, one: OpenAllocation) -> None:
         """Make the Job; if the cluster does not answer, it is made at the next look."""
-        if not any((one.folder / name).exists() for name in (SEEN, REFUSED, STOP, self.ending)):
+        if not one.has(SEEN, REFUSED, STOP, self.ending):
             self._make(one)
 
     def _begin_to_stop(self, one: OpenAllocation) -> None:
-        seen = read_json(one.folder / SEEN)
-        if seen is not None and self._read_ending(one.folder) is None:
+        seen = one.read(SEEN)
+        if seen is not None and self._read_ending(one) is None:
             self._delete(self._name(one), seen["uid"])
 
     def _make(self, one: OpenAllocation) -> Verdict:
@@ -203,14 +202,14 @@ class KubernetesExecutor(ClusterExecutor):
                 raise ClusterUnreachable("the answer is not the Job")
         except Refused as refused:
             if refused.status in FOR_GOOD:
-                write_json(one.folder / REFUSED, {"detail": str(refused)})
+                one.write(REFUSED, {"detail": str(refused)})
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not take its Job yet: {refused}")
         except ClusterUnreachable as error:
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not answer yet: {error}")
         if changed := difference(job, found):
-            write_json(one.folder / REFUSED, {"detail": changed})
+            one.write(REFUSED, {"detail": changed})
         else:
-            write_json(one.folder / SEEN, {"uid": uid_of(found)})
+            one.write(SEEN, {"uid": uid_of(found)})
         return Verdict(Phase.RUNNING)
 
     def _observe_all(self) -> Sequence[Observation | None]:
@@ -230,11 +229,11 @@ class KubernetesExecutor(ClusterExecutor):
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation:
         job, pods = self._jobs.get(self._name(one)), self._pods.get(self._name(one), [])
-        end = self._read_ending(one.folder)
+        end = self._read_ending(one)
         if end is None:
             end = self._observe_open(one, job, pods)
             if end["phase"] in ENDED:
-                write_json(one.folder / self.ending, end)
+                one.write(self.ending, end)
         elif job and judge(_restore_order(one.order), True, job, pods).phase not in ENDED:
             self._remove(job)
         return observe_ending(one.job_id, one.generation, end)
@@ -264,14 +263,14 @@ class KubernetesExecutor(ClusterExecutor):
     ) -> Verdict:
         """Return what became of an allocation, and send what is missing for it."""
         order = _restore_order(one.order)
-        is_stopping = (one.folder / STOP).exists()
+        is_stopping = one.has(STOP)
         base = float(one.order["base"] or 0.0)
-        refused = read_json(one.folder / REFUSED)
-        seen = read_json(one.folder / SEEN)
+        refused = one.read(REFUSED)
+        seen = one.read(SEEN)
         if job is not None and seen is None and refused is None:
             # the answer to the request was lost, and its effect was not
             seen = {"uid": uid_of(job)}
-            write_json(one.folder / SEEN, seen)
+            one.write(SEEN, seen)
         if job is not None and seen is not None and uid_of(job) != seen["uid"]:
             pods = [pod for pod in pods if not _belongs(pod, uid_of(job))]
             job = None
@@ -317,8 +316,8 @@ class KubernetesExecutor(ClusterExecutor):
             return (parse_work(text) or NOTHING)[1], parse_line(text)
         return (ask_pod(self._reader.api, first, source, CONTAINER) or NOTHING)[1], {}
 
-    def _clear(self, place: Path) -> None:
-        self._reports.pop(place.name, None)
+    def _clear(self, one: OpenAllocation) -> None:
+        self._reports.pop(one.folder.name, None)
 
     def _remove(self, job: Object) -> None:
         """Delete a Job that is not being deleted yet."""

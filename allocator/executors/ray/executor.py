@@ -38,11 +38,9 @@ from allocator.clusters.ray.resources import (
     read_waiting,
 )
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, write_json
+from allocator.executors.allocation import EXIT, STOP, OpenAllocation
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ray.options import is_own_workers, read_options
-from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch import (
     FRESH_S,
     KILL_S,
@@ -53,7 +51,6 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
 from allocator.executors.supervision.supervised import GRACE_S
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"
@@ -111,8 +108,8 @@ class RayExecutor(BatchExecutor):
         """Return the GPUs of each node that allocations have been given and not given back."""
         held: dict[str, int] = {}
         for one in self.ledger.known():
-            has_begun = one.folder != without and (one.folder / ATTEMPT).exists()
-            if has_begun and not (one.folder / supervisor.EXIT).exists():
+            has_begun = one.folder != without and one.has(ATTEMPT)
+            if has_begun and not one.has(EXIT):
                 for node, gpus in one.asked:
                     held[node] = held.get(node, 0) + gpus
         return held
@@ -202,8 +199,8 @@ class RayExecutor(BatchExecutor):
         if not is_to_be_submitted(one):
             return
         name = self._name_batch_job(one.folder)
-        if (one.folder / ATTEMPT).exists() and self._api.has_job(name):
-            write_json(one.folder / SUBMITTED, {})
+        if one.has(ATTEMPT) and self._api.has_job(name):
+            one.write(SUBMITTED, {})
             return
         request = self._build_request(one)
         if request is None:
@@ -213,10 +210,10 @@ class RayExecutor(BatchExecutor):
         except RayRefused as refused:
             if not self._api.has_job(name):
                 if refused.status == 400:
-                    self._end(one, "failed", f"Ray refuses it: {refused}")
+                    one.end("failed", f"Ray refuses it: {refused}")
                     return
                 raise
-        write_json(one.folder / SUBMITTED, {})
+        one.write(SUBMITTED, {})
 
     def _build_request(self, one: OpenAllocation) -> Json | None:
         """Return the request that submits a job; None while its GPUs are not free."""
@@ -224,7 +221,7 @@ class RayExecutor(BatchExecutor):
             if not self._is_partner_ready(one):
                 return None
             asked = []
-            ids = read_json(self._partner_folder(one) / ATTEMPT) or {"node_ids": [""]}
+            ids = self._partner_of(one).read(ATTEMPT) or {"node_ids": [""]}
             node_ids = ids["node_ids"]
         else:
             self._read_nodes_if_old()
@@ -236,7 +233,7 @@ class RayExecutor(BatchExecutor):
             ):
                 return None
             node_ids = [by_name[node].node_id for node, _ in asked]
-        write_json(one.folder / ATTEMPT, {"node_ids": node_ids})
+        one.write(ATTEMPT, {"node_ids": node_ids})
         options = read_options(one.order["environment"])
         command = (sys.executable, "-m", MODULE, str(one.folder))
         has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
@@ -268,22 +265,21 @@ class RayExecutor(BatchExecutor):
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live for job in jobs):
-            asked = (read_json(one.folder / ATTEMPT) or {"node_ids": []})["node_ids"][:1]
+            asked = (one.read(ATTEMPT) or {"node_ids": []})["node_ids"][:1]
             if asked and jobs[0].nodes[0] not in ("", asked[0]):
-                write_json(one.folder / REVOKED, {"why": "Ray put it on another node"})
-            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+                one.write(REVOKED, {"why": "Ray put it on another node"})
+            if one.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(jobs[0].job_id)
             return None
         if has_heartbeat or any(job.is_waiting for job in jobs):
             return None  # its supervisor is ending it, or has started since Ray was asked
         words = ", ".join(f"{job.state} {job.comment}".strip() for job in jobs)
-        return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
+        return one.end("lost", f"Ray says: {words or 'no such job'}")
 
     def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
-        return self._end(
-            one, "lost", f"Ray did not start it in {self._start_patience_s(one.job_id):g} s"
-        )
+        patience_s = self._start_patience_s(one.job_id)
+        return one.end("lost", f"Ray did not start it in {patience_s:g} s")
 
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         if job.state == "SUCCEEDED":

@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from allocator.clusters.adapter import Json
+from allocator.executors.allocation import EXIT, SUPERVISOR
 from allocator.executors.ray.options import is_own_workers
 from allocator.executors.ray.workers import GROUP, make_group
-from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch_supervisor import (
     HEARTBEAT_S,
     BatchSupervisor,
@@ -40,7 +40,7 @@ class RaySupervisor(BatchSupervisor):
         self.entrypoint = os.getppid()
         self.has_group = len(order["asked"]) > 1 or is_own_workers(order["environment"])
         if order["holder"] is not None:
-            partner = read_json(folder.parent / order["partner"] / supervisor.SUPERVISOR) or {}
+            partner = read_json(folder.parent / order["partner"] / SUPERVISOR) or {}
             order["devices"] = _split(partner.get("indices", ""))
         elif self.has_group:
             order["devices"] = []
@@ -79,11 +79,11 @@ class RaySupervisor(BatchSupervisor):
         """Return an allocation that uses one of the GPUs, though Ray gave them away; "" if none."""
         mine = set(_split(self.identity["indices"]))
         for place in self.folder.parent.iterdir():
-            other = read_json(place / supervisor.SUPERVISOR) or {}
+            other = read_json(place / SUPERVISOR) or {}
             is_other = place != self.folder and other.get("node") == self.identity["node"]
             if is_other and mine & set(_split(other["indices"])):
-                began = (read_json(self.folder / supervisor.SUPERVISOR) or {}).get("at_s", 0.0)
-                if other["at_s"] <= began and not (place / supervisor.EXIT).exists():
+                began = (read_json(self.folder / SUPERVISOR) or {}).get("at_s", 0.0)
+                if other["at_s"] <= began and not (place / EXIT).exists():
                     return place.name
         return ""
 

@@ -30,14 +30,12 @@ from pathlib import Path
 from allocator.clusters.adapter import Capabilities, Json, Record
 from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import STOP, OpenAllocation
+from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
 from allocator.executors.ledger_executor import observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
 from allocator.executors.slurm.commands import Node
 from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
-from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch import (
     GONE_S,
     KILL_S,
@@ -48,7 +46,7 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
 from allocator.executors.supervision.supervised import GRACE_S
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.supervision.supervisor import read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT = "attempt"
@@ -77,9 +75,9 @@ class SlurmExecutor(BatchExecutor):
         self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
-    def _may_have_begun(self, place: Path) -> bool:
+    def _may_have_begun(self, one: OpenAllocation) -> bool:
         """Return whether Slurm may have its job; the next looks cancel it, or have it requeued."""
-        return any((place / name).exists() for name in (ATTEMPT, RELEASED))
+        return one.has(ATTEMPT, RELEASED)
 
     def list_cluster_jobs(self) -> Sequence[ClusterJob]:
         """Return the jobs of users that are held for this state."""
@@ -114,16 +112,12 @@ class SlurmExecutor(BatchExecutor):
             for one in alive:
                 end = self._users_jobs.observe(one, partial(self._are_nodes_ready, one))
                 if end is not None:
-                    self._end(one, *end)
+                    one.end(*end)
             self._users_jobs.carry_out(alive)
 
     def _list_users_allocations(self) -> list[OpenAllocation]:
         """Return the allocations of users' jobs that have not ended."""
-        return [
-            one
-            for one in self.ledger.known()
-            if _is_users_job(one) and not (one.folder / supervisor.EXIT).exists()
-        ]
+        return [one for one in self.ledger.known() if _is_users_job(one) and not one.has(EXIT)]
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
@@ -192,15 +186,15 @@ class SlurmExecutor(BatchExecutor):
         is_shared = one.order["holder"] is not None
         if not (self._is_partner_ready(one) if is_shared else self._are_nodes_ready(one)):
             return
-        if (one.folder / ATTEMPT).exists():
+        if one.has(ATTEMPT):
             self._look()
         mine = self._list_batch_jobs(one)
         try:
             job_id = mine[0].job_id if mine else self._call_sbatch(one)
         except SlurmRefused as error:
-            self._end(one, "failed", str(error))
+            one.end("failed", str(error))
             return
-        write_json(one.folder / SUBMITTED, {"slurm_job_id": job_id})
+        one.write(SUBMITTED, {"slurm_job_id": job_id})
 
     def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
         return self._jobs.get(self._name_batch_job(one.folder), [])
@@ -234,7 +228,7 @@ class SlurmExecutor(BatchExecutor):
             "--open-mode=append",
         ]
         if not asked:
-            partner = read_json(self._partner_folder(one) / supervisor.SUPERVISOR) or {}
+            partner = self._partner_of(one).read(SUPERVISOR) or {}
             options += ["--nodes=1", f"--nodelist={partner['node']}"]
             return options, {SHARED_GPUS: partner["indices"]}
         if len(sizes) > 1:
@@ -266,11 +260,11 @@ class SlurmExecutor(BatchExecutor):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         if not _is_users_job(one):
             return super()._observe_allocation(one)
-        end = supervisor.read_ending(one.folder)
+        end = one.read_ending()
         if end is not None:
             return observe_ending(one.job_id, one.generation, end)
-        has_started = (one.folder / STARTED).exists()
-        return self._running_observation(one, self._describe_progress(one)) if has_started else None
+        has_started = one.has(STARTED)
+        return self._running_observation(one) if has_started else None
 
     def _observe_started(
         self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
@@ -280,31 +274,31 @@ class SlurmExecutor(BatchExecutor):
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in mine):
-            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+            if one.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(who["slurm_job_id"])
             return None
-        is_new = read_age_s(one.folder / SUBMITTED) < GONE_S
+        is_new = one.age_s(SUBMITTED) < GONE_S
         if is_new or (has_heartbeat and any(job.is_waiting for job in mine)):
             return None  # it has started since Slurm was asked
         words = ", ".join(f"{job.state} {' '.join(job.nodes)}".strip() for job in mine)
         why = f"Slurm says: {words or 'no such job'}"
         if has_heartbeat or any(job.is_live for job in mine):
-            if not (one.folder / REVOKED).exists():
-                write_json(one.folder / REVOKED, {"why": why})
+            if not one.has(REVOKED):
+                one.write(REVOKED, {"why": why})
             return None
-        return self._end(one, "lost", why)
+        return one.end("lost", why)
 
     def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> None:
-        write_json(one.folder / CANCELLED, {"why": jobs[0].reason})
+        one.write(CANCELLED, {"why": jobs[0].reason})
         self._to_cancel += [job.job_id for job in jobs]
 
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
-        cancelled = read_json(one.folder / CANCELLED)
+        cancelled = one.read(CANCELLED)
         if cancelled is not None:
             patience_s = self._start_patience_s(one.job_id)
             return "lost", f"Slurm did not start it in {patience_s:g} s: {cancelled['why']}"
-        words = supervisor.read_last_words(one.folder / OUTPUT)
+        words = read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 
 

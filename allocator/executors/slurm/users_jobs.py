@@ -29,12 +29,10 @@ from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
 from allocator.clusters.slurm.script import list_arguments
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
 from allocator.domain.records import USER
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.allocation import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.slurm.users_progress import UsersProgress, find_output
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ClusterJob
 
 # columns that say what a job has already
@@ -122,10 +120,10 @@ class UsersJobs:
     def observe(self, one: OpenAllocation, are_nodes_ready: Callable[[], bool]) -> End | None:
         """Return how an allocation ended; None: it has not. Note the commands that it needs."""
         job = self.listed.get(one.job_id)
-        is_stopping = (one.folder / STOP).exists()
-        released = read_json(one.folder / RELEASED)
+        is_stopping = one.has(STOP)
+        released = one.read(RELEASED)
         if job is None:
-            is_gone = read_age_s(one.folder / ORDER) > MISSING_S
+            is_gone = one.age_s(ORDER) > MISSING_S
             return ("lost", "Slurm does not list it any more") if is_gone else None
         if job.is_over:
             self._progress.finish(one)
@@ -136,9 +134,9 @@ class UsersJobs:
             return None
         if released is not None and job.restarts > released["restarts"]:
             return self._judge_requeued(one, job, is_stopping)
-        if (one.folder / STARTED).exists():
+        if one.has(STARTED):
             return self._judge_forgotten(one, job)
-        if is_stopping or read_age_s(one.folder / RELEASED) > self._patience_s:
+        if is_stopping or one.age_s(RELEASED) > self._patience_s:
             why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
             self._commands["hold"].append(job.job_id)
             return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
@@ -147,7 +145,7 @@ class UsersJobs:
             return None
         if are_nodes_ready():
             return self._release(one, job)
-        is_late = read_age_s(one.folder / ORDER) > self._patience_s
+        is_late = one.age_s(ORDER) > self._patience_s
         return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
 
     def _check_run(
@@ -159,15 +157,15 @@ class UsersJobs:
         if released is None or job.restarts != released["restarts"]:
             self._commands["requeuehold"].append(job.job_id)
             return
-        started = read_json(one.folder / STARTED) or {}
+        started = one.read(STARTED) or {}
         why = started.get("why", "")
         if not started:
             gpus = commands.read_allocated_gpus(job.job_id)
             why = _describe_difference(one.asked, job.nodes, gpus)
-            write_json(one.folder / STARTED, {"nodes": job.nodes, "why": why})
+            one.write(STARTED, {"nodes": job.nodes, "why": why})
         elif set(started["nodes"]) != set(job.nodes):
             why = f"it has nodes {' '.join(job.nodes)} now"
-            write_json(one.folder / STARTED, {**started, "why": why})
+            one.write(STARTED, {**started, "why": why})
         if not why:
             self._running.append((one, job, released))
         if is_stopping or why:
@@ -178,16 +176,16 @@ class UsersJobs:
         if job.priority:  # Slurm or its user requeued it, and it may start at any moment
             return None
         self._progress.finish(one)
-        why = (read_json(one.folder / STARTED) or {}).get("why", "")
+        why = (one.read(STARTED) or {}).get("why", "")
         if is_stopping and not why:
             return "stopped", ""
         return "lost", why or f"Slurm requeued it: {job.reason}"
 
     def _judge_forgotten(self, one: OpenAllocation, job: UsersJob) -> End | None:
         self._commands["hold"].append(job.job_id)
-        if not (one.folder / FORGOTTEN).exists():
-            write_json(one.folder / FORGOTTEN, {})
-        is_over = not job.priority and read_age_s(one.folder / FORGOTTEN) > FORGOTTEN_S
+        if not one.has(FORGOTTEN):
+            one.write(FORGOTTEN, {})
+        is_over = not job.priority and one.age_s(FORGOTTEN) > FORGOTTEN_S
         return ("lost", "Slurm forgot that it was running") if is_over else None
 
     def _release(self, one: OpenAllocation, job: UsersJob) -> End | None:
@@ -204,7 +202,7 @@ class UsersJobs:
         arguments = list_arguments(one.order["pool"], nodes, len(asked), gpus)
         try:
             output = find_output(one, job.job_id)
-            write_json(one.folder / RELEASED, {"restarts": job.restarts, **output})
+            one.write(RELEASED, {"restarts": job.restarts, **output})
             commands.run("scontrol", "update", f"JobId={job.job_id}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)
@@ -234,7 +232,7 @@ class UsersJobs:
         Nodes are listed before jobs, so a job that has just ended still counts.
         """
         job = self.listed.get(one.job_id)
-        if job is None or not (one.folder / RELEASED).exists():
+        if job is None or not one.has(RELEASED):
             return {}
         nodes = job.nodes if job.is_live else self._were_on.get(one.job_id, ())
         return {node: one.order["gpus"] / len(nodes) for node in nodes}

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.commands import SlurmUnreachable
-from allocator.executors.ledger import OpenAllocation
+from allocator.executors.allocation import BASE, PROGRESS, OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import UsersJob
-from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.progress_reader import ProgressReader
 from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
 
@@ -75,8 +74,8 @@ class UsersProgress:
 
 
 def _remember_base(one: OpenAllocation) -> None:
-    if not (one.folder / supervisor.BASE).exists():
-        supervisor.remember_base(one.folder, dict(one.order))
+    if not one.has(BASE):
+        OpenAllocation(one.folder, dict(one.order)).remember_base()
 
 
 def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
@@ -90,4 +89,4 @@ def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> Progre
     else:
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
-    return ProgressReader(source, logs, one.folder / supervisor.PROGRESS)
+    return ProgressReader(source, logs, one.folder / PROGRESS)

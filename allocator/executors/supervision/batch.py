@@ -1,7 +1,7 @@
 """What executors share that run an allocation as one job of a batch system.
 
 A supervisor in the batch job claims the allocation by keeper.json and touches that file once a
-second (batch_supervisor.py). Besides the files of supervisor.py an allocation has
+second (batch_py). Besides the files of py an allocation has
 
     submitted.json   the batch job was submitted; from then on repeating the start changes nothing
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
@@ -10,7 +10,6 @@ second (batch_supervisor.py). Besides the files of supervisor.py an allocation h
 from __future__ import annotations
 
 import math
-import os
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -20,17 +19,17 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, try_lock, write_json
-from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.ledger_executor import (
-    ClusterExecutor,
+from allocator.executors.allocation import (
+    EXIT,
+    ORDER,
+    STOP,
+    SUPERVISOR,
+    OpenAllocation,
     build_ending_without_work,
-    observe_ending,
 )
-from allocator.executors.supervision import supervisor
+from allocator.executors.errors import NotNow, find_shared
+from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Observation, Order
 
 SUBMITTED = "submitted.json"
@@ -161,7 +160,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     @abstractmethod
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
-        """Return phase and detail of an allocation whose batch job ended without a supervisor."""
+        """Return phase and detail of an allocation whose batch job ended without a"""
 
     @abstractmethod
     def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
@@ -180,9 +179,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
         alive = {
-            (one.job_id, one.generation): one
-            for one in self.ledger.known()
-            if not (one.folder / supervisor.EXIT).exists()
+            (one.job_id, one.generation): one for one in self.ledger.known() if not one.has(EXIT)
         }
         for job_id, generation in alive:
             if job_id == order.job_id:
@@ -203,24 +200,24 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             self._create_supervised(order, asked=self._choose_shape(order), holder=None)
         except UsageError as error:
             ending = build_ending_without_work("failed", str(error))
-            self.ledger.create(order, {supervisor.EXIT: ending})
+            self.ledger.create(order, {EXIT: ending})
 
     def _is_partner_ready(self, one: OpenAllocation) -> bool:
         """Return whether the allocation whose GPUs it uses has run; end it if that one is gone."""
-        partner = self._partner_folder(one)
-        if not partner.is_dir():
-            self._end(one, "lost", "the job whose GPUs it was to use has ended")
-        return (partner / supervisor.SUPERVISOR).exists()
+        partner = self._partner_of(one)
+        if not partner.folder.is_dir():
+            one.end("lost", "the job whose GPUs it was to use has ended")
+        return partner.has(SUPERVISOR)
 
     @staticmethod
-    def _partner_folder(one: OpenAllocation) -> Path:
-        return one.folder.parent / str(one.order["partner"])
+    def _partner_of(one: OpenAllocation) -> OpenAllocation:
+        return OpenAllocation(one.folder.parent / str(one.order["partner"]), {})
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
         jobs = self._list_batch_jobs(one)
-        who = read_json(one.folder / supervisor.SUPERVISOR)  # before its end, which comes later
-        end = supervisor.read_ending(one.folder)
+        who = one.read(SUPERVISOR)  # before its end, which comes later
+        end = one.read_ending()
         if end is None and who is None:
             end = self._observe_unstarted(one, jobs)
             if end is None:
@@ -230,27 +227,27 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             self._lost_starts.pop(one.job_id, None)
             end = self._observe_started(one, who, jobs)
             if end is None:
-                return self._running_observation(one, self._describe_progress(one))
+                return self._running_observation(one)
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
         return observe_ending(one.job_id, one.generation, end or {})
 
     def _observe_unstarted(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
-        is_submitted = (one.folder / SUBMITTED).exists()
-        is_stopping = (one.folder / STOP).exists()
+        is_submitted = one.has(SUBMITTED)
+        is_stopping = one.has(STOP)
         patience_s = self._start_patience_s(one.job_id)
-        waited_s = read_age_s(one.folder / (SUBMITTED if is_submitted else ORDER))
+        waited_s = one.age_s(SUBMITTED if is_submitted else ORDER)
         active = [job for job in jobs if not job.is_over]
         if active:
             is_waiting = any(job.is_waiting for job in active)
             is_late = waited_s > patience_s * (2 - is_waiting)
             return self._give_up(one, active) if is_late or (is_waiting and is_stopping) else None
         if is_stopping and (jobs or not is_submitted or waited_s > GONE_S):
-            return self._end(one, "stopped", "was told to stop before it was started")
+            return one.end("stopped", "was told to stop before it was started")
         if jobs:
-            return self._end(one, *self._judge_unstarted(one, jobs[-1]))
+            return one.end(*self._judge_unstarted(one, jobs[-1]))
         if not is_submitted and waited_s > patience_s:
-            return self._end(one, "lost", f"{self.unready} for {patience_s:g} s")
+            return one.end("lost", f"{self.unready} for {patience_s:g} s")
         if is_submitted and waited_s > GONE_S:
             # the batch system crashed before it saved the job: it is submitted again
             (one.folder / SUBMITTED).unlink(missing_ok=True)
@@ -263,27 +260,13 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     def _has_heartbeat(self, place: Path) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
         now = time.monotonic()
-        touched = (place / supervisor.SUPERVISOR).stat().st_mtime_ns
+        touched = (place / SUPERVISOR).stat().st_mtime_ns
         known = self._heartbeats.get(place)
         if known is None or known[0] != touched:
             known = self._heartbeats[place] = (touched, now)
         return now - known[1] < self.lease_s
 
-    def _end(self, one: OpenAllocation, phase: str, why: str) -> Json | None:
-        """Record the end of an allocation; None: its supervisor lives."""
-        lock = try_lock(one.folder / supervisor.LOCK)
-        if lock is None:
-            return None
-        try:
-            end = supervisor.read_ending(one.folder)
-            if end is None:
-                end = supervisor.build_ending(one.folder, dict(one.order), phase, why)
-                write_json(one.folder / supervisor.EXIT, end)
-            return end
-        finally:
-            os.close(lock)
-
 
 def is_to_be_submitted(one: OpenAllocation) -> bool:
     """Return whether an allocation has no batch job and shall run."""
-    return not any((one.folder / name).exists() for name in (SUBMITTED, STOP, supervisor.EXIT))
+    return not one.has(SUBMITTED, STOP, EXIT)

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from allocator.clusters.adapter import Json
+from allocator.executors.allocation import EXIT, SUPERVISOR
 from allocator.executors.supervision import supervisor
-from allocator.io.tables.limited_reader import read_json
 
 REVOKED = "revoked.json"
 HEARTBEAT_S = 1.0
@@ -49,7 +49,7 @@ class BatchSupervisor(supervisor.Supervisor):
         """Return how what was given differs from the order; "" if it does not."""
 
     def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
-        revoked = read_json(self.folder / REVOKED)
+        revoked = self.allocation.read(REVOKED)
         words = detail if revoked is None else f"{detail}; {revoked['why']}"
         return super()._build_exit(phase, code, words)
 
@@ -61,10 +61,10 @@ class BatchSupervisor(supervisor.Supervisor):
 
     def _renew_lease(self) -> None:
         with suppress(OSError):
-            os.utime(self.folder / supervisor.SUPERVISOR)
-        if not self.folder.is_dir() or (self.folder / supervisor.EXIT).exists():
+            os.utime(self.folder / SUPERVISOR)
+        if not self.folder.is_dir() or self.allocation.has(EXIT):
             self._kill_descendants()  # the job may run somewhere else by now
-        elif (self.folder / REVOKED).exists():
+        elif self.allocation.has(REVOKED):
             self.is_termination_requested = True
 
 

@@ -16,10 +16,17 @@ from typing import Any
 
 from allocator.clusters.adapter import Json, Record
 from allocator.executors import report
-from allocator.executors.disk import try_lock, write_json
-from allocator.executors.ledger import OpenAllocation, select_settings
-from allocator.executors.ledger_executor import SettingsExecutor, build_unstarted_ending
-from allocator.executors.supervision import supervisor
+from allocator.executors.allocation import (
+    ERR,
+    EXIT,
+    OUT,
+    PROGRESS,
+    SUPERVISOR,
+    OpenAllocation,
+    build_unstarted_ending,
+)
+from allocator.executors.ledger import select_settings
+from allocator.executors.ledger_executor import SettingsExecutor
 from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Observation, Order, Phase
 
@@ -45,25 +52,17 @@ class SupervisedExecutor(SettingsExecutor):
 
     def _begin_to_stop(self, one: OpenAllocation) -> None:
         """Record the end of an allocation that nothing has begun; else its supervisor obeys."""
-        place = one.folder
-        if self._may_have_begun(place):
-            return
-        lock = try_lock(place / supervisor.LOCK)
-        if lock is not None:
-            try:
-                if not any(
-                    (place / name).exists() for name in (supervisor.SUPERVISOR, self.ending)
-                ):
-                    write_json(place / self.ending, build_unstarted_ending())
-            finally:
-                os.close(lock)
+        if not self._may_have_begun(one):
+            with one.hold_unless_supervised() as is_free:
+                if is_free and not one.has(SUPERVISOR, EXIT):
+                    one.write(EXIT, build_unstarted_ending())
 
-    def _may_have_begun(self, place: Path) -> bool:
+    def _may_have_begun(self, one: OpenAllocation) -> bool:
         """Return whether something may run for the allocation before its supervisor does."""
         return False
 
-    def _read_ending(self, place: Path) -> Json | None:
-        return supervisor.read_ending(place)
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        return one.read_ending()
 
     def _create_supervised(
         self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
@@ -79,27 +78,27 @@ class SupervisedExecutor(SettingsExecutor):
             **more,
         )
 
-    def _running_observation(self, one: OpenAllocation, detail: str) -> Observation:
+    def _running_observation(self, one: OpenAllocation, detail: str | None = None) -> Observation:
+        """Return the observation of one that runs; without a detail it has its progress."""
+        seen = report.read(one.folder / PROGRESS)
+        if detail is None:
+            detail = "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
         return Observation(
             one.job_id,
             one.generation,
             time.time(),
             Phase.RUNNING,
-            supervisor.read_safe_work(one.folder, dict(one.order)),
+            one.read_safe_work(),
             detail,
-            report.read_reported(one.folder / supervisor.PROGRESS),
+            report.read_reported(one.folder / PROGRESS),
         )
 
-    def _describe_progress(self, one: OpenAllocation) -> str:
-        seen = report.read(one.folder / supervisor.PROGRESS)
-        return "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
-
-    def _clear(self, place: Path) -> None:
+    def _clear(self, one: OpenAllocation) -> None:
         """Keep the output of the job under logs/."""
         logs = self.ledger.folder / "logs"
-        for name in (supervisor.OUT, supervisor.ERR):
+        for name in (OUT, ERR):
             with suppress(FileNotFoundError):
-                os.replace(place / name, logs / f"{place.name}.{name}")
+                os.replace(one.folder / name, logs / f"{one.folder.name}.{name}")
         files = list(os.scandir(logs))
         if len(files) > KEPT_LOGS:
             files.sort(key=lambda entry: entry.stat().st_mtime)

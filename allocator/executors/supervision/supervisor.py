@@ -10,7 +10,6 @@ lives. It imports few modules, because it has to start quickly.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -22,6 +21,17 @@ from typing import Any
 
 from allocator.clusters.adapter import Json
 from allocator.executors import report
+from allocator.executors.allocation import (
+    ERR,
+    EXIT,
+    LOCK,
+    ORDER,
+    OUT,
+    PROGRESS,
+    STOP,
+    SUPERVISOR,
+    OpenAllocation,
+)
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.supervision.processes import (
     adopt_orphans,
@@ -32,24 +42,15 @@ from allocator.executors.supervision.processes import (
 )
 from allocator.executors.supervision.progress_reader import make_reader
 from allocator.io.progress_sources import LogFile
-from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
+from allocator.io.tables.limited_reader import read_end, read_json
 from allocator.loop.executor import NodePart
 
-LOCK = "keeper.lock"
-SUPERVISOR = "keeper.json"
-EXIT = "exit.json"
-BASE = "base.json"
-PROGRESS = "progress"
-OUT = "stdout"
-ERR = "stderr"
 TICK_S = 0.05  # seconds between two checks
 LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
 LAST_WORDS = 400  # characters of stderr in the detail of a failure
 # variables of the controller that jobs do not get; ALLOCATOR_* neither
 HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 MARKER = "ALLOCATOR_ALLOCATION"
-PHASES = ("stopped", "finished", "failed", "lost")
-MOST_DETAIL = 1000  # characters
 
 
 class Supervisor:
@@ -63,6 +64,7 @@ class Supervisor:
     def __init__(self, folder: Path, order: Json) -> None:
         self.folder = folder
         self.order = order
+        self.allocation = OpenAllocation(folder, order)
         self.identity: Json = {}
         self.is_termination_requested = False  # by a signal to the supervisor
         self.is_stop_requested = False  # by stop.json, while the first process of the job lived
@@ -110,11 +112,11 @@ class Supervisor:
         self._reap_children(pid)
         if self._reader is not None:
             self._reader.update()
-        remember_base(self.folder, self.order)
+        self.allocation.remember_base()
         now = time.monotonic()
         grace_s = self.order["grace_s"]
         if self.status is None:
-            self.is_stop_requested = self.is_stop_requested or (self.folder / "stop.json").exists()
+            self.is_stop_requested = self.is_stop_requested or self.allocation.has(STOP)
             if self.stopping_since is None and (
                 self.is_termination_requested or self.is_stop_requested
             ):
@@ -149,10 +151,13 @@ class Supervisor:
         assert self.status is not None
         if self._reader is not None:
             self._reader.update(is_over=True)
-            remember_base(self.folder, self.order)
+            self.allocation.remember_base()
         code = os.waitstatus_to_exitcode(self.status)
-        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        done = read_safe_work(self.folder, self.order)
+        how = f"exit code {code}"
+        if code < 0:
+            names = {number.value: number.name for number in signal.Signals}
+            how = f"killed by {names.get(-code, f'signal {-code}')}"
+        done = self.allocation.read_safe_work()
         total_work = self.order["remaining_work"]
         if code == 0 and (
             not (self.is_stop_requested or self.is_termination_requested)
@@ -160,18 +165,15 @@ class Supervisor:
         ):
             return self._build_exit("finished", code, how)
         if self.is_stop_requested:
-            grace = (
-                f" after {self.order['grace_s']:g} s in which it did not stop"
-                if self.was_killed
-                else ""
-            )
-            return self._build_exit("stopped", code, how + grace)
+            if self.was_killed:
+                how += f" after {self.order['grace_s']:g} s in which it did not stop"
+            return self._build_exit("stopped", code, how)
         if self.is_termination_requested:
             return self._build_exit("lost", code, f"its supervisor was told to end; the job: {how}")
         return self._build_exit("failed", code, f"{how}{read_last_words(self.folder / ERR)}")
 
     def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
-        return build_ending(self.folder, self.order, phase, detail) | {"exit_code": code}
+        return self.allocation.build_ending(phase, detail) | {"exit_code": code}
 
     def install_signal_handlers(self) -> None:
         """Make the signals that would end this process end the job first."""
@@ -180,68 +182,6 @@ class Supervisor:
 
     def _request_termination(self, number: int, frame: object) -> None:
         self.is_termination_requested = True
-
-
-def build_ending(folder: Path, order: Json, phase: str, detail: str) -> Json:
-    """Return the content of exit.json of an allocation that ended now.
-
-    `work_done` is the work since the start. `safe` is the safe work of the job in all, None if it
-    is unknown. Both are as of the last checkpoint.
-    """
-    report_line = report.read(folder / PROGRESS)
-    return {
-        "phase": phase,
-        "detail": detail,
-        "at_s": time.time(),
-        "work_done": read_safe_work(folder, order),
-        "safe": order["base"] if report_line is None else report_line[1],
-    }
-
-
-def read_ending(folder: Path) -> Json | None:
-    """Return the content of exit.json, or None if there is none yet.
-
-    A job may write to its folder, so an ending without the fields of `build_ending` counts as a
-    failure.
-    """
-    end = read_json(folder / EXIT)
-    if end is None:
-        return None
-    try:
-        if end["phase"] not in PHASES or not isinstance(end["detail"], str):
-            raise ValueError
-        numbers = [float(end["at_s"]), float(end["work_done"])]
-        numbers += [] if end["safe"] is None else [float(end["safe"])]
-        if not all(math.isfinite(x) and x >= 0 for x in numbers):
-            raise ValueError
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return {
-            "phase": "failed",
-            "detail": "something else than its supervisor wrote exit.json",
-            "at_s": time.time(),
-            "work_done": 0.0,
-            "safe": None,
-        }
-    return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
-
-
-def read_safe_work(folder: Path, order: Json) -> float:
-    """Return the work since the start that a checkpoint holds, from 0 to the remaining work."""
-    base = order["base"]
-    if base is None:
-        base = (read_json(folder / BASE) or {}).get("base")
-    report_line = report.read(folder / PROGRESS)
-    if report_line is None or base is None:
-        return 0.0
-    return float(min(max(report_line[1] - base, 0.0), order["remaining_work"]))
-
-
-def remember_base(folder: Path, order: Json) -> None:
-    """Record the first reported work as the base if the earlier work of the job is unknown."""
-    if order["base"] is None and (report_line := report.read(folder / PROGRESS)) is not None:
-        order["base"] = report_line[1]
-        with suppress(OSError):
-            write_json(folder / BASE, {"base": report_line[1]})
 
 
 def build_environment(folder: Path, order: Json) -> tuple[dict[str, str], str]:
@@ -296,21 +236,14 @@ def _terminate_group(pid: int) -> None:
             os.killpg(pid, number)
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
     """Supervise the allocation in the folder; do nothing if another process did or does.
 
     Returns the exit code of this process.
     """
     lock = try_lock(folder / LOCK)
-    order = read_json(folder / "order.json")
-    if lock is None or order is None or (folder / EXIT).exists() or (folder / SUPERVISOR).exists():
+    order = read_json(folder / ORDER)
+    if lock is None or order is None or OpenAllocation(folder, order).has(EXIT, SUPERVISOR):
         return 0
     adopt_orphans()
     supervisor = make(folder, order)
