@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -87,15 +87,12 @@ class LocalExecutor(SupervisedExecutor):
         Indices that moved from one pool to another do not count while jobs of the earlier pool hold
         them.
         """
-        taken = {d: one.order["pool"] for one in self._list_unended() for d in one.order["devices"]}
+        unended = self._list_unended().values()
+        taken = {d: one.order["pool"] for one in unended for d in one.order["devices"]}
         return {
             pool: sum(taken.get(d, pool) == pool for d in numbers)
             for pool, numbers in self.devices.items()
         }
-
-    def _list_unended(self) -> Iterator[OpenAllocation]:
-        """Return the open allocations whose GPU indices are taken."""
-        return (one for one in self.ledger.known() if not one.has(EXIT))
 
     def _create(self, order: Order) -> None:
         mine = self.devices.get(order.pool, ())
@@ -108,11 +105,7 @@ class LocalExecutor(SupervisedExecutor):
 
     def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
         """Choose the GPU indices of a new allocation. Raises NotNow."""
-        given: dict[tuple[str, int], list[int]] = {}
-        for one in self._list_unended():
-            if one.job_id == order.job_id:
-                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
-            given[one.job_id, one.generation] = list(one.order["devices"])
+        given = {key: one.order["devices"] for key, one in self._list_unended(order).items()}
         taken = {d for devices in given.values() for d in devices}
         neighbours = [
             (one.job_id, one.generation)
@@ -164,7 +157,7 @@ class LocalExecutor(SupervisedExecutor):
     def _read_shares(self) -> dict[tuple[str, int | None], tuple[int, float]]:
         """Return the index and the taken share of each GPU of which allocations have shares."""
         out: dict[tuple[str, int | None], tuple[int, float]] = {}
-        for one in self._list_unended():
+        for one in self._list_unended().values():
             for part in one.order["nodes"]:
                 if part["gpu"] is not None:
                     key = part["node"], part["gpu"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.kubernetes.api import Reader
@@ -38,20 +38,44 @@ ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything
 LEAST_SECONDS = 60.0  # that a running job is taken to have left
 
 
-@dataclass(frozen=True)
 class _Use:
-    """GPUs, CPUs and memory that pods hold.
+    """GPUs, CPUs and memory that every pod which is bound to a node holds there.
 
     gpus : by job ("" = pods that belong to none) and name of nodes.csv
     cpus, memory : by node, of pods that hold no GPUs of a job
     unschedulable : jobs with a pod for which the scheduler found no node
     """
 
-    gpus: Mapping[tuple[str, str], int]
-    cpus: Mapping[str, float]
-    memory: Mapping[str, float]
-    unschedulable: set[str]
-    notes: list[str]
+    def __init__(
+        self, objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJob]
+    ) -> None:
+        self.gpus: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.cpus: defaultdict[str, float] = defaultdict(float)
+        self.memory: defaultdict[str, float] = defaultdict(float)
+        self.unschedulable: set[str] = set()
+        self.notes: list[str] = []
+        by_uid = {job.uid: job.job_id for job in jobs if job.uid}
+        rows = {(node.node, node.resource): node.name for node in nodes}
+        for pod in objects.of_kind("Pod"):
+            if is_over(pod):
+                continue
+            job = next((by_uid[uid] for uid in objects.owner_uids(pod) if uid in by_uid), "")
+            node = node_of_pod(pod)
+            if node is None:
+                if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
+                    self.unschedulable.add(job)
+                continue
+            wanted = gpus_of_pod(pod["spec"])
+            for resource, n in wanted.items():
+                if (node, resource) in rows:
+                    self.gpus[job][rows[node, resource]] += n
+                else:
+                    name = f"{namespace_of(pod)}/{name_of(pod)}"
+                    self.notes.append(f"pod {name}: node {node} has no {resource}, which it holds")
+            if not (job and wanted):
+                cpus, gigabytes = _requests(pod["spec"])
+                self.cpus[node] += cpus
+                self.memory[node] += gigabytes
 
 
 def observe_cluster(reader: Reader, now_s: float) -> ClusterView:
@@ -84,17 +108,14 @@ def observe(
     jobs = [kueue.constrain(job) for job in find_jobs(objects)]
     flavors = kueue.flavors_of_nodes(nodes)
     pools = group_nodes(nodes, jobs, flavors)
-    use = _read_use(objects, nodes, jobs)
+    use = _Use(objects, nodes, jobs)
     notes = [*pools.notes, *use.notes]
     rows = []
     placements = []
     details = {}
-    of_job: dict[str, Counter[str]] = {}
-    for (owner, name), n in sorted(use.gpus.items()):
-        of_job.setdefault(owner, Counter())[name] = n
-    others = of_job.get("", Counter())
+    others = use.gpus[""]
     for job in jobs:
-        held = dict(of_job.get(job.job_id, ()))
+        held = dict(sorted(use.gpus[job.job_id].items()))
         held_in = {pools.of_node[name] for name in held}
         if held and (job.is_suspended or len(held_in) > 1):
             others.update(held)
@@ -104,7 +125,7 @@ def observe(
             held = {}
         done = (progress or {}).get(job.job_id, (0.0, 0.0))
         row, said = _job_row(job, kueue, pools, held, now_s, done)
-        notes.extend(said)
+        notes += said
         rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
         is_stuck = job.job_id in use.unschedulable
@@ -116,8 +137,8 @@ def observe(
     for row in rows:
         if row.get("pool") and not row["preemptible"]:
             room[row["pool"]] -= row["gpus"]
-    limits = fit_guarantees(read_limits(objects, kueue, pools, flavors), pools, +room)
-    notes += limits.notes
+    tenants, quotas, remarks = read_limits(objects, kueue, pools, flavors)
+    notes += [*remarks, *fit_guarantees(quotas, pools, +room)]
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
         "jobs.csv": rows,
@@ -129,14 +150,14 @@ def observe(
                 "gpus": free[node.name],
                 "state": node.state,
                 **{level: node.levels.get(level) for level in levels},
-                "cpus": _rounded_up(node.cpus - use.cpus.get(node.node, 0.0)),
-                "host_memory_gb": _rounded_up(node.host_memory_gb - use.memory.get(node.node, 0.0)),
+                "cpus": _rounded_up(node.cpus - use.cpus[node.node]),
+                "host_memory_gb": _rounded_up(node.host_memory_gb - use.memory[node.node]),
             }
             for node in nodes
         ],
         "placements.csv": placements,
-        "tenants.csv": limits.tenants,
-        "quotas.csv": limits.quotas,
+        "tenants.csv": tenants,
+        "quotas.csv": quotas,
     }
     config = {"now_s": now_s, **({"topology": {"levels": levels}} if levels else {})}
     known = {
@@ -167,39 +188,6 @@ def _requests(spec: Object) -> tuple[float, float]:
         sum(quantity(one.get("cpu")) for one in asked),
         sum(quantity(one.get("memory")) for one in asked) / GIGABYTE,
     )
-
-
-def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJob]) -> _Use:
-    """Return what every pod that is bound to a node holds there."""
-    by_uid = {job.uid: job.job_id for job in jobs if job.uid}
-    rows = {(node.node, node.resource): node.name for node in nodes}
-    gpus: Counter[tuple[str, str]] = Counter()
-    cpus: Counter[str] = Counter()
-    memory: Counter[str] = Counter()
-    unschedulable = set()
-    notes = []
-    for pod in objects.of_kind("Pod"):
-        if is_over(pod):
-            continue
-        owners = objects.owner_uids(pod)
-        job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
-        node = node_of_pod(pod)
-        if node is None:
-            if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
-                unschedulable.add(job)
-            continue
-        wanted = gpus_of_pod(pod["spec"])
-        for resource, n in wanted.items():
-            if (node, resource) in rows:
-                gpus[job, rows[node, resource]] += n
-            else:
-                name = f"{namespace_of(pod)}/{name_of(pod)}"
-                notes.append(f"pod {name}: node {node} has no {resource}, which it holds")
-        if not (job and wanted):
-            cpu, gigabytes = _requests(pod["spec"])
-            cpus[node] += cpu  # type: ignore[assignment]
-            memory[node] += gigabytes  # type: ignore[assignment]
-    return _Use(gpus, cpus, memory, unschedulable, notes)
 
 
 def _state(job: FoundJob, kueue: Kueue, said: Object, held: Mapping[str, int]) -> str:

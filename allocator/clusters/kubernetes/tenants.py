@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from allocator.clusters.adapter import Json
@@ -16,29 +15,18 @@ from allocator.clusters.kubernetes.pools import Pools
 Rows = list[Json]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What tenants may hold.
-
-    Parameters
-    ----------
-    tenants, quotas : list of dict
-        Rows of tenants.csv and quotas.csv.
-    notes : list of str
-        What the tables cannot say.
-    """
-
-    tenants: Rows
-    quotas: Rows
-    notes: list[str]
-
-
 def read_limits(
     objects: Objects, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Limits:
-    """Return the quotas of Kueue; without Kueue, those of the namespaces."""
+) -> tuple[Rows, Rows, list[str]]:
+    """Return the quotas of Kueue; without Kueue, those of the namespaces.
+
+    Returns
+    -------
+    tuple
+        Rows of tenants.csv and of quotas.csv, and what the tables cannot say.
+    """
     if not kueue.is_installed:
-        return Limits(list(_namespace_rows(objects)), [], [])
+        return list(_namespace_rows(objects)), [], []
     notes: list[str] = []
     quotas: Rows = []
     for node in kueue.cluster_queues.values():
@@ -58,52 +46,52 @@ def read_limits(
         {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
         for one in (*kueue.cohorts.values(), *kueue.cluster_queues.values())
     ]
-    return Limits(tenants, _merged(quotas), notes)
+    return tenants, _merged(quotas), notes
 
 
-def fit_guarantees(limits: Limits, pools: Pools, room: Mapping[str, int]) -> Limits:
-    """Return limits whose guarantees the nodes can keep: Kueue compares quotas with no nodes.
+def fit_guarantees(quotas: Rows, pools: Pools, room: Mapping[str, int]) -> list[str]:
+    """Lower guarantees to what the nodes can keep, and return notes about them.
+
+    Kueue compares quotas with no nodes.
 
     Parameters
     ----------
-    limits : Limits
-        Limits of Kueue.
+    quotas : list of dict
+        Rows of quotas.csv; they are changed.
     pools : Pools
         Pools of the nodes.
     room : mapping of str to int
         GPUs of each pool that jobs in queues can have.
     """
     wanted: Counter[tuple[Any, Any]] = Counter()
-    for row in limits.quotas:
+    for row in quotas:
         wanted[row["gpu_type"], row["pool"]] += row.get("guaranteed_gpus") or 0
     there = {
-        (gpu_type, pool): sum(n for name, n in room.items() if name == pool)
-        + sum(n for name, n in room.items() if pools.types[name] == gpu_type)
+        (gpu_type, pool): sum(
+            n * ((name == pool) + (pools.types[name] == gpu_type)) for name, n in room.items()
+        )
         for gpu_type, pool in wanted
     }
-    notes = [
-        f"quotas guarantee {total} GPUs of {place[0] or place[1]}, whose nodes have {there[place]}"
-        for place, total in wanted.items()
-        if total > there[place]
-    ]
-    rows = [dict(row) for row in limits.quotas]
-    for row in rows:
+    for row in quotas:
         place = row["gpu_type"], row["pool"]
         if wanted[place] > there[place] and row.get("guaranteed_gpus"):
             row["guaranteed_gpus"] = row["guaranteed_gpus"] * there[place] // wanted[place]
             row["lend_gpus"] = None
-    return Limits(limits.tenants, rows, [*limits.notes, *notes])
+    return [
+        f"quotas guarantee {total} GPUs of {place[0] or place[1]}, whose nodes have {there[place]}"
+        for place, total in wanted.items()
+        if total > there[place]
+    ]
 
 
 def _namespace_rows(objects: Objects) -> Iterator[Json]:
-    most: dict[str, int] = {}
+    most: defaultdict[str, list[int]] = defaultdict(list)
     for one in objects.of_kind("ResourceQuota"):
         for name, amount in (field(one, "spec", "hard") or {}).items():
             if name.startswith("requests.") and is_gpu(name.removeprefix("requests.")):
-                space = namespace_of(one)
-                most[space] = min(most.get(space, int(quantity(amount))), int(quantity(amount)))
+                most[namespace_of(one)].append(int(quantity(amount)))
     for space, gpus in sorted(most.items()):
-        yield {"tenant": space, "max_gpus": gpus}
+        yield {"tenant": space, "max_gpus": min(gpus)}
 
 
 def _place(
@@ -141,14 +129,12 @@ def _queue_limits(node: QuotaNode, one: Quota) -> Json:
 
     What it lends and never takes back is not guaranteed to it.
     """
-    most = one.nominal
-    if node.cohort:
-        most = -1 if one.borrowing is None else one.nominal + one.borrowing
+    most = None if one.borrowing is None else one.nominal + one.borrowing
     lent = one.nominal if one.lending is None else min(one.lending, one.nominal)
     is_safe = node.reclaims or not node.cohort
     return {
         "guaranteed_gpus": one.nominal if is_safe else one.nominal - lent,
-        "max_gpus": None if most < 0 else most,
+        "max_gpus": most if node.cohort else one.nominal,
         "lend_gpus": one.lending if node.cohort and is_safe else None,
     }
 
@@ -184,12 +170,9 @@ def _merged(quotas: Rows) -> Rows:
     """Return rows with one for each tenant and place: flavors of the same GPUs add up."""
     merged: dict[tuple[Any, ...], Json] = {}
     for row in quotas:
-        key = (row["tenant"], row["gpu_type"], row["pool"])
-        if key not in merged:
-            merged[key] = dict(row)
-            continue
+        known = merged.setdefault((row["tenant"], row["gpu_type"], row["pool"]), row)
         for name in ("guaranteed_gpus", "max_gpus", "lend_gpus"):
-            one = merged[key].get(name)
-            other = row.get(name)
-            merged[key][name] = None if one is None or other is None else one + other
+            if known is not row:
+                one, other = known.get(name), row.get(name)
+                known[name] = None if one is None or other is None else one + other
     return list(merged.values())

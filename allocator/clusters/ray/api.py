@@ -79,9 +79,7 @@ class RayApi:
     def list_records(self, kind: str) -> list[Record]:
         """Return all jobs, nodes, actors, placement groups or running tasks."""
         query: list[tuple[str, object]] = [("detail", 1), ("limit", MOST)]
-        if (
-            kind == "tasks"
-        ):  # without filters Ray also lists what has ended
+        if kind == "tasks":  # without filters Ray also lists what has ended
             query += [
                 ("filter_keys", "state"),
                 ("filter_predicates", "="),

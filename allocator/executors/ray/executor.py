@@ -21,6 +21,7 @@ import math
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,6 +74,7 @@ class RayExecutor(BatchExecutor):
 
     name = "ray"
     unready = "its GPUs were not free"
+    no_shares = "shares of a GPU cannot be pinned in Ray"
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
@@ -84,34 +86,30 @@ class RayExecutor(BatchExecutor):
     ) -> None:
         super().__init__(folder, grace_s, **limits)
         self._api = RayApi(address)
-        self._jobs: dict[str, BatchJob] = {}  # jobs of this state by id, as of the last answer
         self._nodes: list[RayNode] = []
-        self._taken: dict[str, float] = {}  # GPUs that others hold, by name of the node
-        self._leaving: dict[str, float] = {}  # GPUs of jobs of this state that are over but listed
+        self._taken = Counter[str]()  # GPUs that others hold, by name of the node
+        self._leaving = Counter[str]()  # GPUs of jobs of this state that are over but listed
         self._nodes_read_s = -math.inf
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node that is alive, without the GPUs of others. Raises NotNow."""
         with self._say_not_now():
             self._read_nodes_if_old()
-        return [
-            NodeStatus(node.name, node.pool, self._count_usable(node), node.state)
-            for node in self._nodes
-        ]
+        held = self._count_held()
+        found = []
+        for node in self._nodes:
+            usable = max(0, node.gpus - math.ceil(self._taken[node.name]))
+            gpus = usable if node.state == "up" else held[node.name]
+            found.append(NodeStatus(node.name, node.pool, gpus, node.state))
+        return found
 
-    def _count_usable(self, node: RayNode) -> int:
-        if node.state == "up":
-            return max(0, node.gpus - math.ceil(self._taken.get(node.name, 0.0)))
-        return self._count_held().get(node.name, 0)
-
-    def _count_held(self, without: Path | None = None) -> dict[str, int]:
+    def _count_held(self, without: Path | None = None) -> Counter[str]:
         """Return the GPUs of each node that allocations have been given and not given back."""
-        held: dict[str, int] = {}
+        held = Counter[str]()
         for one in self.ledger.known():
-            has_begun = one.folder != without and one.has(ATTEMPT)
-            if has_begun and not one.has(EXIT):
+            if one.folder != without and one.has(ATTEMPT) and not one.has(EXIT):
                 for node, gpus in one.asked:
-                    held[node] = held.get(node, 0) + gpus
+                    held[node] += gpus
         return held
 
     # ---- looking
@@ -124,7 +122,7 @@ class RayExecutor(BatchExecutor):
 
     def _read_jobs(self, records: Sequence[Record]) -> None:
         found = (_parse_job(one) for one in records if one.get("submission_id"))
-        self._jobs = {one.job_id: one for one in found if one.job_id.endswith(self._suffix)}
+        self._jobs = {one.job_id: [one] for one in found if one.job_id.endswith(self._suffix)}
         self._refused = find_refused_nodes(records)
 
     def _read_nodes_if_old(self) -> None:
@@ -143,14 +141,13 @@ class RayExecutor(BatchExecutor):
         holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
         names = {node.node_id: node.name for node in nodes}
         open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
-        self._taken = {}
-        self._leaving = {}
+        self._taken = Counter()
+        self._leaving = Counter()
         for one in holdings:
             owner = self._find_owner(one)
-            counts = self._leaving if owner and owner not in open_names else self._taken
             if one.node_id in names and owner not in open_names:
-                name = names[one.node_id]
-                counts[name] = counts.get(name, 0.0) + one.gpus
+                counts: Json = self._leaving if owner else self._taken
+                counts[names[one.node_id]] += one.gpus
         self._nodes = nodes
         self._nodes_read_s = time.monotonic()
 
@@ -162,12 +159,10 @@ class RayExecutor(BatchExecutor):
     # ---- starting
     # ----------------------------------------------------------------------------------------------
 
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        if any(part.fraction is not None for part in order.nodes):
-            raise UsageError("shares of a GPU cannot be pinned in Ray")
+    def _check_options(self, order: Order) -> None:
         read_options(order.environment)
-        if order.nodes:
-            return [(part.node, part.gpus) for part in order.nodes]
+
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
         self._read_nodes_if_old()
         mine = [node for node in self._nodes if node.pool == order.pool]
         if order.gpus > sum(node.gpus for node in mine):
@@ -178,7 +173,7 @@ class RayExecutor(BatchExecutor):
             return [(min(whole)[1], order.gpus)]
         left = order.gpus
         shape = []
-        for gpus, name in sorted(((gpus, name) for name, gpus in free.items()), reverse=True):
+        for name, gpus in sorted(free.items(), key=lambda one: one[::-1], reverse=True):
             if take := min(left, gpus):
                 shape.append((name, take))
                 left -= take
@@ -188,10 +183,10 @@ class RayExecutor(BatchExecutor):
 
     def _count_free(self, node: RayNode, without: Path | None = None) -> int:
         """Return the GPUs of a node that nobody holds, or only the allocation `without`."""
-        held = self._taken.get(node.name, 0.0) + self._leaving.get(node.name, 0.0)
-        return max(0, node.gpus - math.ceil(held) - self._count_held(without).get(node.name, 0))
+        held = math.ceil(self._taken[node.name] + self._leaving[node.name])
+        return max(0, node.gpus - held - self._count_held(without)[node.name])
 
-    def _submit(self, one: OpenAllocation) -> None:
+    def _begin(self, one: OpenAllocation) -> None:
         """Submit the job of an allocation if that was not done and its GPUs are free.
 
         Whatever Ray answers, it is asked whether it has the job. Raises ClusterUnreachable.
@@ -254,10 +249,6 @@ class RayExecutor(BatchExecutor):
 
     # ---- observing
     # ----------------------------------------------------------------------------------------------
-
-    def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
-        found = self._jobs.get(self._name_batch_job(one.folder))
-        return [] if found is None else [found]
 
     def _observe_started(
         self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]

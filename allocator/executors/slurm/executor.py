@@ -23,6 +23,7 @@ import shlex
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -65,14 +66,14 @@ class SlurmExecutor(BatchExecutor):
 
     name = "slurm"
     unready = "its nodes took no jobs"
+    no_shares = "shares of a GPU cannot be asked of Slurm"
     unreachable = ()  # an OSError, as of a disk
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
         super().__init__(folder, grace_s, **limits)
-        self._jobs: dict[str, list[BatchJob]] = {}  # batch jobs of this state by name, last answer
         self._nodes: list[Node] = []
-        self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
+        self._held = Counter[str]()  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
     def _may_have_begun(self, one: OpenAllocation) -> bool:
@@ -122,14 +123,13 @@ class SlurmExecutor(BatchExecutor):
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
         self._look_if_old()
-        return [
-            NodeStatus(node.name, node.partition, round(self._count_usable(node)), node.service)
-            for node in self._nodes
-        ]
-
-    def _count_usable(self, node: Node) -> float:
-        mine = self._held.get(node.name, 0.0)
-        return node.gpus - max(0.0, node.used - mine) if node.is_available else mine
+        found = []
+        for node in self._nodes:
+            usable = mine = self._held[node.name]
+            if node.is_available:
+                usable = node.gpus - max(0, node.used - mine)
+            found.append(NodeStatus(node.name, node.partition, round(usable), node.service))
+        return found
 
     def _look(self) -> None:
         """Ask Slurm for its nodes and the batch jobs of this state."""
@@ -139,15 +139,13 @@ class SlurmExecutor(BatchExecutor):
         jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
         were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
         self._jobs = {}
-        self._held = {}
+        self._held = Counter()
         for job in jobs:
             self._jobs.setdefault(job.name, []).append(job)
             if job.is_live or job.name in were_live:
-                for node, gpus in _count_held(job).items():
-                    self._held[node] = self._held.get(node, 0.0) + gpus
+                self._held.update(_count_held(job))
         for one in self._list_users_allocations():
-            for node, gpus in self._users_jobs.count_held(one).items():
-                self._held[node] = self._held.get(node, 0.0) + gpus
+            self._held.update(self._users_jobs.count_held(one))
         self._nodes = nodes
         self._looked_s = time.monotonic()
 
@@ -157,15 +155,7 @@ class SlurmExecutor(BatchExecutor):
     # ---- starting
     # ----------------------------------------------------------------------------------------------
 
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        """Return the nodes to ask for, and the GPUs of each; the name "" stands for any node.
-
-        Raises UsageError if Slurm can never give the job its GPUs.
-        """
-        if any(part.fraction is not None for part in order.nodes):
-            raise UsageError("shares of a GPU cannot be asked of Slurm")
-        if order.nodes:
-            return [(part.node, part.gpus) for part in order.nodes]
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
         self._look_if_old()
         sizes = [node.gpus for node in self._nodes if node.partition == order.pool]
         for number in range(1, len(sizes) + 1):
@@ -176,7 +166,7 @@ class SlurmExecutor(BatchExecutor):
             " number on each"
         )
 
-    def _submit(self, one: OpenAllocation) -> None:
+    def _begin(self, one: OpenAllocation) -> None:
         """Submit the batch job of an allocation if that was not done. Raises SlurmUnreachable.
 
         After a call of sbatch whose answer was lost, Slurm is asked for a job of this name first.
@@ -188,23 +178,20 @@ class SlurmExecutor(BatchExecutor):
             return
         if one.has(ATTEMPT):
             self._look()
-        mine = self._list_batch_jobs(one)
-        try:
-            job_id = mine[0].job_id if mine else self._call_sbatch(one)
-        except SlurmRefused as error:
-            one.end("failed", str(error))
+        mine = self._jobs.get(self._name_batch_job(one.folder))
+        if mine:
+            one.write(SUBMITTED, {"slurm_job_id": mine[0].job_id})
             return
-        one.write(SUBMITTED, {"slurm_job_id": job_id})
-
-    def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
-        return self._jobs.get(self._name_batch_job(one.folder), [])
-
-    def _call_sbatch(self, one: OpenAllocation) -> str:
         (one.folder / ATTEMPT).touch()
         options, variables = self._build_options(one)
         command = (sys.executable, "-m", "allocator.executors.slurm.batch_job", str(one.folder))
         script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
-        return commands.submit(options, script, **variables)
+        try:
+            job_id = commands.submit(options, script, **variables)
+        except SlurmRefused as error:
+            one.end("failed", str(error))
+            return
+        one.write(SUBMITTED, {"slurm_job_id": job_id})
 
     def _build_options(self, one: OpenAllocation) -> tuple[list[str], dict[str, str]]:
         """Return the options of sbatch, and variables of its environment.
@@ -212,7 +199,6 @@ class SlurmExecutor(BatchExecutor):
         Options of the job's owner come first, so that they cannot change what the order says.
         """
         asked = one.asked
-        nodes = [node for node, _ in asked if node]
         sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
         unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
@@ -237,7 +223,8 @@ class SlurmExecutor(BatchExecutor):
             options += ["--distribution=arbitrary", f"--ntasks={held}", "--gpus-per-task=1"]
             return options, {"SLURM_HOSTFILE": str(path)}
         options += [f"--nodes={len(asked)}", f"--gres=gpu:{sizes.pop()}"]
-        options += [f"--nodelist={','.join(nodes)}"] if nodes else []
+        if nodes := [node for node, _ in asked if node]:
+            options.append(f"--nodelist={','.join(nodes)}")
         return options, {}
 
     def _are_nodes_ready(self, one: OpenAllocation) -> bool:
@@ -260,11 +247,9 @@ class SlurmExecutor(BatchExecutor):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         if not _is_users_job(one):
             return super()._observe_allocation(one)
-        end = one.read_ending()
-        if end is not None:
+        if (end := one.read_ending()) is not None:
             return observe_ending(one.job_id, one.generation, end)
-        has_started = one.has(STARTED)
-        return self._running_observation(one) if has_started else None
+        return self._running_observation(one) if one.has(STARTED) else None
 
     def _observe_started(
         self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
@@ -307,11 +292,11 @@ def _is_users_job(one: OpenAllocation) -> bool:
     return USERS_JOB in one.order["environment"]
 
 
-def _count_held(job: BatchJob) -> dict[str, float]:
+def _count_held(job: BatchJob) -> Json:
     """Return the GPUs that a batch job of a state holds on each of its nodes."""
     found = _COMMENT.fullmatch(job.comment)
     if found is None:
         return {}
     parts = (part.rpartition(":") for part in found[2].split())
-    unequal = {node: float(gpus) for node, _, gpus in parts}
+    unequal = {node: int(gpus) for node, _, gpus in parts}
     return {node: unequal.get(node, int(found[1]) / len(job.nodes)) for node in job.nodes}

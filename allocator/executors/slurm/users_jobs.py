@@ -226,7 +226,7 @@ class UsersJobs:
                 if idents := self._commands[verb]:
                     commands.run("scontrol", verb, *more, ",".join(idents))
 
-    def count_held(self, one: OpenAllocation) -> dict[str, float]:
+    def count_held(self, one: OpenAllocation) -> Json:
         """Return the GPUs that an allocation holds on each node.
 
         Nodes are listed before jobs, so a job that has just ended still counts.

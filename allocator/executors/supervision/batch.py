@@ -1,7 +1,7 @@
 """What executors share that run an allocation as one job of a batch system.
 
 A supervisor in the batch job claims the allocation by keeper.json and touches that file once a
-second (batch_py). Besides the files of py an allocation has
+second (batch_supervisor.py). Besides the files of supervisor.py an allocation has
 
     submitted.json   the batch job was submitted; from then on repeating the start changes nothing
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
@@ -86,10 +86,12 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     that the job was lost before its start, at most twice: a batch system that starts jobs
     slowly would only get slower if each start was given up and asked for again. `lease_s` is the
     seconds without a heartbeat after which a supervisor whose job is not listed as running counts
-    as dead. `unready` says why an allocation is not submitted.
+    as dead. `unready` says why an allocation is not submitted, and `no_shares` why none has a share
+    of a GPU.
     """
 
     unready: str
+    no_shares: str
 
     def __init__(
         self,
@@ -104,19 +106,17 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         self._lost_starts: Counter[str] = Counter()  # in succession, by job
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
+        self._jobs: dict[str, list[BatchJob]] = {}  # of this state, by name, as of the last look
         self._suffix = f".{self.ledger.identity().state[:8]}"
         # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
         self._heartbeats: dict[Path, tuple[int, float]] = {}
-
-    def _begin(self, one: OpenAllocation) -> None:
-        self._submit(one)
 
     def _observe_all(self) -> Sequence[Observation | None]:
         """Ask once for all jobs, and return what is known of each allocation."""
         if any(is_to_be_submitted(one) for one in self.ledger.known()):
             with self.ledger.hold_lock():
                 for one in self.ledger.known():
-                    self._submit(one)
+                    self._begin(one)
         self._look()
         self._act_on_look()
         known = list(self.ledger.known())
@@ -137,16 +137,12 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         return
 
     @abstractmethod
-    def _submit(self, one: OpenAllocation) -> None:
+    def _begin(self, one: OpenAllocation) -> None:
         """Submit the batch job of an allocation if that was not done and can be done now."""
 
     @abstractmethod
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """End batch jobs; those that have ended are no error."""
-
-    @abstractmethod
-    def _list_batch_jobs(self, one: OpenAllocation) -> Sequence[BatchJob]:
-        """Return the batch jobs of an allocation, as of the last look."""
 
     @abstractmethod
     def _observe_started(
@@ -160,13 +156,17 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     @abstractmethod
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
-        """Return phase and detail of an allocation whose batch job ended without a"""
+        """Return phase and detail of an allocation whose batch job ended without a supervisor."""
+
+    def _check_options(self, order: Order) -> None:
+        """Raise UsageError if what the owner of a job asks of the batch system makes no sense."""
+        return
 
     @abstractmethod
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        """Return the nodes to ask for, and the GPUs of each; the name "" stands for any node.
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
+        """Return the nodes to ask for where the order names none, and the GPUs of each.
 
-        Raises UsageError if the job can never get its GPUs.
+        The name "" stands for any node. Raises UsageError if the job can never get its GPUs.
         """
 
     def _name_batch_job(self, place: Path) -> str:
@@ -178,12 +178,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
-        alive = {
-            (one.job_id, one.generation): one for one in self.ledger.known() if not one.has(EXIT)
-        }
-        for job_id, generation in alive:
-            if job_id == order.job_id:
-                raise NotNow(f'job "{job_id}": its allocation {generation} has not ended')
+        alive = self._list_unended(order)
         shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
         if shared:
             partner = alive[shared[0].job_id, shared[0].generation]
@@ -197,7 +192,11 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             self._create_supervised(order, {f"on.{holder}": {}}, asked=[], **told)
             return
         try:
-            self._create_supervised(order, asked=self._choose_shape(order), holder=None)
+            if any(part.fraction is not None for part in order.nodes):
+                raise UsageError(self.no_shares)
+            self._check_options(order)
+            asked = [(part.node, part.gpus) for part in order.nodes] or self._choose_nodes(order)
+            self._create_supervised(order, asked=asked, holder=None)
         except UsageError as error:
             ending = build_ending_without_work("failed", str(error))
             self.ledger.create(order, {EXIT: ending})
@@ -215,7 +214,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
-        jobs = self._list_batch_jobs(one)
+        jobs = self._jobs.get(self._name_batch_job(one.folder), [])
         who = one.read(SUPERVISOR)  # before its end, which comes later
         end = one.read_ending()
         if end is None and who is None:

@@ -25,6 +25,7 @@ from allocator.executors.allocation import (
     OpenAllocation,
     build_unstarted_ending,
 )
+from allocator.executors.errors import NotNow
 from allocator.executors.ledger import select_settings
 from allocator.executors.ledger_executor import SettingsExecutor
 from allocator.io.tables.private_folders import refuse_foreign
@@ -63,6 +64,17 @@ class SupervisedExecutor(SettingsExecutor):
 
     def _read_ending(self, one: OpenAllocation) -> Json | None:
         return one.read_ending()
+
+    def _list_unended(self, order: Order | None = None) -> dict[tuple[str, int], OpenAllocation]:
+        """Return the allocations that have not ended.
+
+        Raises NotNow if one of them is of the job of a new order.
+        """
+        alive = [one for one in self.ledger.known() if not one.has(EXIT)]
+        for one in alive:
+            if order is not None and one.job_id == order.job_id:
+                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
+        return {(one.job_id, one.generation): one for one in alive}
 
     def _create_supervised(
         self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
