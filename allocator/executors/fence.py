@@ -39,8 +39,7 @@ class Fence:
 
         Raises WrongState if the folder is another executor's.
         """
-        found = self._read()
-        self._refuse_foreign_kind(found)
+        found = self._read_own()
         if not found["state"]:
             found |= {"state": secrets.token_hex(16), "kind": self._kind}
             write_json(self._path, found)
@@ -55,8 +54,7 @@ class Fence:
 
     def claim(self, queue: str) -> None:
         """Make the folder belong to the queue. Raises WrongState if it belongs to another one."""
-        found = self._read()
-        self._refuse_foreign_kind(found)
+        found = self._read_own()
         if found["adopting"] or found["queue"] not in ("", queue):
             raise WrongState(f'the state in "{self._path.parent}" belongs to another queue')
         if not found["queue"]:
@@ -86,16 +84,8 @@ class Fence:
         """
         before = self.identity()
         found = self._read()
-        write_json(
-            self._path,
-            found
-            | {
-                "adopting": queue,
-                "was": before.queue,
-                "queue": "",
-                "token": max(token, before.token),
-            },
-        )
+        found |= {"adopting": queue, "was": before.queue, "queue": ""}
+        write_json(self._path, found | {"token": max(token, before.token)})
         return before
 
     def end_adoption(self, queue: str) -> None:
@@ -105,16 +95,18 @@ class Fence:
             raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
         write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
 
-    def _refuse_foreign_kind(self, found: Json) -> None:
+    def _read_own(self) -> Json:
+        found = self._read()
         if found["kind"] not in ("", self._kind):
             raise WrongState(
                 f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
                 f'"{self._kind}"; name another folder with --state'
             )
+        return found
 
     def _read(self) -> Json:
         found = read_json(self._path)
         if found is None and os.path.lexists(self._path):
             raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')
-        empty = {"token": -1, "state": "", "kind": "", "queue": "", "adopting": "", "was": ""}
-        return {**empty, **(found or {})}
+        empty = dict.fromkeys(("state", "kind", "queue", "adopting", "was"), "")
+        return {"token": -1, **empty, **(found or {})}

@@ -48,8 +48,8 @@ def read_process(pid: int) -> Process | None:
     except OSError:
         return None
     # skip the name, which may hold spaces and brackets
-    fields = text[text.rindex(")") + 2 :].split()
-    return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    state, *fields = text[text.rindex(")") + 2 :].split()
+    return Process(pid, state, *(int(fields[place]) for place in (0, 1, 2, 18)))
 
 
 def processes() -> Iterator[Process]:
@@ -76,11 +76,8 @@ def find_descendants(root: int) -> list[Process]:
     """Return the living processes below `root`, without it."""
     everybody = list(processes())
     below = {root}
-    grew = True
-    while grew:
-        more = {p.pid for p in everybody if p.parent in below} - below
+    while more := {p.pid for p in everybody if p.parent in below} - below:
         below |= more
-        grew = bool(more)
     return [p for p in everybody if p.pid in below and p.pid != root and p.alive]
 
 

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from allocator.errors import UsageError
@@ -54,7 +55,14 @@ class ProgressReader:
             found = [self._source.find(one.read_lines(is_over=is_over)) for one in self._logs]
             seen = max((one for one in found if one is not None), default=None)
         else:
-            self._fetch_if_due(self._source)
+            is_busy = self._fetching is not None and self._fetching.is_alive()
+            if not is_busy and self.looked_s >= self._fetched_s + FETCH_EVERY_S:
+                self._fetched_s = self.looked_s
+                # in a thread, so that a slow answer holds nothing up
+                self._fetching = threading.Thread(
+                    target=self._fetch, args=(self._source,), daemon=True
+                )
+                self._fetching.start()
             seen = None if self._metric is None else (self._metric, self._metric)
         if seen is not None and seen != self._written:
             try:
@@ -62,14 +70,6 @@ class ProgressReader:
             except OSError:  # a full disk: the next look tries again
                 return
             self._written = seen
-
-    def _fetch_if_due(self, metric: Metric) -> None:
-        """Ask in a thread, so that a slow answer holds nothing up."""
-        is_busy = self._fetching is not None and self._fetching.is_alive()
-        if not is_busy and time.monotonic() >= self._fetched_s + FETCH_EVERY_S:
-            self._fetched_s = time.monotonic()
-            self._fetching = threading.Thread(target=self._fetch, args=(metric,), daemon=True)
-            self._fetching.start()
 
     def _fetch(self, metric: Metric) -> None:
         value = fetch_metric(metric)
@@ -81,10 +81,8 @@ def make_reader(
     environment: Mapping[str, str], logs: tuple[LogFile, ...], progress: Path
 ) -> ProgressReader | None:
     """Return the reader of a job with this environment, None if it reports its progress itself."""
-    if LOG not in environment and URL not in environment:
-        return None
-    try:
-        source = read_source(environment)
-    except UsageError:
-        return None  # such a job could not be submitted
+    source = None
+    if LOG in environment or URL in environment:
+        with suppress(UsageError):  # such a job could not be submitted
+            source = read_source(environment)
     return None if source is None else ProgressReader(source, logs, progress)

@@ -109,7 +109,10 @@ class Supervisor:
 
     def _check_processes(self, pid: int) -> bool:
         """Check the processes and stop.json once; return False when all is over."""
-        self._reap_children(pid)
+        with suppress(ChildProcessError):  # collect every child that ended, also orphans
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == pid:
+                    self.status = ended[1]
         if self._reader is not None:
             self._reader.update()
         self.allocation.remember_base()
@@ -117,11 +120,14 @@ class Supervisor:
         grace_s = self.order["grace_s"]
         if self.status is None:
             self.is_stop_requested = self.is_stop_requested or self.allocation.has(STOP)
-            if self.stopping_since is None and (
-                self.is_termination_requested or self.is_stop_requested
-            ):
+            is_to_end = self.is_termination_requested or self.is_stop_requested
+            if self.stopping_since is None and is_to_end:
                 self.stopping_since = now
-                _terminate_group(pid)  # not reaped yet, so no other process has this pid
+                # not reaped yet, so no other process has this pid; halted ones go on, so that they
+                # can end
+                for number in (signal.SIGTERM, signal.SIGCONT):
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, number)
             if self.stopping_since is not None and now - self.stopping_since > grace_s:
                 self._kill_descendants()
             return True
@@ -139,13 +145,6 @@ class Supervisor:
     def _kill_descendants(self) -> None:
         self.was_killed = self.was_killed or self.status is None
         kill_all(lambda: find_descendants(os.getpid()), 0.0)
-
-    def _reap_children(self, first: int) -> None:
-        """Collect every child that ended: the first process of the job, and orphans."""
-        with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == first:
-                    self.status = ended[1]
 
     def _judge_exit(self) -> Json:
         assert self.status is not None
@@ -227,13 +226,6 @@ def read_last_words(path: Path) -> str:
 def open_for_appending(path: Path) -> Any:
     """Open the file for appending, readable by its owner only."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def _terminate_group(pid: int) -> None:
-    """Ask every process of the job's group to end, and continue halted ones so that they can."""
-    for number in (signal.SIGTERM, signal.SIGCONT):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
 
 
 def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
