@@ -4,21 +4,39 @@ Its order is written down before anything is asked of machines. Its end is a fil
 counts from the moment at which that is there. When the queue has recorded the end, the folder goes,
 and what is kept of the job is in acknowledged.json: how it ended, for a queue that was set back,
 and the work that is safe, from which its next allocation goes on.
+
+Jobs of some executors run under a supervisor, on this machine or on another one that sees the state
+(allocation.py, supervisor.py).
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Record
 from allocator.errors import AllocatorError, UsageError
-from allocator.executors.allocation import OpenAllocation, build_unstarted_ending
+from allocator.executors import report
+from allocator.executors.allocation import (
+    ERR,
+    EXIT,
+    OUT,
+    PROGRESS,
+    SUPERVISOR,
+    OpenAllocation,
+    build_unstarted_ending,
+)
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import Ledger
+from allocator.executors.ledger import Ledger, select_settings
+from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
 
 
@@ -233,3 +251,90 @@ def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
     known = (_find_safe_work(before, first, generation), end["safe"])
     safe = [s for s in known if s is not None]
     return {"safe": max(safe), "safe_since": generation} if safe else {}
+
+
+GRACE_S = 60.0
+EMPTY: Record = MappingProxyType({})
+KEPT_LOGS = 2000  # most files that are kept under logs/
+
+
+class SupervisedExecutor(SettingsExecutor):
+    """The state folder of an executor, and how allocations begin and end in it.
+
+    `grace_s` is the seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(self, folder: Path, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        if os.path.lexists(folder):
+            # commands of orders in it are run, so a folder that another user made
+            # must not be used
+            refuse_foreign(Path(os.path.realpath(folder)))
+        super().__init__(folder)
+        (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
+
+    def _begin_to_stop(self, one: OpenAllocation) -> None:
+        """Record the end of an allocation that nothing has begun; else its supervisor obeys."""
+        if not self._may_have_begun(one):
+            with one.hold_unless_supervised() as is_free:
+                if is_free and not one.has(SUPERVISOR, EXIT):
+                    one.write(EXIT, build_unstarted_ending())
+
+    def _may_have_begun(self, one: OpenAllocation) -> bool:
+        """Return whether something may run for the allocation before its supervisor does."""
+        return False
+
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        return one.read_ending()
+
+    def _list_unended(self, order: Order | None = None) -> dict[tuple[str, int], OpenAllocation]:
+        """Return the allocations that have not ended.
+
+        Raises NotNow if one of them is of the job of a new order.
+        """
+        alive = [one for one in self.ledger.known() if not one.has(EXIT)]
+        for one in alive:
+            if order is not None and one.job_id == order.job_id:
+                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
+        return {(one.job_id, one.generation): one for one in alive}
+
+    def _create_supervised(
+        self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
+    ) -> None:
+        """Make the folder of a new allocation whose supervisor has not started."""
+        self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
+        self.ledger.create(
+            order,
+            {report.SETTINGS_FILE: select_settings(order), **files},
+            grace_s=self.grace_s,
+            base=self._find_base(order),
+            marker=secrets.token_hex(16),
+            **more,
+        )
+
+    def _running_observation(self, one: OpenAllocation, detail: str | None = None) -> Observation:
+        """Return the observation of one that runs; without a detail it has its progress."""
+        seen = report.read(one.folder / PROGRESS)
+        if detail is None:
+            detail = "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
+        return Observation(
+            one.job_id,
+            one.generation,
+            time.time(),
+            Phase.RUNNING,
+            one.read_safe_work(),
+            detail,
+            report.read_reported(one.folder / PROGRESS),
+        )
+
+    def _clear(self, one: OpenAllocation) -> None:
+        """Keep the output of the job under logs/."""
+        logs = self.ledger.folder / "logs"
+        for name in (OUT, ERR):
+            with suppress(FileNotFoundError):
+                os.replace(one.folder / name, logs / f"{one.folder.name}.{name}")
+        files = list(os.scandir(logs))
+        if len(files) > KEPT_LOGS:
+            files.sort(key=lambda entry: entry.stat().st_mtime)
+            for entry in files[: len(files) - KEPT_LOGS * 9 // 10]:
+                os.unlink(entry)

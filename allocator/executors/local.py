@@ -30,10 +30,9 @@ from allocator.executors.allocation import (
 )
 from allocator.executors.disk import is_locked
 from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger_executor import observe_ending
+from allocator.executors.ledger_executor import GRACE_S, SupervisedExecutor, observe_ending
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
-from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
 from allocator.loop.executor import Observation, Order
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by

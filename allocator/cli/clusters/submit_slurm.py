@@ -67,7 +67,7 @@ NAMES = [field.name.removeprefix("--").replace("-", "_") for field in FIELDS]
     option("sbatch", "SBATCH", "after --: options and script", nargs="*"),
 )
 def call(args: argparse.Namespace) -> int:
-    from allocator.clusters.slurm.submit import read_plugin, write_sbatch
+    from allocator.clusters.slurm.settings import read_plugin, write_sbatch
 
     if args.plugin:
         plugin = read_plugin()

@@ -93,9 +93,8 @@ class Site:
             document = json.loads((folder / CLUSTER_JSON).read_text(encoding="utf-8"))
             if document.get("cluster") == "slurm":
                 partitions |= document["details"]["pools"]
-        tenants = {*snapshot.tables["jobs.csv"].texts("tenant")}
-        if "tenants.csv" in snapshot.tables:
-            tenants |= {*snapshot.tables["tenants.csv"].texts("tenant")}
+        tables = [snapshot.tables[n] for n in ("jobs.csv", "tenants.csv") if n in snapshot.tables]
+        tenants = {name for one in tables for name in one.texts("tenant")}
         return cls(
             dict(zip(pools, table.texts("gpu_type"), strict=True)),
             partitions,

@@ -41,7 +41,8 @@ from allocator.clusters.ray.resources import (
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, OpenAllocation
 from allocator.executors.errors import NotNow
-from allocator.executors.ray.options import is_own_workers, read_options
+from allocator.executors.ledger_executor import GRACE_S
+from allocator.executors.ray.workers import is_own_workers, read_options
 from allocator.executors.supervision.batch import (
     FRESH_S,
     KILL_S,
@@ -51,7 +52,6 @@ from allocator.executors.supervision.batch import (
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import GRACE_S
 from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Json
 from allocator.executors.allocation import EXIT, SUPERVISOR
-from allocator.executors.ray.options import is_own_workers
-from allocator.executors.ray.workers import GROUP, make_group
+from allocator.executors.ray.workers import GROUP, is_own_workers, make_group
 from allocator.executors.supervision.batch_supervisor import (
     HEARTBEAT_S,
     BatchSupervisor,

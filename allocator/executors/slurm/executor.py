@@ -32,7 +32,7 @@ from allocator.clusters.adapter import Capabilities, Json, Record
 from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
-from allocator.executors.ledger_executor import observe_ending
+from allocator.executors.ledger_executor import GRACE_S, observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
 from allocator.executors.slurm.commands import Node
@@ -46,7 +46,6 @@ from allocator.executors.supervision.batch import (
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import GRACE_S
 from allocator.executors.supervision.supervisor import read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 

@@ -28,8 +28,12 @@ from allocator.executors.allocation import (
     build_ending_without_work,
 )
 from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
-from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
+from allocator.executors.ledger_executor import (
+    GRACE_S,
+    ClusterExecutor,
+    SupervisedExecutor,
+    observe_ending,
+)
 from allocator.loop.executor import Observation, Order
 
 SUBMITTED = "submitted.json"
