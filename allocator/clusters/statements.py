@@ -75,10 +75,7 @@ def accept_fields(said: Any) -> tuple[Json, list[str]]:
 
 
 def read_settings(
-    kind: type[Settings],
-    system: str,
-    given: Record,
-    choices: Mapping[str, Sequence[str]] = {},
+    kind: type[Settings], system: str, given: Record, choices: Mapping[str, Sequence[str]] = {}
 ) -> Settings:
     """Return the settings of a site, by the defaults of their dataclass.
 

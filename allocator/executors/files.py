@@ -25,14 +25,7 @@ from allocator.executors.ledger import select_settings
 from allocator.executors.ledger_executor import SettingsExecutor, observe_ending
 from allocator.executors.report import SETTINGS_FILE, parse_reported
 from allocator.io.tables.limited_reader import as_storable_text, read_json
-from allocator.loop.executor import (
-    ENDED,
-    REPORTED,
-    ColocatedAllocation,
-    Observation,
-    Order,
-    Phase,
-)
+from allocator.loop.executor import ENDED, REPORTED, ColocatedAllocation, Observation, Order, Phase
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
@@ -96,10 +89,4 @@ def _read_observation(one: OpenAllocation) -> Json | None:
         phase = Phase.LOST
         detail = f"the actor stopped it, and nobody had asked for that: {detail}"
     reported = parse_reported(f"{name}={value.get(name)}" for name in REPORTED)
-    return {
-        "phase": phase,
-        "work_done": work,
-        "at_s": at_s,
-        "detail": detail,
-        "reported": reported,
-    }
+    return {"phase": phase, "work_done": work, "at_s": at_s, "detail": detail, "reported": reported}

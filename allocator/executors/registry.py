@@ -117,11 +117,7 @@ def _entry(part: object) -> ExecutorEntry:
 
 
 REGISTRY = Registry(
-    "executor",
-    "allocator.executors",
-    EXECUTORS,
-    lambda point: _entry(point.load()),
-    (DRY_RUN,),
+    "executor", "allocator.executors", EXECUTORS, lambda point: _entry(point.load()), (DRY_RUN,)
 )
 
 

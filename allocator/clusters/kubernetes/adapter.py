@@ -8,12 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from allocator.clusters.adapter import (
-    Capabilities,
-    ClusterView,
-    ObserveRequest,
-    PlannedJob,
-)
+from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time

@@ -180,10 +180,7 @@ class Reader:
         if resource is None:
             return []
         spaces = self.namespaces if resource.is_namespaced and kind != "Pod" else ()
-        implied = {
-            "kind": kind,
-            "apiVersion": f"{resource.group}/{resource.version}".lstrip("/"),
-        }
+        implied = {"kind": kind, "apiVersion": f"{resource.group}/{resource.version}".lstrip("/")}
         return [
             {**implied, **item}
             for space in spaces or ("",)

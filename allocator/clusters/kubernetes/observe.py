@@ -209,12 +209,7 @@ def _state(job: FoundJob, kueue: Kueue, said: Object, held: Mapping[str, int]) -
 
 
 def _job_row(
-    job: FoundJob,
-    kueue: Kueue,
-    pools: Pools,
-    held: Mapping[str, int],
-    now_s: float,
-    done: Progress,
+    job: FoundJob, kueue: Kueue, pools: Pools, held: Mapping[str, int], now_s: float, done: Progress
 ) -> tuple[Json, list[str]]:
     """Return the row of a job, and notes about it."""
     said, notes = read_annotations(job)

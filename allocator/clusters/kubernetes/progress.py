@@ -14,10 +14,7 @@ from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import RESOURCES, Api, Refused, Request, path_of
 from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
-from allocator.clusters.kubernetes.workloads.owners import (
-    read_annotations,
-    read_progress_source,
-)
+from allocator.clusters.kubernetes.workloads.owners import read_annotations, read_progress_source
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
 from allocator.io.progress_sources import LogPattern, Metric, Progress, find_metric
 

@@ -11,13 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import (
-    Capabilities,
-    ClusterView,
-    ObserveRequest,
-    PlannedJob,
-    Record,
-)
+from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob, Record
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers
 from allocator.clusters.ray.observe import RaySettings, observe_ray, read_statement
 from allocator.clusters.ray.script import write_script

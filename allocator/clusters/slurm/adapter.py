@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import (
-    Capabilities,
-    ClusterView,
-    ObserveRequest,
-    PlannedJob,
-    Record,
-)
+from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob, Record
 from allocator.clusters.slurm.answers import ask_slurm, read_answers
 from allocator.clusters.slurm.observe import observe_slurm
 from allocator.clusters.slurm.script import write_script

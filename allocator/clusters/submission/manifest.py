@@ -17,13 +17,7 @@ from allocator.clusters.kubernetes.objects import (
     namespace_of,
 )
 from allocator.clusters.kubernetes.observe import stated_columns
-from allocator.clusters.kubernetes.workloads.jobs import (
-    KINDS,
-    FoundJob,
-    PodSet,
-    find_jobs,
-    pod_set,
-)
+from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, PodSet, find_jobs, pod_set
 from allocator.clusters.kubernetes.workloads.owners import read_annotations
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.errors import AllocatorError, UsageError, install_command

@@ -55,14 +55,7 @@ from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.report import parse_line, parse_work
 from allocator.io.progress_sources import LogPattern, read_source
 from allocator.io.tables.limited_reader import as_storable_text
-from allocator.loop.executor import (
-    ENDED,
-    NodePart,
-    NodeStatus,
-    Observation,
-    Order,
-    Phase,
-)
+from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
 
 SEEN = "seen.json"
 REFUSED = "refused.json"

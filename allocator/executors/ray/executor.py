@@ -78,11 +78,7 @@ class RayExecutor(BatchExecutor):
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
-        self,
-        folder: Path,
-        grace_s: float = GRACE_S,
-        address: str | None = None,
-        **limits: float,
+        self, folder: Path, grace_s: float = GRACE_S, address: str | None = None, **limits: float
     ) -> None:
         super().__init__(folder, grace_s, **limits)
         self._api = RayApi(address)

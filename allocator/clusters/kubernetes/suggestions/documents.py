@@ -118,9 +118,7 @@ def job_document(
     names = sorted(hostnames)
     about = KINDS[job.kind]
     document = _identity(
-        about.api_version,
-        job.kind,
-        {"name": job.name, "namespace": job.namespace, "uid": job.uid},
+        about.api_version, job.kind, {"name": job.name, "namespace": job.namespace, "uid": job.uid}
     )
     paused = bool(is_suspended) if is_paused is None else is_paused
     marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
