@@ -27,26 +27,7 @@ def read_limits(
     """
     if not kueue.is_installed:
         return list(_namespace_rows(objects)), [], []
-    notes: list[str] = []
-    quotas: Rows = []
-    for node in kueue.cluster_queues.values():
-        for one in node.quotas:
-            place = _place(one.flavor, one.resource, pools, flavors)
-            if place is None:
-                notes.append(
-                    f"ClusterQueue {node.name}: the nodes of flavor {one.flavor} are neither one"
-                    " pool nor all of a GPU type; its quota is left out"
-                )
-                continue
-            quotas.append({"tenant": node.name, **place, **_queue_limits(node, one)})
-        quotas.extend(_unlisted_rows(node, pools, flavors))
-    for cohort in kueue.cohorts.values():
-        quotas.extend(_cohort_rows(cohort, kueue, pools, flavors))
-    tenants = [
-        {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
-        for one in (*kueue.cohorts.values(), *kueue.cluster_queues.values())
-    ]
-    return tenants, _merged(quotas), notes
+    return _Limits(kueue, pools, flavors).read()
 
 
 def fit_guarantees(quotas: Rows, pools: Pools, room: Mapping[str, int]) -> list[str]:
@@ -94,34 +75,82 @@ def _namespace_rows(objects: Objects) -> Iterator[Json]:
         yield {"tenant": space, "max_gpus": min(gpus)}
 
 
-def _place(
-    flavor: str, resource: str, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Json | None:
-    """Return the pool or the GPU type that the nodes of a flavor are, or None."""
-    held = flavors.get(flavor, set())
-    of_resource = {
-        pool: {node.name for node in nodes if node.resource == resource}
-        for pool, nodes in pools.nodes.items()
-    }
-    mine = [pool for pool, names in of_resource.items() if names & held]
-    if len(mine) == 1 and of_resource[mine[0]] <= held:
-        return {"gpu_type": None, "pool": mine[0]}
-    types = {pools.types[pool] for pool in mine}
-    whole = [names for pool, names in of_resource.items() if pools.types[pool] in types]
-    if len(types) == 1 and all(names <= held for names in whole):
-        return {"gpu_type": types.pop(), "pool": None}
-    return None
+class _Limits:
+    """The quotas of cluster queues and cohorts, on the pools of a cluster."""
 
+    def __init__(self, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]) -> None:
+        self.kueue, self.pools, self.flavors = kueue, pools, flavors
 
-def _unlisted_rows(
-    queue: QuotaNode, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Iterator[Json]:
-    """Yield a quota of 0 for each pool that no flavor of a cluster queue has a node of."""
-    listed = {(name, one.resource) for one in queue.quotas for name in flavors.get(one.flavor, ())}
-    for pool, nodes in pools.nodes.items():
-        if not any((node.name, node.resource) in listed for node in nodes):
-            limits = {"guaranteed_gpus": 0, "max_gpus": 0, "lend_gpus": None}
-            yield {"tenant": queue.name, "gpu_type": None, "pool": pool, **limits}
+    def read(self) -> tuple[Rows, Rows, list[str]]:
+        """Return tenants, quotas, and notes."""
+        notes: list[str] = []
+        quotas: Rows = []
+        for queue in self.kueue.cluster_queues.values():
+            for one in queue.quotas:
+                place = self._place(one.flavor, one.resource)
+                if place is None:
+                    notes.append(
+                        f"ClusterQueue {queue.name}: the nodes of flavor {one.flavor} are neither"
+                        " one pool nor all of a GPU type; its quota is left out"
+                    )
+                else:
+                    quotas.append({"tenant": queue.name, **place, **_queue_limits(queue, one)})
+            # 0 for each pool that no flavor of it has a node of
+            listed = {
+                (name, one.resource)
+                for one in queue.quotas
+                for name in self.flavors.get(one.flavor, ())
+            }
+            for pool, nodes in self.pools.nodes.items():
+                if not any((node.name, node.resource) in listed for node in nodes):
+                    limits = {"guaranteed_gpus": 0, "max_gpus": 0, "lend_gpus": None}
+                    quotas.append({"tenant": queue.name, "gpu_type": None, "pool": pool, **limits})
+        cohorts = self.kueue.cohorts.values()
+        quotas += [row for cohort in cohorts for row in self._cohort_rows(cohort)]
+        tenants = [
+            {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
+            for one in (*cohorts, *self.kueue.cluster_queues.values())
+        ]
+        return tenants, _merged(quotas), notes
+
+    def _place(self, flavor: str, resource: str) -> Json | None:
+        """Return the pool or the GPU type that the nodes of a flavor are, or None."""
+        held = self.flavors.get(flavor, set())
+        of_resource = {
+            pool: {node.name for node in nodes if node.resource == resource}
+            for pool, nodes in self.pools.nodes.items()
+        }
+        mine = [pool for pool, names in of_resource.items() if names & held]
+        if len(mine) == 1 and of_resource[mine[0]] <= held:
+            return {"gpu_type": None, "pool": mine[0]}
+        types = {self.pools.types[pool] for pool in mine}
+        whole = [names for pool, names in of_resource.items() if self.pools.types[pool] in types]
+        if len(types) == 1 and all(names <= held for names in whole):
+            return {"gpu_type": types.pop(), "pool": None}
+        return None
+
+    def _cohort_rows(self, cohort: QuotaNode) -> Iterator[Json]:
+        """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
+        borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
+        totals: Counter[tuple[str, str]] = Counter()
+        for member in self._members(cohort.name, frozenset()):
+            for one in member.quotas:
+                totals[one.flavor, one.resource] += one.nominal
+        for key, total in totals.items():
+            place = self._place(*key)
+            extra = borrowed.get(key) if cohort.cohort else 0
+            if place is not None and extra is not None:
+                yield {"tenant": cohort.name, **place, "max_gpus": total + extra}
+
+    def _members(self, name: str, seen: frozenset[str]) -> Iterator[QuotaNode]:
+        """Yield a cohort and all that is below it."""
+        if name in seen:
+            return
+        yield self.kueue.cohorts[name]
+        yield from (one for one in self.kueue.cluster_queues.values() if one.cohort == name)
+        for below in self.kueue.cohorts.values():
+            if below.cohort == name:
+                yield from self._members(below.name, seen | {name})
 
 
 def _queue_limits(node: QuotaNode, one: Quota) -> Json:
@@ -137,33 +166,6 @@ def _queue_limits(node: QuotaNode, one: Quota) -> Json:
         "max_gpus": most if node.cohort else one.nominal,
         "lend_gpus": one.lending if node.cohort and is_safe else None,
     }
-
-
-def _cohort_rows(
-    cohort: QuotaNode, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]
-) -> Iterator[Json]:
-    """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
-    borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
-    totals: Counter[tuple[str, str]] = Counter()
-    for member in _members(cohort.name, kueue, frozenset()):
-        for one in member.quotas:
-            totals[one.flavor, one.resource] += one.nominal
-    for key, total in totals.items():
-        place = _place(*key, pools, flavors)
-        extra = borrowed.get(key) if cohort.cohort else 0
-        if place is not None and extra is not None:
-            yield {"tenant": cohort.name, **place, "max_gpus": total + extra}
-
-
-def _members(name: str, kueue: Kueue, seen: frozenset[str]) -> Iterator[QuotaNode]:
-    """Yield a cohort and all that is below it."""
-    if name in seen:
-        return
-    yield kueue.cohorts[name]
-    yield from (one for one in kueue.cluster_queues.values() if one.cohort == name)
-    for below in kueue.cohorts.values():
-        if below.cohort == name:
-            yield from _members(below.name, kueue, seen | {name})
 
 
 def _merged(quotas: Rows) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -118,15 +118,25 @@ def build_job(
         "ALLOCATOR_GRACE_S": f"{grace_s:g}",
         "ALLOCATOR_PROGRESS": PROGRESS,
     }
+    own: Record = settings.container.get("resources", {})
+    resource = members[0].resource if members else "nvidia.com/gpu"
     image = order.environment.get("ALLOCATOR_IMAGE", settings.image)
     mount = {"name": SIDECAR, "mountPath": str(PurePosixPath(PROGRESS).parent)}
+    sidecar = {  # it tells the progress, and runs as long as the job
+        "name": SIDECAR,
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", SAY_PROGRESS],
+        "env": [{"name": "ALLOCATOR_PROGRESS", "value": PROGRESS}],
+        "volumeMounts": [mount],
+    }
     container = {
         **settings.container,
         "name": CONTAINER,
         "image": image,
         "env": [{"name": key, "value": value} for key, value in environment.items()]
         + list(settings.container.get("env", ())),
-        "resources": _resources(settings, members, shape),
+        "resources": {**own, "limits": {**own.get("limits", {}), resource: str(shape.gpus)}},
         "volumeMounts": [mount, *settings.container.get("volumeMounts", ())],
     }
     if order.command:
@@ -138,7 +148,7 @@ def build_job(
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(grace_s) + GRACE_MARGIN_S,
         "containers": [container, *settings.pod.get("containers", ())],
-        "initContainers": [*settings.pod.get("initContainers", ()), _sidecar(image, mount)],
+        "initContainers": [*settings.pod.get("initContainers", ()), sidecar],
         "volumes": [{"name": SIDECAR, "emptyDir": {}}, *settings.pod.get("volumes", ())],
         **pinned_affinity(settings.pod, hostnames or [one.hostname for one in members]),
     }
@@ -160,22 +170,3 @@ def build_job(
             "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
         },
     }
-
-
-def _sidecar(image: str, mount: Mapping[str, str]) -> Json:
-    """Return the container that tells the progress; it runs as long as the job."""
-    return {
-        "name": SIDECAR,
-        "image": image,
-        "restartPolicy": "Always",
-        "command": ["sh", "-c", SAY_PROGRESS],
-        "env": [{"name": "ALLOCATOR_PROGRESS", "value": PROGRESS}],
-        "volumeMounts": [dict(mount)],
-    }
-
-
-def _resources(settings: Settings, members: Sequence[GpuNode], shape: Shape) -> Json:
-    own: Record = settings.container.get("resources", {})
-    resource = members[0].resource if members else "nvidia.com/gpu"
-    limits = {**own.get("limits", {}), resource: str(shape.gpus)}
-    return {**own, "limits": limits}

@@ -37,43 +37,30 @@ def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> Json:
     return own if terms and terms != node_terms(one.pod) else {}
 
 
-def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> Json:
-    spec = _affinity(job, one, hostnames)
-    return {"template": {"spec": spec}} if spec else {}
+def _specify(job: FoundJob, hostnames: Sequence[str], selector: Mapping[str, str]) -> Json:
+    """Return the part of the spec with its numbers of pods, and where they run."""
 
+    def template(one: PodSet) -> Json:
+        spec = _affinity(job, one, hostnames)
+        return {"template": {"spec": spec}} if spec else {}
 
-def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> Json:
+    with_gpus = [one for one in job.pod_sets if one.gpus]
+    if job.kind == "JobSet":  # of what places its pods only node selectors can change
+        pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
+        parts = [{"name": one.name, "template": {"spec": pod}} for one in with_gpus]
+        return {"replicatedJobs": parts} if selector else {}
+    if job.kind == "PyTorchJob":
+        replicas = {
+            one.name.capitalize(): {"replicas": one.pods, **template(one)} for one in with_gpus
+        }
+        return {"pytorchReplicaSpecs": replicas}
     one = job.pod_sets[0]
     before = field(job.source, "spec") or {}
     completions = before.get("completions")
-    is_coupled = before.get("completionMode") == "Indexed" and completions == before.get(
-        "parallelism", 1
-    )
-    return {
-        "parallelism": one.pods,
-        **({"completions": one.pods} if is_coupled else {}),
-        **_template(job, one, hostnames),
-    }
-
-
-def _job_set_spec(job: FoundJob, selector: Mapping[str, str]) -> Json:
-    """Return the part of a JobSet that places its pods: of that only node selectors can change."""
-    pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
-    parts = [{"name": one.name, "template": {"spec": pod}} for one in job.pod_sets if one.gpus]
-    return {"replicatedJobs": parts} if selector else {}
-
-
-def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> Json:
-    return {
-        "pytorchReplicaSpecs": {
-            one.name.capitalize(): {"replicas": one.pods, **_template(job, one, hostnames)}
-            for one in job.pod_sets
-            if one.gpus
-        }
-    }
-
-
-_SPECS = {"Job": _job_spec, "PyTorchJob": _pytorch_spec}
+    is_indexed = before.get("completionMode") == "Indexed"
+    is_coupled = is_indexed and completions == before.get("parallelism", 1)
+    coupled = {"completions": one.pods} if is_coupled else {}
+    return {"parallelism": one.pods, **coupled, **template(one)}
 
 
 def _merge(one: Object, other: Object) -> Json:
@@ -130,9 +117,8 @@ def job_document(
     suspend: Any = is_suspended
     for name in reversed(about.suspend):
         suspend = {name: suspend}
-    spec = _job_set_spec(job, selector) if job.kind == "JobSet" else _SPECS[job.kind](job, names)
     started = {} if is_suspended is None else suspend
-    return _merge(_merge(document, started), {"spec": spec})
+    return _merge(_merge(document, started), {"spec": _specify(job, names, selector)})
 
 
 def workload_activity(workload: Object, is_active: bool) -> Json:
