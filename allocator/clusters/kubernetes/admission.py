@@ -59,7 +59,10 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
         found = _apply_status(reader, change.document)
         if isinstance(found, str):
             lines.append(f"{change.comment[0]}: not taken: {found}")
-        elif _differs(wanted, field(found, "status", "admissionChecks") or ()):
+        elif not any(
+            all((one.get(key) or None) == (value or None) for key, value in wanted.items())
+            for one in field(found, "status", "admissionChecks") or ()
+        ):
             lines.append(f"{change.comment[0]}: the answer is not there; it is given again")
         else:
             lines.append(f"{change.comment[0]}: {wanted['state']}")
@@ -88,14 +91,6 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
             limits["state"] = "held"
         rows.append({**row, **limits})
     return replace(view, tables={**view.tables, "jobs.csv": rows, "quotas.csv": []})
-
-
-def _differs(wanted: Object, answers: Sequence[Object]) -> bool:
-    """Return whether an answer is not among those that the server has."""
-    return not any(
-        all((one.get(key) or None) == (value or None) for key, value in wanted.items())
-        for one in answers
-    )
 
 
 def _apply_status(reader: Reader, document: Object) -> Json | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -168,8 +168,7 @@ class Reader:
                 self._versions[known.group] = str(found["preferredVersion"]["version"])
             except (KeyError, TypeError) as error:
                 raise ClusterUnreachable(f"/apis/{known.group}: the answer is no group") from error
-        version = self._versions[known.group]
-        return Resource(known.group, version, known.plural, known.is_namespaced)
+        return replace(known, version=self._versions[known.group])
 
     def list_kind(self, kind: str, **query: str) -> list[Object]:
         """Return all objects of a kind; none if the server does not know the kind, or its group.
@@ -180,9 +179,9 @@ class Reader:
         if resource is None:
             return []
         spaces = self.namespaces if resource.is_namespaced and kind != "Pod" else ()
-        implied = {"kind": kind, "apiVersion": f"{resource.group}/{resource.version}".lstrip("/")}
+        version = f"{resource.group}/{resource.version}".lstrip("/")
         return [
-            {**implied, **item}
+            {"kind": kind, "apiVersion": version, **item}
             for space in spaces or ("",)
             for item in self._pages(resource, space, query)
         ]

@@ -131,6 +131,11 @@ def uid_of(value: Object) -> str:
     return str(field(value, "metadata", "uid") or "")
 
 
+def owners_of(value: Object) -> list[Object]:
+    """Return the references of an object to its owners."""
+    return list(field(value, "metadata", "ownerReferences") or ())
+
+
 def annotation(value: Object, name: str) -> str | None:
     """Return an annotation of the allocator's own prefix, or a label of it."""
     for place in ("annotations", "labels"):
@@ -198,7 +203,7 @@ class Objects:
         uids = [uid_of(value)]
         current: Object | None = value
         while current is not None:
-            owners = field(current, "metadata", "ownerReferences") or ()
+            owners = owners_of(current)
             above = [str(one["uid"]) for one in owners if one.get("controller", True)]
             if not above or above[0] in uids:
                 break

@@ -190,22 +190,20 @@ def _requests(spec: Object) -> tuple[float, float]:
     )
 
 
-def _state(job: FoundJob, kueue: Kueue, said: Object, held: Mapping[str, int]) -> str:
-    """Return the state of a job in the snapshot.
+def _judge(job: FoundJob, kueue: Kueue, said: Object) -> tuple[str, str]:
+    """Return the state of a job that holds nothing, and why it is held.
 
     A job that somebody suspended is held, unless Kueue or the allocator starts it again.
     """
-    if held:
-        return "running"
     workload = kueue.workload(job)
     paused = said.get("paused", False) or annotation(workload or {}, "paused") == "true"
     if kueue.is_stopped(job):
-        return "held"
-    if workload is not None and field(workload, "spec", "active") is False:
-        return "paused" if paused else "held"
+        return "held", "its queue is stopped"
+    if not paused and field(workload, "spec", "active") is False:
+        return "held", "its workload is not active"
     if job.is_suspended and not (paused or said.get("managed", False) or job.queue):
-        return "held"
-    return "paused" if paused else "queued"
+        return "held", "it is suspended and neither in a queue nor managed"
+    return "paused" if paused else "queued", ""
 
 
 def _job_row(
@@ -216,12 +214,11 @@ def _job_row(
     allowed = pools.admitted[job.job_id]
     if "gpu-types" in said:
         allowed = allowed & set(said["gpu-types"])
-    state = _state(job, kueue, said, held)
-    if not allowed and state != "running":
-        notes.append(f"{job.job_id}: no node with GPUs admits it, so it is held")
-        state = "held"
-    elif state == "held":
-        notes.append(f"{job.job_id}: {_why_held(job, kueue)}, so it is held")
+    state, why = ("running", "") if held else _judge(job, kueue, said)
+    if not allowed and not held:
+        state, why = "held", "no node with GPUs admits it"
+    if why:
+        notes.append(f"{job.job_id}: {why}, so it is held")
     queue = kueue.cluster_queue(job)
     created = unix_seconds(field(job.source, "metadata", "creationTimestamp"))
     return {
@@ -258,14 +255,6 @@ def stated_columns(job: FoundJob, said: Object, now_s: float, done: Progress = (
     }
 
 
-def _why_held(job: FoundJob, kueue: Kueue) -> str:
-    if kueue.is_stopped(job):
-        return "its queue is stopped"
-    if field(kueue.workload(job), "spec", "active") is False:
-        return "its workload is not active"
-    return "it is suspended and neither in a queue nor managed"
-
-
 def _work(job: FoundJob, said: Object, now_s: float, progress: Progress) -> tuple[float, float]:
     """Return the whole work and what is left.
 
@@ -273,8 +262,8 @@ def _work(job: FoundJob, said: Object, now_s: float, progress: Progress) -> tupl
     """
     if progress[1]:
         return said["total-work"], count_remaining(said["total-work"], progress)
-    if "total-work" in said or "remaining-work" in said:
-        left = said.get("remaining-work", said.get("total-work"))
+    left = said.get("remaining-work", said.get("total-work"))
+    if left is not None:
         return max(said.get("total-work", left), left), left
     total = said.get("expected-seconds", ASSUMED_SECONDS)
     started = None if job.is_suspended else unix_seconds(field(job.source, "status", "startTime"))

@@ -33,7 +33,7 @@ from allocator.clusters.kubernetes.api import (
 )
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
-from allocator.clusters.kubernetes.objects import Object, field, name_of, uid_of
+from allocator.clusters.kubernetes.objects import Object, field, name_of, owners_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
 from allocator.clusters.kubernetes.rights import find_missing_rights
@@ -212,7 +212,8 @@ class KubernetesExecutor(ClusterExecutor):
             self._jobs = {name_of(one): one for one in self._reader.list_kind("Job", **query)}
             self._pods = {}
             for pod in self._reader.list_kind("Pod", **query):
-                self._pods.setdefault(_job_of(pod), []).append(pod)
+                names = [str(one["name"]) for one in owners_of(pod) if one.get("kind") == "Job"]
+                self._pods.setdefault((names or [""])[0], []).append(pod)
             self._asking_until = time.monotonic() + ASKING_S
             seen = super()._observe_all()
             mine = {self._name(one) for one in self.ledger.known()}
@@ -265,8 +266,8 @@ class KubernetesExecutor(ClusterExecutor):
             seen = {"uid": uid_of(job)}
             one.write(SEEN, seen)
         if job is not None and seen is not None and uid_of(job) != seen["uid"]:
-            pods = [pod for pod in pods if not _belongs(pod, uid_of(job))]
-            job = None
+            other, job = uid_of(job), None
+            pods = [pod for pod in pods if all(one["uid"] != other for one in owners_of(pod))]
         if seen is None and refused is None:
             return Verdict(Phase.STOPPED) if is_stopping else self._make(one)
         verdict = judge(order, is_stopping or refused is not None, job, pods, base)
@@ -348,15 +349,6 @@ class KubernetesExecutor(ClusterExecutor):
             path = path_of(RESOURCES["Pod"], self.settings.namespace, name_of(pod))
             with suppress(*self.unreachable):
                 self._reader.api.send(Request("PATCH", path, {"metadata": metadata}, MERGE))
-
-
-def _job_of(pod: Object) -> str:
-    owners = field(pod, "metadata", "ownerReferences") or ()
-    return next((str(one["name"]) for one in owners if one.get("kind") == "Job"), "")
-
-
-def _belongs(pod: Object, uid: str) -> bool:
-    return any(one["uid"] == uid for one in field(pod, "metadata", "ownerReferences") or ())
 
 
 def _restore_order(order: Object) -> Order:

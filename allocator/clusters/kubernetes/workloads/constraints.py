@@ -113,12 +113,9 @@ def admits(
 
 
 def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
-    by_label = term.get("matchExpressions") or ()
-    by_field = term.get("matchFields") or ()
-    return all(
-        _OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values") or ())
-        for one in by_label
-    ) and all(_OPERATORS[one["operator"]](name, one["values"]) for one in by_field)
+    asked = [(one, labels.get(one["key"])) for one in term.get("matchExpressions") or ()]
+    asked += [(one, name) for one in term.get("matchFields") or ()]
+    return all(_OPERATORS[one["operator"]](found, one.get("values") or ()) for one, found in asked)
 
 
 def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> bool:
