@@ -11,11 +11,13 @@ import math
 import os
 import secrets
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Record
+from allocator.clusters.adapter import Json, Record
+from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
 
@@ -42,6 +44,14 @@ def write_json(path: Path, value: Record, sync_name: bool = True) -> None:
         raise
     if sync_name:
         sync_folder(path.parent)
+
+
+def read_toml(path: Path) -> Json:
+    """Return the settings in a file. Raises UsageError for one that is there and no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f'"{path}" cannot be read: {error}') from error
 
 
 def read_age_s(path: Path) -> float:

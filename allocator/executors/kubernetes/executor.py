@@ -22,6 +22,7 @@ from pathlib import Path
 from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json
 from allocator.clusters.kubernetes.api import (
     APPLY,
+    JSON,
     MANAGER,
     MERGE,
     RESOURCES,
@@ -159,6 +160,19 @@ class KubernetesExecutor(ClusterExecutor):
         ]
         self._looked_s = time.monotonic()
 
+    def _send(
+        self,
+        method: str,
+        kind: str,
+        name: str,
+        body: Object,
+        content_type: str = JSON,
+        **query: str,
+    ) -> Json:
+        """Send a request about an object of the namespace, and return the answer."""
+        path = path_of(RESOURCES[kind], self.settings.namespace, name, **query)
+        return self._reader.api.send(Request(method, path, body, content_type))
+
     def _name(self, one: OpenAllocation) -> str:
         return object_name(self._state, one.job_id, one.generation)
 
@@ -187,10 +201,7 @@ class KubernetesExecutor(ClusterExecutor):
             named = {part.node for part in order.nodes}
             hostnames = [row.hostname for row in self._nodes if row.name in named]
             job = build_job(order, self._state, self.settings, members, hostnames, self.grace_s)
-            path = path_of(
-                RESOURCES["Job"], self.settings.namespace, name_of(job), fieldManager=MANAGER
-            )
-            found = self._reader.api.send(Request("PATCH", path, job, APPLY))
+            found = self._send("PATCH", "Job", name_of(job), job, APPLY, fieldManager=MANAGER)
             if field(found, "metadata", "name") != name_of(job) or not uid_of(found):
                 raise ClusterUnreachable("the answer is not the Job")
         except Refused as refused:
@@ -217,8 +228,12 @@ class KubernetesExecutor(ClusterExecutor):
             self._asking_until = time.monotonic() + ASKING_S
             seen = super()._observe_all()
             mine = {self._name(one) for one in self.ledger.known()}
+            # what is left of allocations whose ends were acknowledged
             for name in sorted((self._jobs.keys() | self._pods.keys()) - mine):
-                self._clean(self._jobs.get(name), self._pods.get(name, []))
+                for pod in self._pods.get(name, []):
+                    self._release(pod)
+                if name in self._jobs:
+                    self._remove(self._jobs[name])
             return seen
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation:
@@ -237,10 +252,10 @@ class KubernetesExecutor(ClusterExecutor):
     ) -> Json:
         """Return what is known of an allocation without a recorded end, as the file of one."""
         verdict = self._judge_allocation(one, job, pods)
-        safe, report = verdict.work, Report()
+        report = Report()
         if pods:
             report = self._read_report(one, pods, is_over=verdict.phase in ENDED)
-            safe = max(safe, report.safe)
+        safe = max(verdict.work, report.safe)
         remaining, base = float(one.order["remaining_work"]), one.order["base"]
         work = max(0.0, safe - base) if base is not None else 0.0
         return {
@@ -329,16 +344,8 @@ class KubernetesExecutor(ClusterExecutor):
             "propagationPolicy": "Foreground",
             "preconditions": {"uid": uid},
         }
-        path = path_of(RESOURCES["Job"], self.settings.namespace, name)
         with suppress(*self.unreachable):
-            self._reader.api.send(Request("DELETE", path, body))
-
-    def _clean(self, job: Object | None, pods: Sequence[Object]) -> None:
-        """Remove what is left of an allocation whose end was acknowledged."""
-        for pod in pods:
-            self._release(pod)
-        if job is not None:
-            self._remove(job)
+            self._send("DELETE", "Job", name, body)
 
     def _release(self, pod: Object) -> None:
         """Take the finalizer of a pod away, unless the pod has changed since it was read."""
@@ -346,9 +353,8 @@ class KubernetesExecutor(ClusterExecutor):
         if FINALIZER in before:
             left = [one for one in before if one != FINALIZER]
             metadata = {"finalizers": left, "resourceVersion": pod["metadata"]["resourceVersion"]}
-            path = path_of(RESOURCES["Pod"], self.settings.namespace, name_of(pod))
             with suppress(*self.unreachable):
-                self._reader.api.send(Request("PATCH", path, {"metadata": metadata}, MERGE))
+                self._send("PATCH", "Pod", name_of(pod), {"metadata": metadata}, MERGE)
 
 
 def _restore_order(order: Object) -> Order:

@@ -51,7 +51,7 @@ from allocator.executors.supervision.batch import (
     BatchJob,
     is_to_be_submitted,
 )
-from allocator.executors.supervision.batch_supervisor import REVOKED
+from allocator.executors.supervision.supervisor import REVOKED
 from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"

@@ -20,12 +20,12 @@ from pathlib import Path
 from allocator.clusters.adapter import Json
 from allocator.executors.allocation import EXIT, SUPERVISOR
 from allocator.executors.ray.workers import GROUP, is_own_workers, make_group
-from allocator.executors.supervision.batch_supervisor import (
+from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
+from allocator.executors.supervision.supervisor import (
     HEARTBEAT_S,
     BatchSupervisor,
     supervise_batch_job,
 )
-from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
 from allocator.io.tables.limited_reader import read_json
 
 GROUP_WAIT_S = 60.0  # seconds that a placement group may take

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.values import expand_names
-from allocator.executors.supervision.batch_supervisor import BatchSupervisor, supervise_batch_job
+from allocator.executors.supervision.supervisor import BatchSupervisor, supervise_batch_job
 
 SHARED_GPUS = "ALLOCATOR_SHARED_GPUS"  # indices of GPUs that another batch job holds
 

@@ -22,7 +22,6 @@ import re
 import shlex
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from allocator.clusters.adapter import Capabilities, Json, Record
 from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
+from allocator.executors.disk import read_toml
 from allocator.executors.ledger_executor import GRACE_S, observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
@@ -45,8 +45,7 @@ from allocator.executors.supervision.batch import (
     BatchJob,
     is_to_be_submitted,
 )
-from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervisor import read_last_words
+from allocator.executors.supervision.supervisor import REVOKED, read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT = "attempt"
@@ -91,19 +90,12 @@ class SlurmExecutor(BatchExecutor):
         Returns the values of their submissions, and why some jobs cannot be taken. Raises
         SlurmUnreachable.
         """
-        return self._users_jobs.take(job_ids, self._read_settings())
+        path = self.ledger.folder / SETTINGS
+        return self._users_jobs.take(job_ids, read_toml(path) if path.exists() else {})
 
     def cancel_cluster_job(self, job_id: str) -> None:
         """Cancel a job of a user for good. Raises SlurmUnreachable."""
         commands.cancel([self._users_jobs.listed[job_id].job_id])
-
-    def _read_settings(self) -> Record:
-        """Return the settings of jobs of users; none without the file slurm.toml of the state."""
-        path = self.ledger.folder / SETTINGS
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except (OSError, ValueError) as error:
-            raise UsageError(f'"{path}" cannot be read: {error}') from error
 
     def _act_on_look(self) -> None:
         """Start and stop the jobs of users as their allocations say, and record their ends."""

@@ -44,6 +44,20 @@ from allocator.executors.supervision.supervisor import ProgressReader
 from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
 from allocator.loop.executor import ClusterJob
 
+# columns that say what a job has already
+NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))
+USERS_JOB = "ALLOCATOR_CLUSTER_JOB"  # variable of an order: which job of Slurm it starts, as JSON
+RELEASED = "released.json"
+STARTED = "started.json"
+FORGOTTEN = "forgotten.json"
+FORGOTTEN_S = 15.0  # seconds until the processes of a forgotten run have ended
+# seconds from the end of a run to the next release: slurmd refuses a run that begins in the second
+# in which the last one was ended ("Job credential revoked")
+PAUSE_S = 2.0
+MISSING_S = 5.0  # seconds after which a job that is not listed is gone
+End = tuple[str, str]  # phase and detail
+FINISHED = ("COMPLETED",)
+LOST = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
 READING_S = 2.0  # for the output of all jobs in one look; the others are read at the next one
 NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
 
@@ -66,22 +80,20 @@ class UsersProgress:
     """The readers of the allocations of users' jobs that run."""
 
     def __init__(self) -> None:
-        self._readers: dict[Path, ProgressReader | None] = {}
+        self._readers: dict[Path, ProgressReader] = {}
 
     def read(self, running: Sequence[tuple[OpenAllocation, UsersJob, Record]]) -> None:
         """Read the progress of runs, those first that were not read for longest.
 
         `running` is the allocation, its job, and released.json.
         """
-        kept = {one.folder for one, _, _ in running}
-        self._readers = {place: one for place, one in self._readers.items() if place in kept}
+        before, self._readers = self._readers, {}
         for one, job, released in running:
-            if one.folder not in self._readers:
-                with suppress(SlurmUnreachable):  # the next look tries again
-                    self._readers[one.folder] = _make_reader(one, job, released)
-        readers = (self._readers.get(one.folder) for one, _, _ in running)
+            with suppress(SlurmUnreachable):  # the next look tries again
+                if reader := before.get(one.folder) or _make_reader(one, job, released):
+                    self._readers[one.folder] = reader
         until = time.monotonic() + READING_S
-        for reader in sorted((one for one in readers if one), key=lambda one: one.looked_s):
+        for reader in sorted(self._readers.values(), key=lambda one: one.looked_s):
             if time.monotonic() < until:
                 reader.update()
         for one, _, _ in running:
@@ -112,22 +124,6 @@ def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> Progre
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
     return ProgressReader(source, logs, one.folder / PROGRESS)
-
-
-# columns that say what a job has already
-NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))
-USERS_JOB = "ALLOCATOR_CLUSTER_JOB"  # variable of an order: which job of Slurm it starts, as JSON
-RELEASED = "released.json"
-STARTED = "started.json"
-FORGOTTEN = "forgotten.json"
-FORGOTTEN_S = 15.0  # seconds until the processes of a forgotten run have ended
-# seconds from the end of a run to the next release: slurmd refuses a run that begins in the second
-# in which the last one was ended ("Job credential revoked")
-PAUSE_S = 2.0
-MISSING_S = 5.0  # seconds after which a job that is not listed is gone
-End = tuple[str, str]  # phase and detail
-FINISHED = ("COMPLETED",)
-LOST = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
 
 
 class UsersJobs:

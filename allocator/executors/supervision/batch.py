@@ -1,7 +1,7 @@
 """What executors share that run an allocation as one job of a batch system.
 
 A supervisor in the batch job claims the allocation by keeper.json and touches that file once a
-second (batch_supervisor.py). Besides the files of supervisor.py an allocation has
+second (supervisor.py). Besides the files of supervisor.py an allocation has
 
     submitted.json   the batch job was submitted; from then on repeating the start changes nothing
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
