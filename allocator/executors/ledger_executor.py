@@ -125,7 +125,15 @@ class LedgerExecutor(ABC):
             kept = _read_safe_work(before)
             if one is not None and end is not None:
                 kept = _compute_safe_work(before, one.order, end)
-                kept |= _summarise_ending(one.order, end)
+                # how it ended, for a queue that was set back; `left` is the work that was not done,
+                # None for an allocation that was stopped before it was ordered
+                left = max(0.0, float(one.order["remaining_work"]) - end["work_done"])
+                kept |= {
+                    "phase": end["phase"],
+                    "at_s": end["at_s"],
+                    "first_generation": int(one.order["first_generation"]),
+                    "left": left if int(one.order["gpus"]) > 0 else None,
+                }
                 self._clear(one)
             self.ledger.forget(job_id, generation, **kept)
 
@@ -203,21 +211,6 @@ def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
         end["detail"],
         end.get("reported", {}),
     )
-
-
-def _summarise_ending(order: Record, end: Record) -> Json:
-    """Return what is kept of how an allocation ended, for a queue that was set back.
-
-    `left` is the work that was not done at that time. It is None if the allocation was stopped
-    before it was ordered, as the work is then unknown.
-    """
-    left = max(0.0, float(order["remaining_work"]) - end["work_done"])
-    return {
-        "phase": end["phase"],
-        "at_s": end["at_s"],
-        "first_generation": int(order["first_generation"]),
-        "left": left if int(order["gpus"]) > 0 else None,
-    }
 
 
 def _read_safe_work(before: Record) -> Json:

@@ -23,15 +23,31 @@ from allocator.clusters.slurm.values import (
 MOST_TASKS = 1000  # tasks of one array that wait and are looked at
 ENDED = frozenset(
     (
-        *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"),
-        *("DEADLINE", "OUT_OF_MEMORY", "REVOKED"),
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
     )
 )
 UNLIMITED_MINUTES = 365 * 24 * 60  # what a running job without a time limit is shown to have
 HELD = frozenset(("JOBHELDUSER", "JOBHELDADMIN"))
 TEXTS = (
-    *("account", "qos", "dependency", "features", "excluded_nodes", "required_nodes"),
-    *("resv_name", "comment", "admin_comment", "extra"),
+    "account",
+    "qos",
+    "dependency",
+    "features",
+    "excluded_nodes",
+    "required_nodes",
+    "resv_name",
+    "comment",
+    "admin_comment",
+    "extra",
 )
 NUMBERS = {
     "submitted_s": "submit_time",

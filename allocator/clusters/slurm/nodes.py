@@ -20,8 +20,18 @@ from allocator.clusters.slurm.values import (
 
 DOWN = frozenset(
     (
-        *("DOWN", "ERROR", "UNKNOWN", "FUTURE", "NOT_RESPONDING", "NO_RESPOND", "MAINT"),
-        *("MAINTENANCE", "POWERING_DOWN", "POWER_DOWN", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
+        "DOWN",
+        "ERROR",
+        "UNKNOWN",
+        "FUTURE",
+        "NOT_RESPONDING",
+        "NO_RESPOND",
+        "MAINT",
+        "MAINTENANCE",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_REQUESTED",
+        "REBOOT_ISSUED",
         "INVALID_REG",
     )
 )

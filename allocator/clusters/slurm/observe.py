@@ -11,7 +11,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.slurm.answers import Answers
@@ -50,8 +49,14 @@ NAMED = 3  # jobs that a note names
 LEAST_WEIGHT = 0.01
 NEVER = frozenset(
     (
-        *("DEPENDENCYNEVERSATISFIED", "BADCONSTRAINTS", "LICENSES", "INVALIDACCOUNT"),
-        *("INVALIDQOS", "PARTITIONTIMELIMIT", "PARTITIONNODELIMIT", "PARTITIONDOWN"),
+        "DEPENDENCYNEVERSATISFIED",
+        "BADCONSTRAINTS",
+        "LICENSES",
+        "INVALIDACCOUNT",
+        "INVALIDQOS",
+        "PARTITIONTIMELIMIT",
+        "PARTITIONNODELIMIT",
+        "PARTITIONDOWN",
         "PARTITIONINACTIVE",
     )
 )
@@ -103,6 +108,8 @@ class _Look:
         considered = [job for job in map(self._consider, jobs) if job is not None]
         self.tasks = index_tasks(job.slurm for job in considered)
         self.jobs = {job.slurm.name_of_id: self._hold_back(job) for job in considered}
+        priorities = [one.slurm.priority for one in self.jobs.values() if one.slurm.priority]
+        self.mean_priority = sum(priorities) / max(1, len(priorities))
         # the GPU type of each pool, which tells apart what jobs tell apart
         allowed = [{pool.name for pool in job.pools} for job in self.jobs.values() if job.pools]
         self.gpu_types = {}
@@ -272,13 +279,16 @@ class _Look:
         """Return the row of jobs.csv of a job."""
         slurm = job.slurm
         said = dict(job.said)
+        weight = None  # jobs whose priority is 0 count as 1
+        if self.settings.weight == "priority" and slurm.priority:
+            weight = max(LEAST_WEIGHT, slurm.priority / self.mean_priority)
         row = {
             "job_id": slurm.name_of_id,
             "model": clean(said.pop("model", slurm.name)),
             "submitted_s": min(slurm.submitted_s, self.now_s),
             "tenant": self._tenant(slurm),
             "state": self._state(job),
-            "weight": said.pop("weight", self._weight(slurm)),
+            "weight": said.pop("weight", weight),
             "deadline_s": said.pop("deadline_s", slurm.deadline_s),
             "restarts": slurm.restarts,
         }
@@ -317,17 +327,6 @@ class _Look:
         partition = ",".join(job.partitions)
         named = {"account": job.account, "qos": job.qos, "partition": partition}
         return clean(named.get(self.settings.tenant) or job.user)
-
-    def _weight(self, job: SlurmJob) -> float | None:
-        """Return the weight of a job by its priority; jobs whose priority is 0 count as 1."""
-        if self.settings.weight == "equal" or not job.priority:
-            return None
-        return max(LEAST_WEIGHT, job.priority / self._mean_priority)
-
-    @cached_property
-    def _mean_priority(self) -> float:
-        found = [job.slurm.priority for job in self.jobs.values() if job.slurm.priority]
-        return sum(found) / len(found)
 
     def _node_rows(self, placements: Sequence[Json]) -> list[Json]:
         """Return nodes.csv: the GPUs of a node are those that jobs left out do not hold."""

@@ -42,8 +42,15 @@ LEAVING = "$@^%!"
 _FLAGS = "*+-~#!%$@^"
 _FIELDS = ("JOBID", "STATE", "NODELIST", "COMMENT", "REASON", "NAME")
 _USERS_FIELDS = (
-    *("JobArrayID", "State", "NodeList", "Reason", "RestartCnt", "SubmitTime", "PriorityLong"),
-    *("UserID", "admin_comment"),
+    "JobArrayID",
+    "State",
+    "NodeList",
+    "Reason",
+    "RestartCnt",
+    "SubmitTime",
+    "PriorityLong",
+    "UserID",
+    "admin_comment",
 )
 _COUNTS = ("restarts", "submitted_s", "priority", "user_id")  # the four after the reason
 _NODE_FORMAT = "NodeList:|,Partition:|,StateLong:|,Gres:|,GresUsed:|"

@@ -62,20 +62,6 @@ READING_S = 2.0  # for the output of all jobs in one look; the others are read a
 NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
 
 
-def find_output(one: OpenAllocation, ident: str) -> Json:
-    """Return the output file of a job that is to be released, and how long it is before the run.
-
-    Nothing is returned for a job whose progress is not read from its output. Raises OSError.
-    """
-    if LOG not in one.order["environment"]:
-        return {}
-    path = commands.read_output_path(ident)
-    size = 0
-    with suppress(OSError):
-        size = os.lstat(path).st_size
-    return {"output": path, "output_size": size}
-
-
 class UsersProgress:
     """The readers of the allocations of users' jobs that run."""
 
@@ -276,8 +262,14 @@ class UsersJobs:
         nodes = [node for node, _ in asked if node]
         arguments = list_arguments(one.order["pool"], nodes, len(asked), gpus)
         try:
-            output = find_output(one, job.job_id)
-            one.write(RELEASED, {"restarts": job.restarts, **output})
+            released: Json = {"restarts": job.restarts}
+            if LOG in one.order["environment"]:
+                # what it prints is read from where its output file ends now
+                released["output"] = path = commands.read_output_path(job.job_id)
+                released["output_size"] = 0
+                with suppress(OSError):
+                    released["output_size"] = os.lstat(path).st_size
+            one.write(RELEASED, released)
             commands.run("scontrol", "update", f"JobId={job.job_id}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)

@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,14 @@ from allocator.io.progress_sources import (
 from allocator.io.tables.limited_reader import read_end, read_json
 from allocator.loop.executor import NodePart
 
+REVOKED = "revoked.json"
+HEARTBEAT_S = 1.0
+TICK_S = 0.05  # seconds between two checks
+LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
+LAST_WORDS = 400  # characters of stderr in the detail of a failure
+# variables of the controller that jobs do not get; ALLOCATOR_* neither
+HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
+MARKER = "ALLOCATOR_ALLOCATION"
 LOOK_S = 1.0  # seconds between two looks at the logs
 FETCH_EVERY_S = 10.0  # seconds between two answers with metrics
 
@@ -119,27 +126,6 @@ class ProgressReader:
             self._metric = value
 
 
-def make_reader(
-    environment: Mapping[str, str], logs: tuple[LogFile, ...], progress: Path
-) -> ProgressReader | None:
-    """Return the reader of a job with this environment, None if it reports its progress itself."""
-    source = None
-    if LOG in environment or URL in environment:
-        with suppress(UsageError):  # such a job could not be submitted
-            source = read_source(environment)
-    return None if source is None else ProgressReader(source, logs, progress)
-
-
-REVOKED = "revoked.json"
-HEARTBEAT_S = 1.0
-TICK_S = 0.05  # seconds between two checks
-LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
-LAST_WORDS = 400  # characters of stderr in the detail of a failure
-# variables of the controller that jobs do not get; ALLOCATOR_* neither
-HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
-MARKER = "ALLOCATOR_ALLOCATION"
-
-
 class Supervisor:
     """The supervisor of the allocation in `folder`, which holds its order.json.
 
@@ -158,8 +144,13 @@ class Supervisor:
         self.status: int | None = None  # of the job's first process, as from waitpid
         self.stopping_since: float | None = None
         self.was_killed = False
+        source = None  # its job reports its progress itself
+        if LOG in order["environment"] or URL in order["environment"]:
+            with suppress(UsageError):  # such a job could not be submitted
+                source = read_source(order["environment"])
         logs = (LogFile(folder / OUT), LogFile(folder / ERR))
-        self._reader = make_reader(order["environment"], logs, folder / PROGRESS)
+        progress = folder / PROGRESS
+        self._reader = None if source is None else ProgressReader(source, logs, progress)
 
     def supervise(self) -> Json:
         """Run the command to its end, and return the content of exit.json.

@@ -27,21 +27,18 @@ from allocator.clusters.kubernetes.workloads.jobs import (
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 
 
-def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> Json:
-    """Return the part of a pod's spec that puts it on these hostnames, or takes an old pin away."""
-    terms = unpinned_terms(one.pod, job.pinned)
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    own = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
-    if hostnames:
-        return pinned_affinity(own if terms else {}, hostnames)
-    return own if terms and terms != node_terms(one.pod) else {}
-
-
 def _specify(job: FoundJob, hostnames: Sequence[str], selector: Mapping[str, str]) -> Json:
     """Return the part of the spec with its numbers of pods, and where they run."""
 
     def template(one: PodSet) -> Json:
-        spec = _affinity(job, one, hostnames)
+        """Return what puts a pod on these hostnames, or takes an old pin away."""
+        terms = unpinned_terms(one.pod, job.pinned)
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        own: Json = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
+        if hostnames:
+            spec = pinned_affinity(own if terms else {}, hostnames)
+        else:
+            spec = own if terms and terms != node_terms(one.pod) else {}
         return {"template": {"spec": spec}} if spec else {}
 
     with_gpus = [one for one in job.pod_sets if one.gpus]

@@ -149,8 +149,15 @@ class _Job:
                 or field(job.source, "status", "startTime") is not None
                 or bool(job.kind == "JobSet" and job.pinned)
             )
-            is_to_reset = has_started and job.kind in RESETS
-            before = (RESETS[job.kind](job),) if is_to_reset else ()
+            before: tuple[str, ...] = ()
+            if has_started and job.kind == "Job":
+                # without this command the template of a job that ran before cannot change
+                place = f"patch job {job.name} -n {job.namespace} --subresource=status --type=merge"
+                before = (_command(f"{place} -p", json.dumps({"status": {"startTime": None}})),)
+            elif has_started and job.kind == "JobSet":
+                # a JobSet that is resumed adds labels to its Jobs, and takes none away: they would
+                # keep the node selector they had; Jobs that are missing are made anew
+                before = (_command(f"delete job {_selection(job)} --cascade=foreground"),)
             changes.append(Change(START, start, (*self.comment, *notes), before=before))
         return changes
 
@@ -267,24 +274,6 @@ def _selection(job: FoundJob) -> str:
 
 def _wait_for_pods(job: FoundJob) -> str:
     return _command(f"wait --for=delete pod {_selection(job)} --timeout=10m")
-
-
-def _reset_start(job: FoundJob) -> str:
-    """Return the command without which the template of a job that ran before cannot change."""
-    place = f"patch job {job.name} -n {job.namespace} --subresource=status --type=merge -p"
-    return _command(place, json.dumps({"status": {"startTime": None}}))
-
-
-def _remove_jobs(job: FoundJob) -> str:
-    """Return the command without which the Jobs of a JobSet keep the node selector they had.
-
-    A JobSet that is resumed adds labels to its Jobs, and takes none away; Jobs that are missing are
-    made anew.
-    """
-    return _command(f"delete job {_selection(job)} --cascade=foreground")
-
-
-RESETS = {"Job": _reset_start, "JobSet": _remove_jobs}
 
 
 def _command(words: str, *more: str) -> str:
