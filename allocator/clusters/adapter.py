@@ -30,6 +30,27 @@ class ClusterUnreachable(AllocatorError):
     """
 
 
+class Refused(AllocatorError):
+    """Report a request that a cluster answered with an error.
+
+    Parameters
+    ----------
+    status : int
+        Status of HTTP.
+    message : str
+        What the cluster said.
+
+    Examples
+    --------
+    >>> Refused(409, "the object has been modified").status
+    409
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a cluster or an executor can do.

@@ -109,7 +109,11 @@ def write_observation(
             "details": view.details,
         }
         write_files(temporary, {CLUSTER_JSON: json.dumps(document) + "\n"})
-        _replace(temporary, folder)
+        old = folder.with_name(f"{temporary.name}.old")
+        with suppress(FileNotFoundError):
+            os.rename(folder, old)
+        os.rename(temporary, folder)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise AllocatorError(f'cannot write "{folder}": {error.strerror or error}') from error
     finally:
@@ -155,15 +159,6 @@ def _check_added(added: Sequence[Path], observed: Snapshot) -> None:
             raise UsageError(f'"{path}" cannot be added: the cluster itself gives {path.name}')
         if not path.is_file():
             raise UsageError(f'there is no file "{path}"')
-
-
-def _replace(temporary: Path, folder: Path) -> None:
-    """Put the temporary folder into the place of the other one."""
-    old = folder.with_name(f"{temporary.name}.old")
-    with suppress(FileNotFoundError):
-        os.rename(folder, old)
-    os.rename(temporary, folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_details(folder: Path, cluster: str) -> Json:

@@ -177,7 +177,7 @@ class Ledger:
 
         Raises StaleOrder if a newer one was seen, or its end was acknowledged.
         """
-        over = int(self.acknowledged(job_id).get("generation", -1))
+        over = self._last_acknowledged(job_id)
         if generation <= over:
             raise StaleOrder(
                 f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
@@ -201,6 +201,9 @@ class Ledger:
     def acknowledged(self, job_id: str) -> Json:
         """Return the content of acknowledged.json of a job, {} if there is none."""
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
+
+    def _last_acknowledged(self, job_id: str) -> int:
+        return int(self.acknowledged(job_id).get("generation", -1))
 
     def all_acknowledged(self) -> Iterator[Json]:
         """Yield what is kept of every job that had an allocation acknowledged."""
@@ -265,7 +268,7 @@ class Ledger:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
         folder = self.job_folder(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
-        if int(self.acknowledged(job_id).get("generation", -1)) < generation:
+        if self._last_acknowledged(job_id) < generation:
             write_json(folder / ACKNOWLEDGED, {"job_id": job_id, "generation": generation, **kept})
         self._remove(self.place(job_id, generation))
 
@@ -275,7 +278,7 @@ class Ledger:
             if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
         for one in self.known():
-            if int(self.acknowledged(one.job_id).get("generation", -1)) >= one.generation:
+            if self._last_acknowledged(one.job_id) >= one.generation:
                 self._remove(one.folder)
 
     def _remove(self, place: Path) -> None:

@@ -247,6 +247,7 @@ def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
 
 
 GRACE_S = 60.0
+PACKAGES = Path(__file__).resolve().parents[2]  # from which supervisors are started
 EMPTY: Record = MappingProxyType({})
 KEPT_LOGS = 2000  # most files that are kept under logs/
 

@@ -30,14 +30,18 @@ from allocator.executors.allocation import (
 )
 from allocator.executors.disk import is_locked
 from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger_executor import GRACE_S, SupervisedExecutor, observe_ending
+from allocator.executors.ledger_executor import (
+    GRACE_S,
+    PACKAGES,
+    SupervisedExecutor,
+    observe_ending,
+)
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
 from allocator.loop.executor import Observation, Order
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0
-PACKAGES = Path(__file__).resolve().parent.parent.parent
 
 
 class LocalExecutor(SupervisedExecutor):
@@ -204,7 +208,7 @@ class LocalExecutor(SupervisedExecutor):
 
 def _kill_orphans(one: OpenAllocation, who: Json) -> bool:
     """Kill what a supervisor left, unless the machine has booted since; False: it lives on."""
-    left = Process(who["pid"], "X", 0, 0, 0, who["started"])
+    left = Process(who["pid"], "X", 0, 0, who["started"])
     marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
     return who["boot"] != read_boot_id() or kill_all(
         lambda: find_orphans(left, marker), KILL_WAIT_S

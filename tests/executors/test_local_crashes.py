@@ -130,7 +130,7 @@ def test_a_pid_that_was_given_again_is_left_alone() -> None:
         while (now := read_process(other.pid)) is None or now.session != other.pid:
             time.sleep(0.01)
         for started in (now.started - 1, now.started):
-            supervisor = Process(now.pid, "S", 0, 0, 0, started)
+            supervisor = Process(now.pid, "S", 0, 0, started)
             assert find_orphans(supervisor, b"ALLOCATOR_ALLOCATION=none") == []
     finally:
         other.kill()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, Json, PlannedJob
-from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Refused, Request, path_of
+from allocator.clusters.adapter import ClusterView, Json, PlannedJob, Refused
+from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Request, path_of
 from allocator.clusters.kubernetes.objects import (
     Object,
     Objects,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import urlencode
 
-from allocator.clusters.adapter import ClusterUnreachable, Json
+from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
 from allocator.clusters.kubernetes.objects import Object
-from allocator.errors import AllocatorError
 
 PAGE = 500  # objects of one answer
 PATIENCE_S = 30.0  # for one answer
@@ -17,27 +16,6 @@ MANAGER = "allocator"  # field manager of all that the allocator writes
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
-
-
-class Refused(AllocatorError):
-    """Report a request that the API server answered with an error.
-
-    Parameters
-    ----------
-    status : int
-        Status of HTTP.
-    message : str
-        What the API server said.
-
-    Examples
-    --------
-    >>> Refused(409, "the object has been modified").status
-    409
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable, Json
-from allocator.clusters.kubernetes.api import Refused, Request
+from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
+from allocator.clusters.kubernetes.api import Request
 from allocator.errors import UsageError, install_command
 
 MOST_TEXT = 1 << 20  # bytes of an answer that is text

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from urllib.parse import urlsplit
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import RESOURCES, Api, Refused, Request, path_of
+from allocator.clusters.adapter import ClusterUnreachable, Refused
+from allocator.clusters.kubernetes.api import RESOURCES, Api, Request, path_of
 from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
 from allocator.clusters.kubernetes.workloads.jobs import find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, read_progress_source

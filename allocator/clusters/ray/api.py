@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from allocator.clusters.adapter import ClusterUnreachable, Record
+from allocator.clusters.adapter import ClusterUnreachable, Record, Refused
 from allocator.errors import UsageError
 from allocator.io.progress_sources import read_answer
 
@@ -38,25 +38,8 @@ class RayUnreachable(ClusterUnreachable):
     """
 
 
-class RayRefused(RayUnreachable):
-    """Report a request that Ray answered with an error.
-
-    Parameters
-    ----------
-    status : int
-        Status of HTTP.
-    message : str
-        What Ray said.
-
-    Examples
-    --------
-    >>> RayRefused(404, "Job a does not exist").status
-    404
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+class RayRefused(Refused, RayUnreachable):
+    """Report a request that Ray answered with an error."""
 
 
 class RayApi:

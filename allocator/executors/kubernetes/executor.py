@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field as field_of, fields, replace
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Refused
 from allocator.clusters.kubernetes.api import (
     APPLY,
     JSON,
@@ -28,7 +28,6 @@ from allocator.clusters.kubernetes.api import (
     RESOURCES,
     Api,
     Reader,
-    Refused,
     Request,
     path_of,
 )

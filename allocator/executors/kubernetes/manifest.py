@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from allocator.clusters.adapter import Json, Record
@@ -30,40 +29,28 @@ while :; do say; sleep "${ALLOCATOR_SAY_EVERY_S:-10}" & wait $!; done
 """
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How the GPUs of an order become equal pods.
+def shape_of(order: Order, largest: int) -> tuple[int, int]:
+    """Return the fewest equal pods that fit the parts of an order, and the GPUs of each.
 
-    Parameters
-    ----------
-    pods, gpus : int
-        How many pods, and GPUs of each.
-    """
-
-    pods: int
-    gpus: int
-
-
-def shape_of(order: Order, largest: int) -> Shape:
-    """Return the fewest equal pods that fit the parts of an order, or nodes of `largest` GPUs.
+    An order without parts has nodes of `largest` GPUs.
 
     Examples
     --------
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0), 8)
-    Shape(pods=3, gpus=4)
+    (3, 4)
     >>> [shape_of(Order("a", 1, 1, "p", 4, "A", 1.0), largest) for largest in (8, 2, 3)]
-    [Shape(pods=1, gpus=4), Shape(pods=2, gpus=2), Shape(pods=4, gpus=1)]
+    [(1, 4), (2, 2), (4, 1)]
     >>> from allocator.loop.executor import NodePart
     >>> nodes = (NodePart("n1", 6), NodePart("n2", 6))
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0, nodes=nodes), 8)
-    Shape(pods=2, gpus=6)
+    (2, 6)
     """
     parts = [one.gpus for one in order.nodes]
     if not parts:
         largest = max(1, largest)
         parts = [largest] * (order.gpus // largest) + [order.gpus % largest]
     each = math.gcd(*parts)
-    return Shape(order.gpus // each, each)
+    return order.gpus // each, each
 
 
 def object_name(state: str, job_id: str, generation: int) -> str:
@@ -103,7 +90,7 @@ def build_job(
     grace_s : float
         Seconds for a checkpoint.
     """
-    shape = shape_of(order, max((one.gpus for one in members), default=order.gpus))
+    pods, gpus = shape_of(order, max((one.gpus for one in members), default=order.gpus))
     name = object_name(state, order.job_id, order.generation)
     labels = {STATE: state, GENERATION: str(order.generation)}
     environment = {
@@ -113,7 +100,7 @@ def build_job(
         "ALLOCATOR_POOL": order.pool,
         "ALLOCATOR_GPUS": str(order.gpus),
         "ALLOCATOR_GPU_TYPE": order.gpu_type,
-        "ALLOCATOR_PODS": str(shape.pods),
+        "ALLOCATOR_PODS": str(pods),
         "ALLOCATOR_REMAINING_WORK": repr(order.remaining_work),
         "ALLOCATOR_GRACE_S": f"{grace_s:g}",
         "ALLOCATOR_PROGRESS": PROGRESS,
@@ -136,7 +123,7 @@ def build_job(
         "image": image,
         "env": [{"name": key, "value": value} for key, value in environment.items()]
         + list(settings.container.get("env", ())),
-        "resources": {**own, "limits": {**own.get("limits", {}), resource: str(shape.gpus)}},
+        "resources": {**own, "limits": {**own.get("limits", {}), resource: str(gpus)}},
         "volumeMounts": [mount, *settings.container.get("volumeMounts", ())],
     }
     if order.command:
@@ -162,8 +149,8 @@ def build_job(
             "annotations": {JOB: file_name(order.job_id), TOKEN: str(order.token)},
         },
         "spec": {
-            "parallelism": shape.pods,
-            "completions": shape.pods,
+            "parallelism": pods,
+            "completions": pods,
             "completionMode": "Indexed",
             "backoffLimit": 0,
             "suspend": False,

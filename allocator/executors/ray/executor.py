@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ from allocator.clusters.ray.resources import (
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, OpenAllocation
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger_executor import GRACE_S
+from allocator.executors.ledger_executor import GRACE_S, PACKAGES
 from allocator.executors.ray.workers import is_own_workers, read_options
 from allocator.executors.supervision.batch import (
     FRESH_S,
@@ -49,14 +48,13 @@ from allocator.executors.supervision.batch import (
     SUBMITTED,
     BatchExecutor,
     BatchJob,
+    build_command,
     is_to_be_submitted,
 )
 from allocator.executors.supervision.supervisor import REVOKED
 from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"
-PACKAGES = Path(__file__).resolve().parents[3]
-MODULE = "allocator.executors.ray.ray_job"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 # errors of a job that another start would not mend
 FAULTS = (
@@ -122,11 +120,9 @@ class RayExecutor(BatchExecutor):
         self._refused = find_refused_nodes(records)
 
     def _read_nodes_if_old(self) -> None:
-        if time.monotonic() - self._nodes_read_s > FRESH_S:
-            self._read_nodes()
-
-    def _read_nodes(self) -> None:
         """Ask Ray for its nodes, and for what others hold on them."""
+        if time.monotonic() - self._nodes_read_s <= FRESH_S:
+            return
         if not math.isfinite(self._looked_s):
             self._read_jobs(self._api.list_records("jobs"))
         nodes = read_nodes(self._api.list_records("nodes"), self._refused)
@@ -226,13 +222,13 @@ class RayExecutor(BatchExecutor):
             node_ids = [by_name[node].node_id for node, _ in asked]
         one.write(ATTEMPT, {"node_ids": node_ids})
         options = read_options(one.order["environment"])
-        command = (sys.executable, "-m", MODULE, str(one.folder))
+        command = build_command("ray.ray_job", one.folder)
         has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
         about = {"allocator_job": one.job_id, OWNED: str(one.generation)}
         return {
             "entrypoint_num_cpus": 0,
             **options,
-            "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {shlex.join(command)}",
+            "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {command}",
             "submission_id": self._name_batch_job(one.folder),
             "entrypoint_num_gpus": 0 if has_group or not asked else asked[0][1],
             "entrypoint_label_selector": {NODE_ID: node_ids[0]},

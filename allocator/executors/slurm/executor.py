@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
 from allocator.executors.disk import read_toml
-from allocator.executors.ledger_executor import GRACE_S, observe_ending
+from allocator.executors.ledger_executor import GRACE_S, PACKAGES, observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
 from allocator.executors.slurm.commands import Node
@@ -43,6 +42,7 @@ from allocator.executors.supervision.batch import (
     SUBMITTED,
     BatchExecutor,
     BatchJob,
+    build_command,
     is_to_be_submitted,
 )
 from allocator.executors.supervision.supervisor import REVOKED, read_last_words
@@ -54,7 +54,6 @@ SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observ
 OUTPUT = "slurm.out"
 TASK_NODES = "task_nodes"
 SBATCH_OPTIONS = "ALLOCATOR_SBATCH"  # variable of a job: more options of sbatch for it
-PACKAGES = Path(__file__).resolve().parents[3]
 FAILED = ("FAILED", "OUT_OF_MEMORY", "BOOT_FAIL")  # ends of a batch job without a supervisor
 _COMMENT = re.compile(r"allocator gpus=(\d+)((?: \S+:\d+)*)")
 
@@ -175,8 +174,7 @@ class SlurmExecutor(BatchExecutor):
             return
         (one.folder / ATTEMPT).touch()
         options, variables = self._build_options(one)
-        command = (sys.executable, "-m", "allocator.executors.slurm.batch_job", str(one.folder))
-        script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
+        script = f"#!/bin/sh\nexec {build_command('slurm.batch_job', one.folder)}\n"
         try:
             job_id = commands.submit(options, script, **variables)
         except SlurmRefused as error:

@@ -10,6 +10,8 @@ second (supervisor.py). Besides the files of supervisor.py an allocation has
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -268,6 +270,11 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         if known is None or known[0] != touched:
             known = self._heartbeats[place] = (touched, now)
         return now - known[1] < self.lease_s
+
+
+def build_command(module: str, folder: Path) -> str:
+    """Return the command of the shell that supervises an allocation in its batch job."""
+    return shlex.join([sys.executable, "-m", f"allocator.executors.{module}", str(folder)])
 
 
 def is_to_be_submitted(one: OpenAllocation) -> bool:

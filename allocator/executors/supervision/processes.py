@@ -17,7 +17,6 @@ from pathlib import Path
 
 PROC = Path("/proc")
 PR_SET_CHILD_SUBREAPER = 36
-Find = Callable[[], "list[Process]"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class Process:
     pid: int
     state: str
     parent: int
-    group: int
     session: int
     started: int
 
@@ -49,7 +47,7 @@ def read_process(pid: int) -> Process | None:
         return None
     # skip the name, which may hold spaces and brackets
     state, *fields = text[text.rindex(")") + 2 :].split()
-    return Process(pid, state, *(int(fields[place]) for place in (0, 1, 2, 18)))
+    return Process(pid, state, *(int(fields[place]) for place in (0, 2, 18)))
 
 
 def processes() -> Iterator[Process]:
@@ -102,7 +100,7 @@ def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
     ]
 
 
-def kill_all(find: Find, wait_s: float) -> bool:
+def kill_all(find: Callable[[], list[Process]], wait_s: float) -> bool:
     """Kill what `find` finds until nothing is left (True) or wait_s seconds are over (False)."""
     deadline = time.monotonic() + wait_s
     while found := find():
