@@ -45,6 +45,10 @@ from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder, WrongState
 
 
+ACKNOWLEDGED = "acknowledged.json"
+LONGEST_NAME = 150
+
+
 class Fence:
     """The file fence.json of an executor, used inside the lock; `kind` is the executor's name."""
 
@@ -130,10 +134,6 @@ class Fence:
             raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')
         empty = dict.fromkeys(("state", "kind", "queue", "adopting", "was"), "")
         return {"token": -1, **empty, **(found or {})}
-
-
-ACKNOWLEDGED = "acknowledged.json"
-LONGEST_NAME = 150
 
 
 class Ledger:

@@ -62,56 +62,6 @@ READING_S = 2.0  # for the output of all jobs in one look; the others are read a
 NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
 
 
-class UsersProgress:
-    """The readers of the allocations of users' jobs that run."""
-
-    def __init__(self) -> None:
-        self._readers: dict[Path, ProgressReader] = {}
-
-    def read(self, running: Sequence[tuple[OpenAllocation, UsersJob, Record]]) -> None:
-        """Read the progress of runs, those first that were not read for longest.
-
-        `running` is the allocation, its job, and released.json.
-        """
-        before, self._readers = self._readers, {}
-        for one, job, released in running:
-            with suppress(SlurmUnreachable):  # the next look tries again
-                if reader := before.get(one.folder) or _make_reader(one, job, released):
-                    self._readers[one.folder] = reader
-        until = time.monotonic() + READING_S
-        for reader in sorted(self._readers.values(), key=lambda one: one.looked_s):
-            if time.monotonic() < until:
-                reader.update()
-        for one, _, _ in running:
-            _remember_base(one)
-
-    def finish(self, one: OpenAllocation) -> None:
-        """Read what a run has printed last."""
-        reader = self._readers.pop(one.folder, None)
-        if reader is not None:
-            reader.update(is_over=True)
-            _remember_base(one)
-
-
-def _remember_base(one: OpenAllocation) -> None:
-    if not one.has(BASE):
-        OpenAllocation(one.folder, dict(one.order)).remember_base()
-
-
-def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
-    """Return the reader of a run, None if nothing is said of its progress. Raises OSError."""
-    source = read_source(one.order["environment"])
-    if source is None:
-        return None
-    logs: tuple[LogFile, ...] = ()
-    if isinstance(source, Metric):
-        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
-    else:
-        path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
-        logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
-    return ProgressReader(source, logs, one.folder / PROGRESS)
-
-
 class UsersJobs:
     """The jobs of users that are held for a state, and the commands that they need.
 
@@ -123,7 +73,7 @@ class UsersJobs:
         self._patience_s = patience_s
         self.listed: dict[str, UsersJob] = {}  # by job of the queue
         self._were_on: dict[str, tuple[str, ...]] = {}  # nodes of each job at the look before
-        self._progress = UsersProgress()
+        self._readers: dict[Path, ProgressReader] = {}  # of the allocations that run, by folder
 
     def look(self) -> None:
         """Ask Slurm for the jobs. Raises OSError."""
@@ -181,22 +131,22 @@ class UsersJobs:
     def observe(self, one: OpenAllocation, are_nodes_ready: Callable[[], bool]) -> End | None:
         """Return how an allocation ended; None: it has not. Note the commands that it needs."""
         job = self.listed.get(one.job_id)
-        is_stopping = one.has(STOP)
         released = one.read(RELEASED)
         if job is None:
             is_gone = one.age_s(ORDER) > MISSING_S
             return ("lost", "Slurm does not list it any more") if is_gone else None
         if job.is_over:
-            self._progress.finish(one)
+            self._finish(one)
             phase = "finished" if job.state in FINISHED else "failed"
             return "lost" if job.state in LOST else phase, f"Slurm says {job.state}"
         if not job.is_waiting:
-            self._check_run(one, job, released, is_stopping)
+            self._check_run(one, job, released)
             return None
         if released is not None and job.restarts > released["restarts"]:
-            return self._judge_requeued(one, job, is_stopping)
+            return self._judge_requeued(one, job)
         if one.has(STARTED):
             return self._judge_forgotten(one, job)
+        is_stopping = one.has(STOP)
         if is_stopping or one.age_s(RELEASED) > self._patience_s:
             why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
             self._commands["hold"].append(job.job_id)
@@ -209,9 +159,7 @@ class UsersJobs:
         is_late = one.age_s(ORDER) > self._patience_s
         return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
 
-    def _check_run(
-        self, one: OpenAllocation, job: UsersJob, released: Record | None, is_stopping: bool
-    ) -> None:
+    def _check_run(self, one: OpenAllocation, job: UsersJob, released: Record | None) -> None:
         """Requeue a run that is not that of the allocation, or has to stop."""
         if job.state != "RUNNING":
             return
@@ -229,16 +177,16 @@ class UsersJobs:
             one.write(STARTED, {**started, "why": why})
         if not why:
             self._running.append((one, job, released))
-        if is_stopping or why:
+        if why or one.has(STOP):
             self._commands["requeuehold"].append(job.job_id)
 
-    def _judge_requeued(self, one: OpenAllocation, job: UsersJob, is_stopping: bool) -> End | None:
+    def _judge_requeued(self, one: OpenAllocation, job: UsersJob) -> End | None:
         self._commands["hold"].append(job.job_id)  # so that its user cannot release it
         if job.priority:  # Slurm or its user requeued it, and it may start at any moment
             return None
-        self._progress.finish(one)
+        self._finish(one)
         why = (one.read(STARTED) or {}).get("why", "")
-        if is_stopping and not why:
+        if not why and one.has(STOP):
             return "stopped", ""
         return "lost", why or f"Slurm requeued it: {job.reason}"
 
@@ -285,13 +233,35 @@ class UsersJobs:
                     self._commands["requeuehold"].append(job.job_id)
                 elif job.is_waiting and job.priority:
                     self._commands["hold"].append(job.job_id)
-        self._progress.read(self._running)
+        self._read_progress()
         for verb in ("requeuehold", "hold", "release"):
             more = ("Incomplete",) if verb == "requeuehold" else ()
             # what has ended or changed meanwhile is refused; the next look tells
             with suppress(SlurmRefused):
                 if idents := self._commands[verb]:
                     commands.run("scontrol", verb, *more, ",".join(idents))
+
+    # ---- progress
+
+    def _read_progress(self) -> None:
+        """Read the progress of runs, those first that were not read for longest."""
+        before, self._readers = self._readers, {}
+        for one, job, released in self._running:
+            with suppress(SlurmUnreachable):  # the next look tries again
+                if reader := before.get(one.folder) or _make_reader(one, job, released):
+                    self._readers[one.folder] = reader
+        until = time.monotonic() + READING_S
+        for reader in sorted(self._readers.values(), key=lambda one: one.looked_s):
+            if time.monotonic() < until:
+                reader.update()
+        for one, _, _ in self._running:
+            _remember_base(one)
+
+    def _finish(self, one: OpenAllocation) -> None:
+        """Read what a run has printed last."""
+        if reader := self._readers.pop(one.folder, None):
+            reader.update(is_over=True)
+            _remember_base(one)
 
     def count_held(self, one: OpenAllocation) -> Json:
         """Return the GPUs that an allocation holds on each node.
@@ -303,6 +273,25 @@ class UsersJobs:
             return {}
         nodes = job.nodes if job.is_live else self._were_on.get(one.job_id, ())
         return {node: one.order["gpus"] / len(nodes) for node in nodes}
+
+
+def _remember_base(one: OpenAllocation) -> None:
+    if not one.has(BASE):
+        OpenAllocation(one.folder, dict(one.order)).remember_base()
+
+
+def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
+    """Return the reader of a run, None if nothing is said of its progress. Raises OSError."""
+    source = read_source(one.order["environment"])
+    if source is None:
+        return None
+    logs: tuple[LogFile, ...] = ()
+    if isinstance(source, Metric):
+        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
+    else:
+        path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
+        logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
+    return ProgressReader(source, logs, one.folder / PROGRESS)
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:

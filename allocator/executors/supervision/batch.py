@@ -143,10 +143,6 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         return
 
     @abstractmethod
-    def _begin(self, one: OpenAllocation) -> None:
-        """Submit the batch job of an allocation if that was not done and can be done now."""
-
-    @abstractmethod
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """End batch jobs; those that have ended are no error."""
 
