@@ -44,7 +44,6 @@ from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder, WrongState
 
-
 ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150
 
