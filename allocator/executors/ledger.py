@@ -31,7 +31,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -48,14 +48,13 @@ ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150
 
 
+@dataclass
 class Fence:
     """The file fence.json of an executor, used inside the lock; `kind` is the executor's name."""
 
-    def __init__(self, path: Path, kind: str) -> None:
-        self._path = path
-        self._kind = kind
-        # the queue that claimed the folder through this object; others are refused
-        self._queue = ""
+    _path: Path
+    _kind: str
+    _queue: str = ""  # that claimed the folder through this object; others are refused
 
     def identity(self) -> Identity:
         """Return the identity in the file, and add what is missing.

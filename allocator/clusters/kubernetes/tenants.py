@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from allocator.clusters.adapter import Json
@@ -75,11 +76,13 @@ def _namespace_rows(objects: Objects) -> Iterator[Json]:
         yield {"tenant": space, "max_gpus": min(gpus)}
 
 
+@dataclass(frozen=True)
 class _Limits:
     """The quotas of cluster queues and cohorts, on the pools of a cluster."""
 
-    def __init__(self, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]) -> None:
-        self.kueue, self.pools, self.flavors = kueue, pools, flavors
+    kueue: Kueue
+    pools: Pools
+    flavors: Mapping[str, set[str]]
 
     def read(self) -> tuple[Rows, Rows, list[str]]:
         """Return tenants, quotas, and notes."""

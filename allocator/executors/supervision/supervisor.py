@@ -25,6 +25,7 @@ import threading
 import time
 from abc import abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ LOOK_S = 1.0  # seconds between two looks at the logs
 FETCH_EVERY_S = 10.0  # seconds between two answers with metrics
 
 
+@dataclass
 class ProgressReader:
     """The progress of one allocation, from its logs or its metrics.
 
@@ -82,17 +84,14 @@ class ProgressReader:
     `looked_s` is when it was read last, on the monotonic clock.
     """
 
-    def __init__(
-        self, source: LogPattern | Metric, logs: tuple[LogFile, ...], progress: Path
-    ) -> None:
-        self._source = source
-        self._logs = logs
-        self._progress = progress
-        self.looked_s = -math.inf
-        self._written: Progress | None = None
-        self._metric: float | None = None
-        self._fetched_s = -math.inf
-        self._fetching: threading.Thread | None = None
+    _source: LogPattern | Metric
+    _logs: tuple[LogFile, ...]
+    _progress: Path
+    looked_s: float = -math.inf
+    _written: Progress | None = None
+    _metric: float | None = None
+    _fetched_s: float = -math.inf
+    _fetching: threading.Thread | None = None
 
     def update(self, *, is_over: bool = False) -> None:
         """Write the progress if it is another one; look at most once a second until all is over."""
