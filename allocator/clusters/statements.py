@@ -196,12 +196,12 @@ def _fits(column: Column, value: Any) -> bool:
 
 def _is_in(column: Column, value: Any) -> bool:
     """Return whether this is a number within the bounds of a column."""
-    if not is_number(value):
-        return False
-    low = -math.inf if column.low is None else column.low
-    high = math.inf if column.high is None else column.high
-    above = -math.inf if column.above is None else column.above
-    return bool(low <= value <= high and value > above)
+    return (
+        is_number(value)
+        and (column.low is None or value >= column.low)
+        and (column.high is None or value <= column.high)
+        and (column.above is None or value > column.above)
+    )
 
 
 def is_number(value: Any) -> bool:

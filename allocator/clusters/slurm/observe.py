@@ -132,9 +132,16 @@ class _Look:
         tenants, quotas, notes = list_tenants(
             (row["tenant"] for row in rows), self.settings.tenant, self.answers, types
         )
-        self._hold_for_unknown_limits(
-            rows, {row["tenant"] for row in (*tenants, *quotas) if row["max_gpus"] is not None}
-        )
+        limited = {row["tenant"] for row in (*tenants, *quotas) if row["max_gpus"] is not None}
+        for row in rows:  # held by a limit of which nothing is known
+            reason = self.jobs[row["job_id"]].slurm.reason
+            is_held_back = row["state"] == "queued" and reason.startswith(LIMIT)
+            if is_held_back and row["tenant"] not in limited:
+                row["state"] = "held"
+                self.left[
+                    f"a limit of accounting that is not known here ({reason}) keeps it"
+                    " waiting; it is held in the snapshot and left to Slurm"
+                ].append(row["job_id"])
         tables = {
             "jobs.csv": rows,
             "pools.csv": self._pool_rows(nodes),
@@ -260,18 +267,6 @@ class _Look:
         if slurm.reason in NEVER:
             return f"Slurm says {slurm.reason}"
         return None if job.pools else "no pool of its partition offers what it asks for"
-
-    def _hold_for_unknown_limits(self, rows: Sequence[Json], known: set[str]) -> None:
-        """Hold the jobs that a limit keeps waiting of which nothing is known."""
-        for row in rows:
-            reason = self.jobs[row["job_id"]].slurm.reason
-            is_limited = row["state"] == "queued" and reason.startswith(LIMIT)
-            if is_limited and row["tenant"] not in known:
-                row["state"] = "held"
-                self.left[
-                    f"a limit of accounting that is not known here ({reason}) keeps it"
-                    " waiting; it is held in the snapshot and left to Slurm"
-                ].append(row["job_id"])
 
     # tables
 
