@@ -17,10 +17,9 @@ MOST_SIZES = 64
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
+    if not 0.0 < float(text) < math.inf:
         raise ValueError
-    return value
+    return float(text)
 
 
 def _count(text: str) -> int:
@@ -29,8 +28,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _counts(text: str) -> list[int]:
-    return sorted({_count(part) for part in text.replace(",", " ").split()})
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def _flag(text: str) -> bool:
@@ -50,7 +49,7 @@ ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
     "model": str,
     "min-gpus": _count,
     "max-gpus": _count,
-    "sizes": _counts,
+    "sizes": lambda text: sorted(set(map(_count, _words(text)))),
     "total-work": _positive,
     "remaining-work": _positive,
     "expected-seconds": _positive,
@@ -58,7 +57,7 @@ ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
     "weight": _positive,
     "preemptible": _flag,
     "restart-seconds": _positive,
-    "gpu-types": lambda text: text.replace(",", " ").split(),
+    "gpu-types": _words,
     **{name.replace("_", "-"): str for name in FIELDS},
 }
 
