@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 from allocator.errors import AllocatorError
 
+Record = Mapping[str, Any]  # an object of JSON
+Json = dict[str, Any]  # one that is made here, such as a row of a table
+
 
 class ClusterUnreachable(AllocatorError):
     """Report a cluster that does not answer, or whose answer makes no sense.
@@ -25,6 +28,27 @@ class ClusterUnreachable(AllocatorError):
     >>> ClusterUnreachable("squeue: no answer within 20 s").exit_code
     1
     """
+
+
+class Refused(AllocatorError):
+    """Report a request that a cluster answered with an error.
+
+    Parameters
+    ----------
+    status : int
+        Status of HTTP.
+    message : str
+        What the cluster said.
+
+    Examples
+    --------
+    >>> Refused(409, "the object has been modified").status
+    409
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -71,7 +95,7 @@ class ObserveRequest:
     True
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Record = field(default_factory=dict)
     answers: Path | None = None
 
 
@@ -97,10 +121,10 @@ class ClusterView:
     ()
     """
 
-    tables: Mapping[str, Sequence[Mapping[str, Any]]]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Record]]
+    config: Record = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Record = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -162,7 +186,7 @@ class ClusterAdapter(Protocol):
             If the cluster does not answer.
         """
 
-    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+    def commands(self, jobs: Sequence[PlannedJob], details: Record) -> Mapping[str, str]:
         """Return the files that carry a plan out, by name, in the order in which to use them.
 
         Parameters

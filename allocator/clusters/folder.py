@@ -10,13 +10,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView, PlannedJob
+from allocator.clusters.adapter import ClusterView, Json, PlannedJob, Record
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import TABLES, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells
@@ -53,7 +52,7 @@ def leave_jobs(snapshot: Snapshot, folder: str) -> Snapshot:
     return replace(snapshot, tables=tables)
 
 
-def _cells(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Cells]:
+def _cells(schema: TableSchema, rows: Sequence[Record]) -> dict[str, Cells]:
     """Return the cells of a table by column; columns that its schema has not are texts."""
     kinds = {column.name: column.kind for column in schema.columns}
     required = [column.name for column in schema.columns if column.required]
@@ -110,7 +109,11 @@ def write_observation(
             "details": view.details,
         }
         write_files(temporary, {CLUSTER_JSON: json.dumps(document) + "\n"})
-        _replace(temporary, folder)
+        old = folder.with_name(f"{temporary.name}.old")
+        with suppress(FileNotFoundError):
+            os.rename(folder, old)
+        os.rename(temporary, folder)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise AllocatorError(f'cannot write "{folder}": {error.strerror or error}') from error
     finally:
@@ -158,16 +161,7 @@ def _check_added(added: Sequence[Path], observed: Snapshot) -> None:
             raise UsageError(f'there is no file "{path}"')
 
 
-def _replace(temporary: Path, folder: Path) -> None:
-    """Put the temporary folder into the place of the other one."""
-    old = folder.with_name(f"{temporary.name}.old")
-    with suppress(FileNotFoundError):
-        os.rename(folder, old)
-    os.rename(temporary, folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def read_details(folder: Path, cluster: str) -> dict[str, Any]:
+def read_details(folder: Path, cluster: str) -> Json:
     """Return the details that the adapter left in the folder of an observation.
 
     Raises
@@ -204,7 +198,7 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
     return plan_jobs(document["jobs"])
 
 
-def plan_jobs(rows: Sequence[Mapping[str, Any]]) -> list[PlannedJob]:
+def plan_jobs(rows: Sequence[Record]) -> list[PlannedJob]:
     """Return what a plan gives every job, from `jobs` of plan.json."""
     told = [name for name in PlannedJob.__dataclass_fields__ if name != "nodes"]
     return [
@@ -216,7 +210,7 @@ def plan_jobs(rows: Sequence[Mapping[str, Any]]) -> list[PlannedJob]:
     ]
 
 
-def _read_json(path: Path, absent: str) -> dict[str, Any]:
+def _read_json(path: Path, absent: str) -> Json:
     """Return the object of a JSON file; `absent` is the message if there is no such file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

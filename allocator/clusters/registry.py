@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from allocator.clusters.adapter import ClusterAdapter
 from allocator.plugins import Registry
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 MakeAdapter = Callable[[], ClusterAdapter]
 
@@ -31,17 +27,15 @@ CLUSTERS: Mapping[str, MakeAdapter] = {
 }
 
 
-def _load(point: EntryPoint) -> MakeAdapter:
-    return _callable(point.load())
-
-
 def _callable(part: object) -> MakeAdapter:
     if not callable(part):
         raise TypeError(f"a cluster adapter is a class or a function without arguments: {part!r}")
     return part
 
 
-REGISTRY = Registry("cluster", "allocator.clusters", CLUSTERS, _load)
+REGISTRY = Registry(
+    "cluster", "allocator.clusters", CLUSTERS, lambda point: _callable(point.load())
+)
 
 
 def get_cluster(name: str) -> ClusterAdapter:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
-from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.adapter import PlannedJob, Record
 
 HEAD = "script_head.sh"
+CHANGES = ("grow", "shrink", "move")
 
 
 def write_head(
     package: str,
     cluster: str,
     jobs: Sequence[PlannedJob],
-    details: Mapping[str, Any],
+    details: Record,
     words: Mapping[str, str],
 ) -> str:
     """Return the head of a script.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, TypeVar
 
+from allocator.clusters.adapter import Json, Record
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
 from allocator.errors import UsageError
@@ -33,11 +35,12 @@ JOB_FIELDS = (  # columns of jobs.csv that a job may state
     "placement",
     "target_loss",
 )
+CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 Settings = TypeVar("Settings")
 LEAST_SHARE = 1e-3  # of its work that a running job is taken to have left
 
 
-def find_faults(fields: Mapping[str, Any]) -> list[str]:
+def find_faults(fields: Record) -> list[str]:
     """Return what is wrong with what a job or a partition states.
 
     Parameters
@@ -63,7 +66,7 @@ def find_faults(fields: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def accept_fields(said: Any) -> tuple[dict[str, Any], list[str]]:
+def accept_fields(said: Any) -> tuple[Json, list[str]]:
     """Return what a job states, if it has no fault, and its faults."""
     if not isinstance(said, dict):
         return {}, ["it is no JSON object"]
@@ -72,10 +75,7 @@ def accept_fields(said: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def read_settings(
-    kind: type[Settings],
-    system: str,
-    given: Mapping[str, Any],
-    choices: Mapping[str, Sequence[str]] = {},
+    kind: type[Settings], system: str, given: Record, choices: Mapping[str, Sequence[str]] = {}
 ) -> Settings:
     """Return the settings of a site, by the defaults of their dataclass.
 
@@ -118,7 +118,37 @@ def read_settings(
     return kind(**given)
 
 
-def merge(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def clean(text: str, otherwise: str = "unnamed") -> str:
+    """Return a text of a user without control characters, or `otherwise` if nothing is left."""
+    return CONTROL.sub(" ", text).strip() or otherwise
+
+
+def take_work(said: Json, unstated: float) -> Json:
+    """Take the work of a job out of what it says; return it as columns."""
+    total, left = said.pop("total_work", None), said.pop("remaining_work", None)
+    if left is None:
+        left = unstated if total is None else total
+    return {"remaining_work": left, "total_work": None if total is None else max(total, left)}
+
+
+def take_sizes(said: Json, asked: int) -> tuple[int, int, list[int]] | None:
+    """Take the sizes of a job out of what it says: the least, the most, and those it lists.
+
+    `asked` are the GPUs that it asks for. None: it states none.
+    """
+    low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
+    if (low, high, sizes) == (None, None, None):
+        return None
+    low = low or (min(sizes) if sizes else min(asked, high or asked))
+    return low, high or max([*(sizes or ()), asked, low]), sizes or []
+
+
+def keep_size(gpus: int) -> Json:
+    """Return the sizes of a job that has one size only."""
+    return {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": [gpus]}
+
+
+def merge(defaults: Record, said: Record) -> Json:
     """Return what a job states, with the defaults of its partition for what it does not state.
 
     A source of progress that the job states replaces all of that of the partition.
@@ -133,7 +163,7 @@ def merge(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any
     return {**kept, **said}
 
 
-def split_progress(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def split_progress(said: Record) -> tuple[Json, dict[str, str]]:
     """Return the columns of jobs.csv that a job states, and its source of progress as variables."""
     return {k: v for k, v in said.items() if k not in FIELDS}, as_variables(said)
 
@@ -149,7 +179,7 @@ def count_remaining(total_work: float, progress: Progress) -> float:
     return max(total_work - progress[1], LEAST_SHARE * total_work)
 
 
-def sum_usable(nodes: Sequence[Mapping[str, Any]], pool: str) -> int:
+def sum_usable(nodes: Sequence[Record], pool: str) -> int:
     """Return the GPUs of a pool in the rows of nodes.csv: those of nodes that are up."""
     return sum(row["gpus"] for row in nodes if row["pool"] == pool and row["state"] == "up")
 
@@ -166,12 +196,12 @@ def _fits(column: Column, value: Any) -> bool:
 
 def _is_in(column: Column, value: Any) -> bool:
     """Return whether this is a number within the bounds of a column."""
-    if not is_number(value):
-        return False
-    low = -math.inf if column.low is None else column.low
-    high = math.inf if column.high is None else column.high
-    above = -math.inf if column.above is None else column.above
-    return bool(low <= value <= high and value > above)
+    return (
+        is_number(value)
+        and (column.low is None or value >= column.low)
+        and (column.high is None or value <= column.high)
+        and (column.above is None or value > column.above)
+    )
 
 
 def is_number(value: Any) -> bool:

@@ -30,7 +30,7 @@ from sqlalchemy import Connection
 
 from allocator.controller.belonging import build_state
 from allocator.errors import UsageError
-from allocator.executors.ledger import STOP, OpenAllocation
+from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.ledger_executor import LedgerExecutor
 from allocator.executors.registry import ExecutorSite, make_executor
 from allocator.loop.executor import ENDED, Observation, Phase

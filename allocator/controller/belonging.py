@@ -3,7 +3,7 @@
 Each remembers the other by a random name:
 
     queue    its own name, and kind and name of the state, in the table meta
-    state    its own name, and the name of the queue (executors/fence.py)
+    state    its own name, and the name of the queue (executors/ledger.py)
 
 The first controller that acts writes the side of the queue and then the side of the state. If it is
 killed in between, the next controller finds that the state has no queue, and writes it. Every other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
@@ -14,12 +15,8 @@ _RANGE = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return GPU indices by pool, counted through in the order of the pools."""
-    numbers = {}
-    first = 0
-    for pool, n in gpus.items():
-        numbers[pool] = tuple(range(first, first + n))
-        first += n
-    return numbers
+    ends = dict(zip(gpus, accumulate(gpus.values()), strict=True))
+    return {pool: tuple(range(ends[pool] - n, ends[pool])) for pool, n in gpus.items()}
 
 
 def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -53,8 +50,10 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
                 faults.append(f"the queue has no pool {quote(pool)}{did_you_mean(pool, gpus)}")
         elif not pool:
             faults.append(f"{quote(part)} belongs to no pool: say POOL=0-3")
-        indices = _parse_indices(span)
-        if indices is None:
+        match = _RANGE.fullmatch(span)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        indices = range(first, last + 1)
+        if not first <= last <= MOST_INDEX:
             faults.append(
                 f"{quote(part)}: {quote(span)} is neither a GPU index nor a range such as 0-3"
             )
@@ -75,12 +74,3 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
     if faults:
         raise UsageError("devices: " + "; ".join(faults))
     return {name: tuple(found.get(name, ())) for name in gpus}
-
-
-def _parse_indices(span: str) -> range | None:
-    match = _RANGE.fullmatch(span)
-    if match is None:
-        return None
-    first = int(match[1])
-    last = first if match[2] is None else int(match[2])
-    return range(first, last + 1) if first <= last <= MOST_INDEX else None

@@ -11,18 +11,20 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Json, Record
+from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
 
 LOCK_WAIT_S = 30.0
 
 
-def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> None:
+def write_json(path: Path, value: Record, sync_name: bool = True) -> None:
     """Replace the file in one step; it can be read and written by its owner only.
 
     On return the content is on the disk, and the name too unless sync_name is false. Raises
@@ -44,6 +46,14 @@ def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> 
         sync_folder(path.parent)
 
 
+def read_toml(path: Path) -> Json:
+    """Return the settings in a file. Raises UsageError for one that is there and no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f'"{path}" cannot be read: {error}') from error
+
+
 def read_age_s(path: Path) -> float:
     """Return the seconds since the file was written, -inf if there is none."""
     try:
@@ -61,11 +71,10 @@ def try_lock(path: Path) -> int | None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BaseException as error:
         os.close(handle)
-        return None
-    except BaseException:
-        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return handle
 

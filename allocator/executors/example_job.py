@@ -105,56 +105,46 @@ def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
     return rate * gpus / (1.0 + overhead * (gpus - 1))
 
 
-class Run:
-    """The job in this allocation, with the options of its command line."""
+def run(folder: Path, given: argparse.Namespace) -> int:
+    """Train from the last checkpoint to the end or to SIGTERM; returns the exit code.
 
-    def __init__(self, folder: Path, given: argparse.Namespace) -> None:
-        self.folder, self.given = folder, given
-        self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
-        self.step_s = 1.0 / steps_per_second(self.gpus, given.rate, given.overhead)
-        self.is_stop_requested = False
-        signal.signal(signal.SIGTERM, self._request_stop)
+    `given` are the options of the command line.
+    """
+    gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
+    step_s = 1.0 / steps_per_second(gpus, given.rate, given.overhead)
+    stops: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
+    folder.mkdir(parents=True, exist_ok=True)
+    x, y = make_examples(given.seed)
+    model = load(folder / "checkpoint.npz")
 
-    def run(self) -> int:
-        """Train from the last checkpoint to the end or to SIGTERM; returns the exit code."""
-        steps, seed = self.given.steps, self.given.seed
-        self.folder.mkdir(parents=True, exist_ok=True)
-        x, y = make_examples(seed)
-        model = load(self.folder / "checkpoint.npz")
-        safe = model.step
-        self._log("start", model, loss(model, x, y))
-        report.progress(model.step, safe)
-        due = time.monotonic()
-        saved = due
-        while model.step < steps and not self.is_stop_requested:
-            train(model, x, y, seed, self.gpus)
-            due += self.step_s
-            if (wait := due - time.monotonic()) > 0:
-                time.sleep(wait)
-            if time.monotonic() - saved >= self.given.checkpoint_every:
-                safe = self._save(model, loss(model, x, y))
-                saved = time.monotonic()
-            report.progress(model.step, safe)
-        report.progress(model.step, self._save(model, loss(model, x, y)))
-        return 0 if model.step >= steps else TOLD
-
-    def _save(self, model: Model, now: float) -> int:
-        save(self.folder / "checkpoint.npz", model)
-        self._log("checkpoint", model, now)
-        return model.step
-
-    def _log(self, event: str, model: Model, now: float) -> None:
-        path = self.folder / "log.csv"
-        with path.open("a", encoding="ascii") as out:
+    def log(event: str) -> None:
+        with (folder / "log.csv").open("a", encoding="ascii") as out:
             if out.tell() == 0:
                 out.write("event,generation,step,gpus,loss\n")
-            out.write(
-                f"{event},{os.environ.get('ALLOCATOR_GENERATION', '0')},{model.step},"
-                f"{self.gpus},{now:.6f}\n"
-            )
+            generation = os.environ.get("ALLOCATOR_GENERATION", "0")
+            out.write(f"{event},{generation},{model.step},{gpus},{loss(model, x, y):.6f}\n")
 
-    def _request_stop(self, number: int, frame: object) -> None:
-        self.is_stop_requested = True
+    def checkpoint() -> int:
+        save(folder / "checkpoint.npz", model)
+        log("checkpoint")
+        return model.step
+
+    log("start")
+    safe = model.step
+    report.progress(model.step, safe)
+    due = saved = time.monotonic()
+    while model.step < given.steps and not stops:
+        train(model, x, y, given.seed, gpus)
+        due += step_s
+        if (wait := due - time.monotonic()) > 0:
+            time.sleep(wait)
+        if time.monotonic() - saved >= given.checkpoint_every:
+            safe = checkpoint()
+            saved = time.monotonic()
+        report.progress(model.step, safe)
+    report.progress(model.step, checkpoint())
+    return 0 if model.step >= given.steps else TOLD
 
 
 def main() -> int:
@@ -173,7 +163,7 @@ def main() -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         # set before numpy is loaded, because many jobs share the machine
         os.environ.setdefault(name, "1")
-    return Run(Path(os.environ.get("ALLOCATOR_WORKDIR", ".")), given).run()
+    return run(Path(os.environ.get("ALLOCATOR_WORKDIR", ".")), given)
 
 
 if __name__ == "__main__":

@@ -17,23 +17,15 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json
+from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import find_shared
-from allocator.executors.ledger import STOP, OpenAllocation, select_settings
+from allocator.executors.ledger import select_settings
 from allocator.executors.ledger_executor import SettingsExecutor, observe_ending
 from allocator.executors.report import SETTINGS_FILE, parse_reported
 from allocator.io.tables.limited_reader import as_storable_text, read_json
-from allocator.loop.executor import (
-    ENDED,
-    REPORTED,
-    ColocatedAllocation,
-    Observation,
-    Order,
-    Phase,
-)
+from allocator.loop.executor import ENDED, REPORTED, ColocatedAllocation, Observation, Order, Phase
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
@@ -65,24 +57,24 @@ class FilesExecutor(SettingsExecutor):
         self.ledger.create(order, {SETTINGS_FILE: select_settings(order)})
 
     def _is_alive(self, other: ColocatedAllocation) -> bool:
-        place = self.ledger.place(other.job_id, other.generation)
-        return place.is_dir() and self._read_ending(place) is None
+        one = self.ledger.read(other.job_id, other.generation)
+        return one is not None and self._read_ending(one) is None
 
-    def _read_ending(self, place: Path) -> dict[str, Any] | None:
-        found = _read_observation(place)
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        found = _read_observation(one)
         return None if found is None or found["phase"] not in ENDED else found
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        found = _read_observation(one.folder)
+        found = _read_observation(one)
         if found is None:
             return None
         seen = observe_ending(one.job_id, one.generation, found)
         return replace(seen, work_done=min(seen.work_done, float(one.order["remaining_work"])))
 
 
-def _read_observation(place: Path) -> dict[str, Any] | None:
+def _read_observation(one: OpenAllocation) -> Json | None:
     """Return what the actor wrote of an allocation, or None if that is not valid."""
-    value = read_json(place / OBSERVATION, MOST_BYTES)
+    value = read_json(one.folder / OBSERVATION, MOST_BYTES)
     try:
         assert value is not None
         phase = Phase(value["phase"])
@@ -93,14 +85,8 @@ def _read_observation(place: Path) -> dict[str, Any] | None:
     if not (math.isfinite(at_s) and work >= 0):
         return None
     detail = as_storable_text(value.get("detail", ""), 1000)
-    if phase is Phase.STOPPED and not (place / STOP).exists():
+    if phase is Phase.STOPPED and not one.has(STOP):
         phase = Phase.LOST
         detail = f"the actor stopped it, and nobody had asked for that: {detail}"
     reported = parse_reported(f"{name}={value.get(name)}" for name in REPORTED)
-    return {
-        "phase": phase,
-        "work_done": work,
-        "at_s": at_s,
-        "detail": detail,
-        "reported": reported,
-    }
+    return {"phase": phase, "work_done": work, "at_s": at_s, "detail": detail, "reported": reported}

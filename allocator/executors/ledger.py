@@ -1,6 +1,6 @@
 """The ledger of an executor on disk: its fence, open allocations and acknowledged ends.
 
-    fence.json                     the highest token ever seen, and whose state this is (fence.py)
+    fence.json                     the highest token ever seen, and whose state this is
     open/<job>.<generation>/       an allocation whose end was not acknowledged; a rename creates
                                    the whole folder at once
         order.json                 the order
@@ -12,6 +12,15 @@
 <job> is the id of the job with everything but letters, digits, "_" and "-" written as %XX. Where
 that would be too long, it is "=" and a SHA-256. Everything is changed under one lock file and can
 be read by its owner only, because environments may hold secrets.
+
+fence.json has these keys:
+
+    token      highest fencing token ever seen, -1 = none
+    state      random name of the folder, made on first use
+    kind       name of the executor whose folder it is
+    queue      id of the queue that the folder belongs to, "" = none yet
+    adopting   id of a queue that has begun to adopt the folder and has not ended, "" = none
+    was        during an adoption, the queue that the folder belonged to before
 """
 
 from __future__ import annotations
@@ -20,49 +29,109 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from allocator.clusters.adapter import Json, Record
+from allocator.errors import AllocatorError
+from allocator.executors.allocation import ORDER, STOP, OpenAllocation
 from allocator.executors.disk import hold_lock, write_json
-from allocator.executors.fence import Fence
 from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder
+from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder, WrongState
 
-ORDER = "order.json"
-STOP = "stop.json"
 ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150
 
 
-@dataclass(frozen=True)
-class OpenAllocation:
-    """An open allocation: its folder, and the content of its order.json.
+@dataclass
+class Fence:
+    """The file fence.json of an executor, used inside the lock; `kind` is the executor's name."""
 
-    order.json has the fields of Order and what the executor added.
-    """
+    _path: Path
+    _kind: str
+    _queue: str = ""  # that claimed the folder through this object; others are refused
 
-    folder: Path
-    order: Mapping[str, Any]
+    def identity(self) -> Identity:
+        """Return the identity in the file, and add what is missing.
 
-    @property
-    def job_id(self) -> str:
-        """Return the name of its job."""
-        return str(self.order["job_id"])
+        Raises WrongState if the folder is another executor's.
+        """
+        found = self._read_own()
+        if not found["state"]:
+            found |= {"state": secrets.token_hex(16), "kind": self._kind}
+            write_json(self._path, found)
+        return Identity(
+            self._kind,
+            found["state"],
+            found["was"] or found["queue"],
+            int(found["token"]),
+            str(self._path.parent),
+            bool(found["adopting"]),
+        )
 
-    @property
-    def generation(self) -> int:
-        """Return its generation: the number of this allocation of the job."""
-        return int(self.order["generation"])
+    def claim(self, queue: str) -> None:
+        """Make the folder belong to the queue. Raises WrongState if it belongs to another one."""
+        found = self._read_own()
+        if found["adopting"] or found["queue"] not in ("", queue):
+            raise WrongState(f'the state in "{self._path.parent}" belongs to another queue')
+        if not found["queue"]:
+            write_json(self._path, found | {"queue": queue})
+        self._queue = queue
 
-    @property
-    def asked(self) -> list[tuple[str, int]]:
-        """Return the nodes that a batch job asks for, and the GPUs of each; "": any node."""
-        return [(str(node), int(gpus)) for node, gpus in self.order["asked"]]
+    def admit(self, token: int) -> None:
+        """Check the token of an order, and remember it if it is the highest.
+
+        Raises StaleOrder if a higher one was seen, and WrongState if another queue took the folder
+        over.
+        """
+        found = self._read()
+        if self._queue and (found["queue"] != self._queue or found["adopting"]):
+            raise WrongState(f'the state in "{self._path.parent}" was adopted by another queue')
+        seen = int(found["token"])
+        if token < seen:
+            raise StaleOrder(f"an order with token {token} came after one with {seen}")
+        if token > seen:
+            write_json(self._path, found | {"token": token})
+
+    def begin_adoption(self, queue: str, token: int) -> Identity:
+        """Detach the folder from its queue until `end_adoption`, and return its identity before.
+
+        Orders of all controllers are refused in this time. Tokens below `token` are out of date
+        from now on.
+        """
+        before = self.identity()
+        found = self._read()
+        found |= {"adopting": queue, "was": before.queue, "queue": ""}
+        write_json(self._path, found | {"token": max(token, before.token)})
+        return before
+
+    def end_adoption(self, queue: str) -> None:
+        """Make the folder belong to the queue that began to adopt it."""
+        found = self._read()
+        if found["adopting"] != queue:
+            raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')
+        write_json(self._path, found | {"adopting": "", "was": "", "queue": queue})
+
+    def _read_own(self) -> Json:
+        found = self._read()
+        if found["kind"] not in ("", self._kind):
+            raise WrongState(
+                f'"{self._path.parent}" is the state of the executor "{found["kind"]}", not of '
+                f'"{self._kind}"; name another folder with --state'
+            )
+        return found
+
+    def _read(self) -> Json:
+        found = read_json(self._path)
+        if found is None and os.path.lexists(self._path):
+            raise AllocatorError(f'"{self._path}" cannot be read, or nothing whole is in it')
+        empty = dict.fromkeys(("state", "kind", "queue", "adopting", "was"), "")
+        return {"token": -1, **empty, **(found or {})}
 
 
 class Ledger:
@@ -106,13 +175,15 @@ class Ledger:
 
         Raises StaleOrder if a newer one was seen, or its end was acknowledged.
         """
-        over = int(self.acknowledged(job_id).get("generation", -1))
+        over = self._last_acknowledged(job_id)
         if generation <= over:
             raise StaleOrder(
                 f'job "{job_id}": allocation {generation} was ordered after the end of {over} was '
                 "acknowledged"
             )
-        newest = max([over, *self._generations(job_id)])
+        start = file_name(job_id) + "."
+        names = os.listdir(self.folder / "open")
+        newest = max([over, *(int(n.removeprefix(start)) for n in names if n.startswith(start))])
         if generation < newest:
             raise StaleOrder(f'job "{job_id}": allocation {generation} was ordered after {newest}')
         return generation > newest
@@ -125,18 +196,21 @@ class Ledger:
         """Return the folder of a job, which outlives its allocations."""
         return self.folder / "jobs" / file_name(job_id)
 
-    def acknowledged(self, job_id: str) -> dict[str, Any]:
+    def acknowledged(self, job_id: str) -> Json:
         """Return the content of acknowledged.json of a job, {} if there is none."""
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
 
-    def all_acknowledged(self) -> Iterator[dict[str, Any]]:
+    def _last_acknowledged(self, job_id: str) -> int:
+        return int(self.acknowledged(job_id).get("generation", -1))
+
+    def all_acknowledged(self) -> Iterator[Json]:
         """Yield what is kept of every job that had an allocation acknowledged."""
         for name in sorted(os.listdir(self.folder / "jobs")):
             found = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
             if found is not None and "job_id" in found and "generation" in found:
                 yield found
 
-    def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
+    def create(self, order: Order, files: Mapping[str, Record], **more: Any) -> Path:
         """Make the open allocation, with these files next to its order, in one step.
 
         After a power cut the folder may be gone. Then the allocation counts as not ordered, and
@@ -145,36 +219,31 @@ class Ledger:
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
         temporary.mkdir(mode=0o700)
-        for name, content in {**files, ORDER: {**_order_to_json(order), **more}}.items():
+        order_json = {**asdict(order), "environment": dict(order.environment), **more}
+        for name, content in {**files, ORDER: order_json}.items():
             write_json(temporary / name, content, sync_name=False)
         os.rename(temporary, place)
         return place
 
     def read(self, job_id: str, generation: int) -> OpenAllocation | None:
         """Return an open allocation, None if it is not open."""
-        place = self.place(job_id, generation)
+        return self._read(self.place(job_id, generation).name)
+
+    def known(self) -> Sequence[OpenAllocation]:
+        """Return every open allocation, in the order of names."""
+        known = {}
+        for name in sorted(os.listdir(self.folder / "open")):
+            if not name.startswith(".") and (one := self._orders.get(name) or self._read(name)):
+                known[name] = one
+        self._orders = known
+        return tuple(known.values())
+
+    def _read(self, name: str) -> OpenAllocation | None:
+        place = self.folder / "open" / name
         order = read_json(place / ORDER)
         return None if order is None else OpenAllocation(place, order)
 
-    def known(self) -> Iterator[OpenAllocation]:
-        """Yield every open allocation, in the order of names."""
-        names = sorted(
-            name for name in os.listdir(self.folder / "open") if not name.startswith(".")
-        )
-        before = self._orders
-        self._orders = {}
-        for name in names:
-            if (one := before.get(name)) is None:
-                place = self.folder / "open" / name
-                order = read_json(place / ORDER)
-                one = None if order is None else OpenAllocation(place, order)
-            if one is not None:
-                self._orders[name] = one
-        yield from tuple(self._orders.values())
-
-    def stop(
-        self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def stop(self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Record]) -> None:
         """Record that the allocation shall stop. Raises StaleOrder.
 
         An allocation that was never started gets these files, which say that it ended, so that
@@ -184,11 +253,8 @@ class Ledger:
             self.create(
                 Order(job_id, generation, -1, "", 0, "", 0.0), {**files_if_unstarted, STOP: {}}
             )
-        elif (
-            self.place(job_id, generation).is_dir()
-            and not (self.place(job_id, generation) / STOP).exists()
-        ):
-            write_json(self.place(job_id, generation) / STOP, {})
+        elif (one := self.read(job_id, generation)) and not one.has(STOP):
+            one.write(STOP, {})
 
     def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
         """Replace the settings of an open allocation if they have changed."""
@@ -200,17 +266,9 @@ class Ledger:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
         folder = self.job_folder(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
-        if int(self.acknowledged(job_id).get("generation", -1)) < generation:
+        if self._last_acknowledged(job_id) < generation:
             write_json(folder / ACKNOWLEDGED, {"job_id": job_id, "generation": generation, **kept})
         self._remove(self.place(job_id, generation))
-
-    def _generations(self, job_id: str) -> list[int]:
-        start = file_name(job_id) + "."
-        return [
-            int(name[len(start) :])
-            for name in os.listdir(self.folder / "open")
-            if name.startswith(start)
-        ]
 
     def _repair_after_crash(self) -> None:
         """Complete or remove what a crash left unfinished."""
@@ -218,7 +276,7 @@ class Ledger:
             if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
         for one in self.known():
-            if int(self.acknowledged(one.job_id).get("generation", -1)) >= one.generation:
+            if self._last_acknowledged(one.job_id) >= one.generation:
                 self._remove(one.folder)
 
     def _remove(self, place: Path) -> None:
@@ -240,8 +298,3 @@ def file_name(job_id: str) -> str:
         return name
     # no short name begins with "=", because quoting turns it into "%3D"
     return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _order_to_json(order: Order) -> dict[str, Any]:
-    """Return the order as JSON values."""
-    return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}

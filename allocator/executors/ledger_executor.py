@@ -4,23 +4,39 @@ Its order is written down before anything is asked of machines. Its end is a fil
 counts from the moment at which that is there. When the queue has recorded the end, the folder goes,
 and what is kept of the job is in acknowledged.json: how it ended, for a queue that was set back,
 and the work that is safe, from which its next allocation goes on.
+
+Jobs of some executors run under a supervisor, on this machine or on another one that sees the state
+(allocation.py, supervisor.py).
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Record
 from allocator.errors import AllocatorError, UsageError
+from allocator.executors import report
+from allocator.executors.allocation import (
+    ERR,
+    EXIT,
+    OUT,
+    PROGRESS,
+    SUPERVISOR,
+    OpenAllocation,
+    build_unstarted_ending,
+)
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import ORDER, Ledger, OpenAllocation
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.ledger import Ledger, select_settings
+from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
 
 
@@ -101,16 +117,24 @@ class LedgerExecutor(ABC):
         Raises UsageError if it has not ended.
         """
         with self.ledger.hold_lock():
-            place = self.ledger.place(job_id, generation)
-            end = self._read_ending(place)
-            if end is None and place.is_dir():
+            one = self.ledger.read(job_id, generation)
+            end = None if one is None else self._read_ending(one)
+            if end is None and self.ledger.place(job_id, generation).is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before = self.ledger.acknowledged(job_id)
-            order = read_json(place / ORDER)
             kept = _read_safe_work(before)
-            if end is not None and order is not None:
-                kept = _compute_safe_work(before, order, end) | _summarise_ending(order, end)
-            self._clear(place)
+            if one is not None and end is not None:
+                kept = _compute_safe_work(before, one.order, end)
+                # how it ended, for a queue that was set back; `left` is the work that was not done,
+                # None for an allocation that was stopped before it was ordered
+                left = max(0.0, float(one.order["remaining_work"]) - end["work_done"])
+                kept |= {
+                    "phase": end["phase"],
+                    "at_s": end["at_s"],
+                    "first_generation": int(one.order["first_generation"]),
+                    "left": left if int(one.order["gpus"]) > 0 else None,
+                }
+                self._clear(one)
             self.ledger.forget(job_id, generation, **kept)
 
     @abstractmethod
@@ -133,19 +157,18 @@ class LedgerExecutor(ABC):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an open allocation; None: it has not started yet."""
 
-    def _read_ending(self, place: Path) -> dict[str, Any] | None:
-        """Return the content of the file `ending` of a folder; None: it has not ended."""
-        return read_json(place / self.ending)
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        """Return the content of the file `ending` of an allocation; None: it has not ended."""
+        return one.read(self.ending)
 
-    def _clear(self, place: Path) -> None:
+    def _clear(self, one: OpenAllocation) -> None:
         """Keep what outlives the folder of an allocation, which goes now."""
         return
 
     def _find_base(self, order: Order) -> float | None:
         """Return the safe work of a job before this order, None if it is unknown."""
-        last = _find_safe_work(self.ledger.acknowledged(order.job_id), order.first_generation)
-        is_first = order.generation <= order.first_generation
-        return 0.0 if last is None and is_first else last
+        before = self.ledger.acknowledged(order.job_id)
+        return _find_safe_work(before, order.first_generation, order.generation)
 
 
 class SettingsExecutor(LedgerExecutor):
@@ -177,7 +200,7 @@ class ClusterExecutor(LedgerExecutor):
         return count
 
 
-def observe_ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
+def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
     """Return the observation in the file of an ending."""
     return Observation(
         job_id,
@@ -190,62 +213,122 @@ def observe_ending(job_id: str, generation: int, end: Mapping[str, Any]) -> Obse
     )
 
 
-def build_ending_without_work(phase: str, detail: str) -> dict[str, Any]:
-    """Return the file of the ending of an allocation that did nothing."""
-    return {"phase": phase, "detail": detail, "at_s": time.time(), "work_done": 0.0, "safe": None}
-
-
-def build_unstarted_ending() -> dict[str, Any]:
-    """Return the file of the ending of an allocation that was stopped before it was started."""
-    return build_ending_without_work("stopped", "was told to stop before it was started")
-
-
-def _summarise_ending(order: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of how an allocation ended, for a queue that was set back.
-
-    `left` is the work that was not done at that time. It is None if the allocation was stopped
-    before it was ordered, as the work is then unknown.
-    """
-    known = int(order["gpus"]) > 0
-    left = max(0.0, float(order["remaining_work"]) - end["work_done"])
-    return {
-        "phase": end["phase"],
-        "at_s": end["at_s"],
-        "first_generation": int(order["first_generation"]),
-        "left": left if known else None,
-    }
-
-
-def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
+def _read_safe_work(before: Record) -> Json:
     """Return the safe work in acknowledged.json, and the allocation after which it was known."""
     if before.get("safe") is None:
         return {}
-    return {
-        "safe": float(before["safe"]),
-        "safe_since": int(before.get("safe_since", before.get("generation", 0))),
-    }
+    since = int(before.get("safe_since", before.get("generation", 0)))
+    return {"safe": float(before["safe"]), "safe_since": since}
 
 
-def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
-    """Return the safe work of the job whose first allocation is `first`, or None if it is unknown.
+def _find_safe_work(before: Record, first: int, generation: int) -> float | None:
+    """Return the safe work before an allocation of a job whose first one is `first`.
 
-    acknowledged.json may be about a forgotten job of the same name.
+    acknowledged.json may be about a forgotten job of the same name. A new job begins without work.
+    None: it is unknown.
     """
     found = _read_safe_work(before)
-    return found["safe"] if found and found["safe_since"] >= first else None
+    if found and found["safe_since"] >= first:
+        return float(found["safe"])
+    return 0.0 if generation <= first else None
 
 
-def _compute_safe_work(
-    before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
-) -> dict[str, Any]:
+def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
     """Return what to keep of safe work when an allocation has ended.
 
     `before` is the content of acknowledged.json so far.
     """
-    generation = int(order["generation"])
-    first = int(order["first_generation"])
+    generation, first = int(order["generation"]), int(order["first_generation"])
     if "safe" not in end or (int(order["gpus"]) < 1 and generation > first):
         return _read_safe_work(before)  # nothing is known, or it was stopped before it was ordered
-    known = (_find_safe_work(before, first), end["safe"], 0.0 if generation <= first else None)
-    safe = [s for s in known if s is not None]  # 0 for a new job, which begins without work
+    known = (_find_safe_work(before, first, generation), end["safe"])
+    safe = [s for s in known if s is not None]
     return {"safe": max(safe), "safe_since": generation} if safe else {}
+
+
+GRACE_S = 60.0
+PACKAGES = Path(__file__).resolve().parents[2]  # from which supervisors are started
+EMPTY: Record = MappingProxyType({})
+KEPT_LOGS = 2000  # most files that are kept under logs/
+
+
+class SupervisedExecutor(SettingsExecutor):
+    """The state folder of an executor, and how allocations begin and end in it.
+
+    `grace_s` is the seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(self, folder: Path, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        if os.path.lexists(folder):
+            # commands of orders in it are run, so a folder that another user made
+            # must not be used
+            refuse_foreign(Path(os.path.realpath(folder)))
+        super().__init__(folder)
+        (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
+
+    def _begin_to_stop(self, one: OpenAllocation) -> None:
+        """Record the end of an allocation that nothing has begun; else its supervisor obeys."""
+        if not self._may_have_begun(one):
+            with one.hold_unless_supervised() as is_free:
+                if is_free and not one.has(SUPERVISOR, EXIT):
+                    one.write(EXIT, build_unstarted_ending())
+
+    def _may_have_begun(self, one: OpenAllocation) -> bool:
+        """Return whether something may run for the allocation before its supervisor does."""
+        return False
+
+    def _read_ending(self, one: OpenAllocation) -> Json | None:
+        return one.read_ending()
+
+    def _list_unended(self, order: Order | None = None) -> dict[tuple[str, int], OpenAllocation]:
+        """Return the allocations that have not ended.
+
+        Raises NotNow if one of them is of the job of a new order.
+        """
+        alive = [one for one in self.ledger.known() if not one.has(EXIT)]
+        for one in alive:
+            if order is not None and one.job_id == order.job_id:
+                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
+        return {(one.job_id, one.generation): one for one in alive}
+
+    def _create_supervised(
+        self, order: Order, files: Mapping[str, Record] = EMPTY, **more: Any
+    ) -> None:
+        """Make the folder of a new allocation whose supervisor has not started."""
+        self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
+        self.ledger.create(
+            order,
+            {report.SETTINGS_FILE: select_settings(order), **files},
+            grace_s=self.grace_s,
+            base=self._find_base(order),
+            marker=secrets.token_hex(16),
+            **more,
+        )
+
+    def _running_observation(self, one: OpenAllocation, detail: str | None = None) -> Observation:
+        """Return the observation of one that runs; without a detail it has its progress."""
+        seen = report.read(one.folder / PROGRESS)
+        if detail is None:
+            detail = "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
+        return Observation(
+            one.job_id,
+            one.generation,
+            time.time(),
+            Phase.RUNNING,
+            one.read_safe_work(),
+            detail,
+            report.read_reported(one.folder / PROGRESS),
+        )
+
+    def _clear(self, one: OpenAllocation) -> None:
+        """Keep the output of the job under logs/."""
+        logs = self.ledger.folder / "logs"
+        for name in (OUT, ERR):
+            with suppress(FileNotFoundError):
+                os.replace(one.folder / name, logs / f"{one.folder.name}.{name}")
+        files = list(os.scandir(logs))
+        if len(files) > KEPT_LOGS:
+            files.sort(key=lambda entry: entry.stat().st_mtime)
+            for entry in files[: len(files) - KEPT_LOGS * 9 // 10]:
+                os.unlink(entry)

@@ -12,29 +12,36 @@ same folder knows all that the old one knew. The folder of an allocation holds, 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json
 from allocator.errors import UsageError
-from allocator.executors.disk import is_locked, try_lock, write_json
+from allocator.executors.allocation import (
+    EXIT,
+    LOCK,
+    SUPERVISOR,
+    OpenAllocation,
+    build_ending_without_work,
+)
+from allocator.executors.disk import is_locked
 from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger import OpenAllocation
-from allocator.executors.ledger_executor import build_ending_without_work, observe_ending
+from allocator.executors.ledger_executor import (
+    GRACE_S,
+    PACKAGES,
+    SupervisedExecutor,
+    observe_ending,
+)
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
-from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Observation, Order
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0
-PACKAGES = Path(__file__).resolve().parent.parent.parent
 
 
 class LocalExecutor(SupervisedExecutor):
@@ -70,9 +77,7 @@ class LocalExecutor(SupervisedExecutor):
 
     def _begin(self, one: OpenAllocation) -> None:
         """Start the supervisor, again after a crash too: a second one ends by itself."""
-        if not any(
-            (one.folder / name).exists() for name in (supervisor.EXIT, supervisor.SUPERVISOR)
-        ):
+        if not one.has(EXIT, SUPERVISOR):
             self._spawn(one.folder)
 
     def _observe_all(self) -> Sequence[Observation | None]:
@@ -85,32 +90,25 @@ class LocalExecutor(SupervisedExecutor):
         Indices that moved from one pool to another do not count while jobs of the earlier pool hold
         them.
         """
-        taken = {d: one.order["pool"] for one in self._list_unended() for d in one.order["devices"]}
+        unended = self._list_unended().values()
+        taken = {d: one.order["pool"] for one in unended for d in one.order["devices"]}
         return {
             pool: sum(taken.get(d, pool) == pool for d in numbers)
             for pool, numbers in self.devices.items()
         }
-
-    def _list_unended(self) -> Iterator[OpenAllocation]:
-        """Return the open allocations whose GPU indices are taken."""
-        return (one for one in self.ledger.known() if not (one.folder / supervisor.EXIT).exists())
 
     def _create(self, order: Order) -> None:
         mine = self.devices.get(order.pool, ())
         if order.gpus > len(mine) or order.gpus < 1:
             why = f'pool "{order.pool}" of this machine has {len(mine)} GPUs, not {order.gpus}'
             ending = build_ending_without_work("failed", why)
-            self.ledger.create(order, {supervisor.EXIT: ending}, devices=[])
+            self.ledger.create(order, {EXIT: ending}, devices=[])
         else:
             self._create_supervised(order, devices=self._choose_devices(order, mine))
 
     def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
         """Choose the GPU indices of a new allocation. Raises NotNow."""
-        given: dict[tuple[str, int], list[int]] = {}
-        for one in self._list_unended():
-            if one.job_id == order.job_id:
-                raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
-            given[one.job_id, one.generation] = list(one.order["devices"])
+        given = {key: one.order["devices"] for key, one in self._list_unended(order).items()}
         taken = {d for devices in given.values() for d in devices}
         neighbours = [
             (one.job_id, one.generation)
@@ -162,7 +160,7 @@ class LocalExecutor(SupervisedExecutor):
     def _read_shares(self) -> dict[tuple[str, int | None], tuple[int, float]]:
         """Return the index and the taken share of each GPU of which allocations have shares."""
         out: dict[tuple[str, int | None], tuple[int, float]] = {}
-        for one in self._list_unended():
+        for one in self._list_unended().values():
             for part in one.order["nodes"]:
                 if part["gpu"] is not None:
                     key = part["node"], part["gpu"]
@@ -190,49 +188,28 @@ class LocalExecutor(SupervisedExecutor):
         }
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        end = supervisor.read_ending(one.folder)
+        end = one.read_ending()
         if end is None:
-            who = read_json(one.folder / supervisor.SUPERVISOR)
+            who = one.read(SUPERVISOR)
             if who is None:
                 return None
-            if is_locked(one.folder / supervisor.LOCK):
-                return self._running_observation(one, self._describe_progress(one))
-            end = self._end_without_supervisor(one, who)
+            if is_locked(one.folder / LOCK):
+                return self._running_observation(one)
+            why = "its supervisor vanished; its processes are dead"
+            # on a full disk the allocation ends once this can be written
+            with suppress(OSError):
+                end = one.end("lost", why, lambda: _kill_orphans(one, who))
             if end is None:
                 return self._running_observation(
                     one, "its supervisor is gone, and its end cannot be recorded yet"
                 )
         return observe_ending(one.job_id, one.generation, end)
 
-    def _end_without_supervisor(
-        self, one: OpenAllocation, who: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """Return the end of an allocation without supervisor; None while its processes live."""
-        lock = try_lock(one.folder / supervisor.LOCK)
-        if lock is None:
-            return None  # another process is doing this
-        try:
-            end = supervisor.read_ending(one.folder)
-            if end is not None:  # written since the first read
-                return end
-            left = Process(who["pid"], "X", 0, 0, 0, who["started"])
-            marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
-            if who["boot"] == read_boot_id() and not kill_all(
-                lambda: find_orphans(left, marker), KILL_WAIT_S
-            ):
-                return None
-            end = supervisor.build_ending(
-                one.folder,
-                dict(one.order),
-                "lost",
-                "its supervisor vanished; its processes are dead",
-            )
-            if one.folder.is_dir():
-                try:
-                    write_json(one.folder / supervisor.EXIT, end)
-                # a full disk: the allocation ends once this can be written
-                except OSError:
-                    return None
-            return end
-        finally:
-            os.close(lock)
+
+def _kill_orphans(one: OpenAllocation, who: Json) -> bool:
+    """Kill what a supervisor left, unless the machine has booted since; False: it lives on."""
+    left = Process(who["pid"], "X", 0, 0, who["started"])
+    marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
+    return who["boot"] != read_boot_id() or kill_all(
+        lambda: find_orphans(left, marker), KILL_WAIT_S
+    )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from allocator.errors import UsageError
 from allocator.loop.executor import Executor
 from allocator.plugins import Registry
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 DRY_RUN = "dry-run"
 
@@ -69,6 +67,13 @@ class ExecutorEntry:
     takes_devices: bool = False
 
 
+def _in_folder(module: str, name: str, site: ExecutorSite) -> Executor:
+    """Make a built-in executor whose state is a folder."""
+    kind = getattr(import_module(f"allocator.executors.{module}"), name)
+    made: Executor = kind(site.folder, site.grace_s)
+    return made
+
+
 def _files(site: ExecutorSite) -> Executor:
     from allocator.executors.files import FilesExecutor
 
@@ -91,30 +96,12 @@ def _local(site: ExecutorSite) -> Executor:
     return LocalExecutor(site.folder, devices, site.grace_s, pool_of)
 
 
-def _kubernetes(site: ExecutorSite) -> Executor:
-    from allocator.executors.kubernetes.executor import KubernetesExecutor
-
-    return KubernetesExecutor(site.folder, site.grace_s)
-
-
-def _ray(site: ExecutorSite) -> Executor:
-    from allocator.executors.ray.executor import RayExecutor
-
-    return RayExecutor(site.folder, site.grace_s)
-
-
-def _slurm(site: ExecutorSite) -> Executor:
-    from allocator.executors.slurm.executor import SlurmExecutor
-
-    return SlurmExecutor(site.folder, site.grace_s)
-
-
 EXECUTORS: Mapping[str, ExecutorEntry] = {
     "files": ExecutorEntry(_files),
-    "kubernetes": ExecutorEntry(_kubernetes),
+    "kubernetes": ExecutorEntry(partial(_in_folder, "kubernetes.executor", "KubernetesExecutor")),
     "local": ExecutorEntry(_local, takes_devices=True),
-    "ray": ExecutorEntry(_ray),
-    "slurm": ExecutorEntry(_slurm),
+    "ray": ExecutorEntry(partial(_in_folder, "ray.executor", "RayExecutor")),
+    "slurm": ExecutorEntry(partial(_in_folder, "slurm.executor", "SlurmExecutor")),
 }
 
 
@@ -129,11 +116,9 @@ def _entry(part: object) -> ExecutorEntry:
     return ExecutorEntry(part)
 
 
-def _load(point: EntryPoint) -> ExecutorEntry:
-    return _entry(point.load())
-
-
-REGISTRY = Registry("executor", "allocator.executors", EXECUTORS, _load, (DRY_RUN,))
+REGISTRY = Registry(
+    "executor", "allocator.executors", EXECUTORS, lambda point: _entry(point.load()), (DRY_RUN,)
+)
 
 
 def make_executor(name: str, site: ExecutorSite) -> Executor:

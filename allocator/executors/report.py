@@ -72,10 +72,14 @@ def write(path: Path, done: float, safe: float, **reported: float) -> None:
 
 def read(path: Path) -> tuple[float, float] | None:
     """Return (done, safe) of the line in the file, or None if there is no valid line."""
+    return parse_work(_read_line(path))
+
+
+def _read_line(path: Path) -> str:
     try:
-        return parse_work(read_start(path, MOST_BYTES).decode("ascii", "replace"))
+        return read_start(path, MOST_BYTES).decode("ascii", "replace")
     except OSError:
-        return None
+        return ""
 
 
 def parse_work(line: str) -> tuple[float, float] | None:
@@ -96,10 +100,7 @@ def parse_work(line: str) -> tuple[float, float] | None:
 
 def read_reported(path: Path) -> dict[str, float]:
     """Return the fields of the line in the file, {} if it has none."""
-    try:
-        return parse_line(read_start(path, MOST_BYTES).decode("ascii", "replace"))
-    except OSError:
-        return {}
+    return parse_line(_read_line(path))
 
 
 def parse_line(line: str) -> dict[str, float]:

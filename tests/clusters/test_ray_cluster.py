@@ -19,18 +19,11 @@ from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
-from allocator.clusters.ray import progress
-from allocator.clusters.ray.api import (
-    ANSWERS,
-    RayApi,
-    RayUnreachable,
-    Record,
-    read_answers,
-    unwrap_list,
-)
-from allocator.clusters.ray.observe import observe_ray
+from allocator.clusters.adapter import Record
+from allocator.clusters.ray import adapter
+from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers, unwrap_list
+from allocator.clusters.ray.observe import RaySettings, observe_ray
 from allocator.clusters.ray.script import write_script
-from allocator.clusters.ray.settings import RaySettings
 from allocator.errors import UsageError
 from allocator.io.progress_sources import Metric
 
@@ -69,8 +62,8 @@ def test_progress_that_a_job_prints_is_work_that_is_not_left(
         asked.append(metric.url)
         return 20.0
 
-    monkeypatch.setattr(progress, "fetch_metric", fetch)
-    found = progress.ask_jobs(Api(), answers)
+    monkeypatch.setattr(adapter, "fetch_metric", fetch)
+    found = adapter.ask_jobs(Api(), answers)
     assert found == {"train": (4000.0, 4000.0), "waits": (20.0, 20.0)}
     [address] = {n["node_ip"] for n in answers["nodes"]}
     assert sorted(asked) == [f"http://{address}:80/", "train"]

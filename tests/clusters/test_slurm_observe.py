@@ -14,8 +14,7 @@ from text_tables import cases
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.folder import build_snapshot
-from allocator.clusters.slurm.gres import count_gpus
-from allocator.clusters.slurm.name_lists import expand_names, expand_numbers
+from allocator.clusters.slurm.values import count_gpus, expand_names, expand_numbers
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 

@@ -13,7 +13,7 @@ from commands import call
 from places import ROOT
 from slurm_cluster import SlurmCluster
 
-from allocator.clusters.slurm.submit import read_plugin
+from allocator.clusters.slurm.settings import read_plugin
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8").partition("\n## Run\n")[0]
 COMMANDS = [line.strip() for line in re.findall(r"^    (?:allocator|sbatch) .*$", PAGE, re.M)]

@@ -17,8 +17,7 @@ from fakes.executor_faults import CrashHere
 from queues import cluster
 from sites import Site, wait_for
 
-from allocator.executors.fence import Fence
-from allocator.executors.ledger import Ledger
+from allocator.executors.ledger import Fence, Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.queue import lease
 from allocator.queue.database.schema import OPEN

@@ -18,8 +18,8 @@ from controller_rigs import Rig
 from queues import place
 from waiting import PATIENCE_S
 
+from allocator.executors.allocation import EXIT, OpenAllocation
 from allocator.executors.files import OBSERVATION, FilesExecutor
-from allocator.executors.supervision.supervisor import EXIT, read_ending
 from allocator.io.tables.limited_reader import (
     as_storable_text,
 )
@@ -112,7 +112,7 @@ def test_text_is_made_storable() -> None:
 def test_an_ending_that_makes_no_sense_is_a_failure(tmp_path: Path, text: str) -> None:
     """A job that writes its own exit.json ends as failed, in words."""
     (tmp_path / EXIT).write_text(text)
-    end = read_ending(tmp_path)
+    end = OpenAllocation(tmp_path, {}).read_ending()
     assert end is not None and end["phase"] == "failed" and "exit.json" in end["detail"]
     assert end["at_s"] <= time.time() and end["work_done"] == 0.0
 

@@ -25,7 +25,7 @@ from fakes.executor_faults import CrashHere
 from places import ROOT
 from waiting import PATIENCE_S, wait_for
 
-from allocator.executors import disk, ledger, local
+from allocator.executors import allocation, disk, ledger
 from allocator.executors.disk import try_lock
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
@@ -130,7 +130,7 @@ def test_a_pid_that_was_given_again_is_left_alone() -> None:
         while (now := read_process(other.pid)) is None or now.session != other.pid:
             time.sleep(0.01)
         for started in (now.started - 1, now.started):
-            supervisor = Process(now.pid, "S", 0, 0, 0, started)
+            supervisor = Process(now.pid, "S", 0, 0, started)
             assert find_orphans(supervisor, b"ALLOCATOR_ALLOCATION=none") == []
     finally:
         other.kill()
@@ -170,10 +170,10 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Calla
         return call
 
     monkeypatch.setattr(ledger, "write_json", crashing(disk.write_json))
-    monkeypatch.setattr(local, "write_json", crashing(disk.write_json))
+    monkeypatch.setattr(allocation, "write_json", crashing(disk.write_json))
     for name in ("rename", "replace"):
         monkeypatch.setattr(
-            ledger.os if name == "rename" else local.os, name, crashing(getattr(os, name))
+            ledger.os if name == "rename" else allocation.os, name, crashing(getattr(os, name))
         )
     monkeypatch.setattr(ledger.shutil, "rmtree", crashing(ledger.shutil.rmtree))
     monkeypatch.setattr(LocalExecutor, "_spawn", crashing(LocalExecutor._spawn))
@@ -265,14 +265,15 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     nothing can be remembered of its progress."""
     executor = rig.current
     code = (
-        "import sys; from pathlib import Path\n"
+        "import sys; from pathlib import Path; from allocator.executors import allocation\n"
         "from allocator.executors.supervision import supervisor\n"
-        "write, full = supervisor.write_json, [2]\n"
+        "write, full = allocation.write_json, [2]\n"
         "def sometimes(path, value):\n"
         "    if path.name != 'keeper.json' and full[0] > 0:\n"
         "        full[0] -= 1\n        raise OSError(28, 'No space left on device')\n"
         "    write(path, value)\n"
-        "supervisor.write_json = sometimes\nsys.exit(supervisor.main(Path(sys.argv[1])))\n"
+        "allocation.write_json = supervisor.write_json = sometimes\n"
+        "sys.exit(supervisor.main(Path(sys.argv[1])))\n"
     )
     order = shell(
         "j",

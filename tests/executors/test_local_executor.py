@@ -24,10 +24,10 @@ from executor_rigs import (
 from waiting import wait_for
 
 from allocator.errors import UsageError
+from allocator.executors import ledger_executor
 from allocator.executors.devices import device_map, device_numbers
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
-from allocator.executors.supervision import supervised
 from allocator.executors.supervision.processes import find_descendants, read_process
 from allocator.io.progress_sources import LogPattern
 from allocator.loop.executor import Order, Phase
@@ -233,7 +233,7 @@ def test_where_a_job_began(rig: LocalRig) -> None:
 def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 30 files under logs/ with a limit of 20, the 18 newest stay."""
     executor = rig.current
-    monkeypatch.setattr(supervised, "KEPT_LOGS", 20)
+    monkeypatch.setattr(ledger_executor, "KEPT_LOGS", 20)
     for n in range(30):
         path = rig.folder / "logs" / f"{n:02d}.1.stdout"
         path.write_text("x")

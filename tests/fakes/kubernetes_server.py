@@ -18,15 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import (
-    APPLY,
-    RESOURCES,
-    Reader,
-    Refused,
-    Request,
-    path_of,
-)
+from allocator.clusters.adapter import ClusterUnreachable, Refused
+from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Request, path_of
 from allocator.clusters.kubernetes.rights import REVIEWS
 
 Object = dict[str, Any]

@@ -13,7 +13,7 @@ from allocator.clusters.adapter import ObserveRequest
 from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
 from allocator.clusters.kubernetes.rights import read_role
 from allocator.clusters.registry import get_cluster
-from allocator.clusters.slurm.submit import read_plugin, write_sbatch
+from allocator.clusters.slurm.settings import read_plugin, write_sbatch
 from allocator.clusters.statements import JOB_FIELDS
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS

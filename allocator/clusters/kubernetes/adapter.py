@@ -7,14 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import (
-    Capabilities,
-    ClusterView,
-    ObserveRequest,
-    PlannedJob,
-)
+from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time
@@ -53,7 +47,7 @@ class KubernetesCluster:
         view = observe_cluster(reader, time.time())
         return replace(view, notes=(*api.notes, *view.notes))
 
-    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+    def commands(self, jobs: Sequence[PlannedJob], details: Object) -> Mapping[str, str]:
         """Return the documents that carry a plan out, by name, in their order."""
         return suggest(jobs, details)
 

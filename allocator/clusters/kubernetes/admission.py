@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView, PlannedJob
-from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Refused, Request, path_of
+from allocator.clusters.adapter import ClusterView, Json, PlannedJob, Refused
+from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Request, path_of
 from allocator.clusters.kubernetes.objects import (
     Object,
     Objects,
@@ -60,7 +59,10 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
         found = _apply_status(reader, change.document)
         if isinstance(found, str):
             lines.append(f"{change.comment[0]}: not taken: {found}")
-        elif _differs(wanted, field(found, "status", "admissionChecks") or ()):
+        elif not any(
+            all((one.get(key) or None) == (value or None) for key, value in wanted.items())
+            for one in field(found, "status", "admissionChecks") or ()
+        ):
             lines.append(f"{change.comment[0]}: the answer is not there; it is given again")
         else:
             lines.append(f"{change.comment[0]}: {wanted['state']}")
@@ -81,7 +83,7 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
         is_ours = our_check(about["workload"], view.details) is not None
         may_start = is_ours and is_true(about["workload"], "QuotaReserved")
         size = row.get("gpus") or row["requested_gpus"]
-        limits: dict[str, Any] = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
+        limits: Json = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
         limits["sizes"] = [size]
         if row["state"] == "running":
             limits["preemptible"] = row["preemptible"] and is_ours
@@ -91,15 +93,7 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
     return replace(view, tables={**view.tables, "jobs.csv": rows, "quotas.csv": []})
 
 
-def _differs(wanted: Object, answers: Sequence[Object]) -> bool:
-    """Return whether an answer is not among those that the server has."""
-    return not any(
-        all((one.get(key) or None) == (value or None) for key, value in wanted.items())
-        for one in answers
-    )
-
-
-def _apply_status(reader: Reader, document: Object) -> dict[str, Any] | str:
+def _apply_status(reader: Reader, document: Object) -> Json | str:
     """Apply a status; return the object as the server has it then, or why it refused."""
     resource = reader.resource(document["kind"])
     assert resource is not None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 from urllib.parse import urlencode
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
 from allocator.clusters.kubernetes.objects import Object
-from allocator.errors import AllocatorError
 
 PAGE = 500  # objects of one answer
 PATIENCE_S = 30.0  # for one answer
@@ -17,27 +16,6 @@ MANAGER = "allocator"  # field manager of all that the allocator writes
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
-
-
-class Refused(AllocatorError):
-    """Report a request that the API server answered with an error.
-
-    Parameters
-    ----------
-    status : int
-        Status of HTTP.
-    message : str
-        What the API server said.
-
-    Examples
-    --------
-    >>> Refused(409, "the object has been modified").status
-    409
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -69,7 +47,7 @@ class Request:
 class Api(Protocol):
     """An API server."""
 
-    def send(self, request: Request) -> dict[str, Any]:
+    def send(self, request: Request) -> Json:
         """Send a request and return the object of the answer.
 
         Raises
@@ -168,8 +146,7 @@ class Reader:
                 self._versions[known.group] = str(found["preferredVersion"]["version"])
             except (KeyError, TypeError) as error:
                 raise ClusterUnreachable(f"/apis/{known.group}: the answer is no group") from error
-        version = self._versions[known.group]
-        return Resource(known.group, version, known.plural, known.is_namespaced)
+        return replace(known, version=self._versions[known.group])
 
     def list_kind(self, kind: str, **query: str) -> list[Object]:
         """Return all objects of a kind; none if the server does not know the kind, or its group.
@@ -180,22 +157,17 @@ class Reader:
         if resource is None:
             return []
         spaces = self.namespaces if resource.is_namespaced and kind != "Pod" else ()
-        implied = {
-            "kind": kind,
-            "apiVersion": f"{resource.group}/{resource.version}".lstrip("/"),
-        }
+        version = f"{resource.group}/{resource.version}".lstrip("/")
         return [
-            {**implied, **item}
+            {"kind": kind, "apiVersion": version, **item}
             for space in spaces or ("",)
             for item in self._pages(resource, space, query)
         ]
 
-    def _pages(
-        self, resource: Resource, space: str, query: Mapping[str, str]
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, resource: Resource, space: str, query: Mapping[str, str]) -> Iterator[Json]:
         """Yield the objects of all pages; a list that became too old is begun again, once."""
         for is_last_try in (False, True):
-            items: list[dict[str, Any]] = []
+            items: list[Json] = []
             more: dict[str, str] = {}
             try:
                 while True:

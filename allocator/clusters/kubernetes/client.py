@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import Refused, Request
+from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
+from allocator.clusters.kubernetes.api import Request
 from allocator.errors import UsageError, install_command
 
 MOST_TEXT = 1 << 20  # bytes of an answer that is text
@@ -69,7 +69,7 @@ class ClientApi:
         self._configuration = configuration
         self._connections = client.ApiClient(configuration).rest_client.pool_manager
 
-    def send(self, request: Request) -> dict[str, Any]:
+    def send(self, request: Request) -> Json:
         """Send a request and return the object of the answer."""
         import urllib3
 
@@ -110,7 +110,7 @@ def _read_text(answer: Any, patience_s: float) -> bytes:
     return text
 
 
-def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:
+def read_answer(status: int, data: bytes, request: Request) -> Json:
     """Return the object of an answer.
 
     Raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.objects import Object, Objects, field
 from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, find_jobs
@@ -14,7 +15,7 @@ POD = ("nodeSelector", "affinity", "tolerations")
 CONTAINER = ("name", "resources", "restartPolicy")
 
 
-def _some(value: Object | None, names: tuple[str, ...]) -> dict[str, Any]:
+def _some(value: Object | None, names: tuple[str, ...]) -> Json:
     return {name: value[name] for name in names if value is not None and name in value}
 
 
@@ -33,7 +34,7 @@ def _slim(value: Any) -> Any:
     return {name: _slim(one) for name, one in value.items()}
 
 
-def _slim_object(value: Object, status: tuple[str, ...]) -> dict[str, Any]:
+def _slim_object(value: Object, status: tuple[str, ...]) -> Json:
     return {
         "apiVersion": value.get("apiVersion"),
         "kind": value.get("kind"),
@@ -43,7 +44,7 @@ def _slim_object(value: Object, status: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def describe_job(job: FoundJob, kueue: Kueue) -> dict[str, Any]:
+def describe_job(job: FoundJob, kueue: Kueue) -> Json:
     """Return what a plan needs to know about a job."""
     source = {**job.source, "kind": job.kind, "apiVersion": KINDS[job.kind].api_version}
     workload = kueue.workload(job)
@@ -58,6 +59,6 @@ def describe_job(job: FoundJob, kueue: Kueue) -> dict[str, Any]:
     }
 
 
-def restore_job(details: Mapping[str, Any]) -> FoundJob:
+def restore_job(details: Object) -> FoundJob:
     """Return the job from what `describe_job` wrote."""
     return find_jobs(Objects([details["object"]]))[0]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field as empty, replace
 from functools import cached_property
-from typing import Any
 
 from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
 from allocator.clusters.kubernetes.objects import (
@@ -16,13 +15,14 @@ from allocator.clusters.kubernetes.objects import (
     is_true,
     name_of,
     namespace_of,
+    owners_of,
     quantity,
     uid_of,
 )
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet
 
-NEVER = "Never"
+NEVER = (None, "", "Never")
 STOPPED = ("Hold", "HoldAndDrain")
 
 
@@ -77,23 +77,24 @@ def _limit(amount: object) -> int | None:
     return None if amount is None else int(quantity(amount))
 
 
-def _quotas(value: Object) -> Iterator[Quota]:
-    for group in field(value, "spec", "resourceGroups") or ():
-        for flavor in group.get("flavors") or ():
-            for one in flavor.get("resources") or ():
-                if is_gpu(str(one["name"])):
-                    yield Quota(
-                        str(flavor["name"]),
-                        str(one["name"]),
-                        int(quantity(one.get("nominalQuota"))),
-                        _limit(one.get("borrowingLimit")),
-                        _limit(one.get("lendingLimit")),
-                    )
-
-
-def _weight(value: Object) -> float:
-    found = field(value, "spec", "fairSharing", "weight")
-    return max(quantity(found), 1e-3) if found is not None else 1.0
+def _read_quota_node(value: Object, above: object, **more: bool) -> QuotaNode:
+    """Return a cluster queue or a cohort; `above` is the name of the cohort above it."""
+    weight = field(value, "spec", "fairSharing", "weight")
+    quotas = tuple(
+        Quota(
+            str(flavor["name"]),
+            str(one["name"]),
+            int(quantity(one.get("nominalQuota"))),
+            _limit(one.get("borrowingLimit")),
+            _limit(one.get("lendingLimit")),
+        )
+        for group in field(value, "spec", "resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        for one in flavor.get("resources") or ()
+        if is_gpu(str(one["name"]))
+    )
+    weighed = 1.0 if weight is None else max(quantity(weight), 1e-3)
+    return QuotaNode(name_of(value), str(above or ""), weighed, quotas, **more)
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,11 @@ class Kueue:
     def cluster_queues(self) -> dict[str, QuotaNode]:
         """Return the cluster queues by name."""
         return {
-            name_of(one): QuotaNode(
-                name_of(one),
-                str(field(one, "spec", "cohortName") or field(one, "spec", "cohort") or ""),
-                _weight(one),
-                tuple(_quotas(one)),
-                (field(one, "spec", "preemption", "reclaimWithinCohort") or NEVER) != NEVER,
-                field(one, "spec", "stopPolicy") in STOPPED,
+            name_of(one): _read_quota_node(
+                one,
+                field(one, "spec", "cohortName") or field(one, "spec", "cohort"),
+                reclaims=field(one, "spec", "preemption", "reclaimWithinCohort") not in NEVER,
+                is_stopped=field(one, "spec", "stopPolicy") in STOPPED,
             )
             for one in self.objects.of_kind("ClusterQueue")
         }
@@ -138,11 +137,8 @@ class Kueue:
         """Return the cohorts by name, those without an object of their own included."""
         named = {one.cohort: QuotaNode(one.cohort, "") for one in self.cluster_queues.values()}
         written = {
-            name_of(one): QuotaNode(
-                name_of(one),
-                str(field(one, "spec", "parentName") or field(one, "spec", "parent") or ""),
-                _weight(one),
-                tuple(_quotas(one)),
+            name_of(one): _read_quota_node(
+                one, field(one, "spec", "parentName") or field(one, "spec", "parent")
             )
             for one in self.objects.of_kind("Cohort")
         }
@@ -162,7 +158,7 @@ class Kueue:
             key=lambda one: (str(field(one, "metadata", "creationTimestamp") or ""), uid_of(one)),
         )
         for one in ordered:
-            for owner in field(one, "metadata", "ownerReferences") or ():
+            for owner in owners_of(one):
                 if not is_true(one, "Finished"):
                     found[str(owner["uid"])] = one
         return found
@@ -253,7 +249,7 @@ def state_in_words(workload: Object | None) -> str:
     >>> state_in_words({"status": {"conditions": [condition]}})
     'QuotaReserved=False, Pending: 4 more needed'
     """
-    known: Mapping[str, Any] = conditions(workload or {})
+    known: Object = conditions(workload or {})
     for name in ("Evicted", "Preempted", "Admitted", "QuotaReserved"):
         one = known.get(name)
         if one is not None and (name != "Admitted" or one["status"] == "True"):

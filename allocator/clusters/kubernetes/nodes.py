@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from allocator.clusters.kubernetes.objects import (
     HOSTNAME,
@@ -114,11 +113,10 @@ def read_nodes(nodes: Sequence[Object]) -> list[GpuNode]:
 def _read_node(node: Object) -> Iterator[GpuNode]:
     name = name_of(node)
     labels = field(node, "metadata", "labels") or {}
-    allocatable: Mapping[str, Any] = field(node, "status", "allocatable") or {}
+    allocatable: Object = field(node, "status", "allocatable") or {}
     resources = {key: int(quantity(n)) for key, n in allocatable.items() if is_gpu(key)}
     present = {key: n for key, n in resources.items() if n > 0}
     product = next((labels[key] for key in PRODUCT_LABELS if labels.get(key)), "gpu")
-    memory = labels.get("nvidia.com/gpu.memory")  # MiB
     for resource, gpus in sorted(present.items()):
         piece = resource.removeprefix(MIG) if resource.startswith(MIG) else ""
         yield GpuNode(
@@ -135,7 +133,7 @@ def _read_node(node: Object) -> Iterator[GpuNode]:
             tuple(field(node, "spec", "taints") or ()),
             quantity(allocatable.get("cpu")),
             round(quantity(allocatable.get("memory")) / GIGABYTE, 3),
-            _slice_memory(piece) if piece else _gpu_memory(memory),
+            _read_memory(piece, labels.get("nvidia.com/gpu.memory")),
             {
                 column: str(labels[key])
                 for column, keys in LEVELS.items()
@@ -145,15 +143,14 @@ def _read_node(node: Object) -> Iterator[GpuNode]:
         )
 
 
-def _gpu_memory(mebibytes: str | None) -> float | None:
+def _read_memory(piece: str, mebibytes: str | None) -> float | None:
+    """Return the GB of a slice by its name, or of a GPU by what its label says."""
+    if piece:
+        found = re.search(r"(\d+)gb", piece)
+        return float(found.group(1)) if found else None
     if mebibytes is None or not mebibytes.isdigit():
         return None
     return round(int(mebibytes) * MIB / GIGABYTE, 1)
-
-
-def _slice_memory(piece: str) -> float | None:
-    found = re.search(r"(\d+)gb", piece)
-    return float(found.group(1)) if found else None
 
 
 def _state(node: Object) -> str:

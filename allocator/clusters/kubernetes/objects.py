@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
 
-Object = Mapping[str, Any]
+Object = Record
 
 PREFIX = "allocator.example/"  # of all annotations and labels that the allocator reads and writes
 HOSTNAME = "kubernetes.io/hostname"
@@ -130,13 +131,14 @@ def uid_of(value: Object) -> str:
     return str(field(value, "metadata", "uid") or "")
 
 
+def owners_of(value: Object) -> list[Object]:
+    """Return the references of an object to its owners."""
+    return list(field(value, "metadata", "ownerReferences") or ())
+
+
 def annotation(value: Object, name: str) -> str | None:
     """Return an annotation of the allocator's own prefix, or a label of it."""
-    for place in ("annotations", "labels"):
-        found = field(value, "metadata", place, PREFIX + name)
-        if found is not None:
-            return str(found)
-    return None
+    return own_annotations(value).get(name)
 
 
 def own_annotations(value: Object) -> dict[str, str]:
@@ -197,7 +199,7 @@ class Objects:
         uids = [uid_of(value)]
         current: Object | None = value
         while current is not None:
-            owners = field(current, "metadata", "ownerReferences") or ()
+            owners = owners_of(current)
             above = [str(one["uid"]) for one in owners if one.get("controller", True)]
             if not above or above[0] in uids:
                 break

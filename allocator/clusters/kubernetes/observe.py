@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView
+from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.details import describe_job
 from allocator.clusters.kubernetes.kueue import Kueue
@@ -39,20 +38,44 @@ ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything
 LEAST_SECONDS = 60.0  # that a running job is taken to have left
 
 
-@dataclass(frozen=True)
 class _Use:
-    """GPUs, CPUs and memory that pods hold.
+    """GPUs, CPUs and memory that every pod which is bound to a node holds there.
 
     gpus : by job ("" = pods that belong to none) and name of nodes.csv
     cpus, memory : by node, of pods that hold no GPUs of a job
     unschedulable : jobs with a pod for which the scheduler found no node
     """
 
-    gpus: Mapping[tuple[str, str], int]
-    cpus: Mapping[str, float]
-    memory: Mapping[str, float]
-    unschedulable: set[str]
-    notes: list[str]
+    def __init__(
+        self, objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJob]
+    ) -> None:
+        self.gpus: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.cpus: defaultdict[str, float] = defaultdict(float)
+        self.memory: defaultdict[str, float] = defaultdict(float)
+        self.unschedulable: set[str] = set()
+        self.notes: list[str] = []
+        by_uid = {job.uid: job.job_id for job in jobs if job.uid}
+        rows = {(node.node, node.resource): node.name for node in nodes}
+        for pod in objects.of_kind("Pod"):
+            if is_over(pod):
+                continue
+            job = next((by_uid[uid] for uid in objects.owner_uids(pod) if uid in by_uid), "")
+            node = node_of_pod(pod)
+            if node is None:
+                if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
+                    self.unschedulable.add(job)
+                continue
+            wanted = gpus_of_pod(pod["spec"])
+            for resource, n in wanted.items():
+                if (node, resource) in rows:
+                    self.gpus[job][rows[node, resource]] += n
+                else:
+                    name = f"{namespace_of(pod)}/{name_of(pod)}"
+                    self.notes.append(f"pod {name}: node {node} has no {resource}, which it holds")
+            if not (job and wanted):
+                cpus, gigabytes = _requests(pod["spec"])
+                self.cpus[node] += cpus
+                self.memory[node] += gigabytes
 
 
 def observe_cluster(reader: Reader, now_s: float) -> ClusterView:
@@ -85,17 +108,14 @@ def observe(
     jobs = [kueue.constrain(job) for job in find_jobs(objects)]
     flavors = kueue.flavors_of_nodes(nodes)
     pools = group_nodes(nodes, jobs, flavors)
-    use = _read_use(objects, nodes, jobs)
+    use = _Use(objects, nodes, jobs)
     notes = [*pools.notes, *use.notes]
     rows = []
     placements = []
     details = {}
-    of_job: dict[str, Counter[str]] = {}
-    for (owner, name), n in sorted(use.gpus.items()):
-        of_job.setdefault(owner, Counter())[name] = n
-    others = of_job.get("", Counter())
+    others = use.gpus[""]
     for job in jobs:
-        held = dict(of_job.get(job.job_id, ()))
+        held = dict(sorted(use.gpus[job.job_id].items()))
         held_in = {pools.of_node[name] for name in held}
         if held and (job.is_suspended or len(held_in) > 1):
             others.update(held)
@@ -105,7 +125,7 @@ def observe(
             held = {}
         done = (progress or {}).get(job.job_id, (0.0, 0.0))
         row, said = _job_row(job, kueue, pools, held, now_s, done)
-        notes.extend(said)
+        notes += said
         rows.append(row | ({"pool": held_in.pop(), "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
         is_stuck = job.job_id in use.unschedulable
@@ -117,8 +137,8 @@ def observe(
     for row in rows:
         if row.get("pool") and not row["preemptible"]:
             room[row["pool"]] -= row["gpus"]
-    limits = fit_guarantees(read_limits(objects, kueue, pools, flavors), pools, +room)
-    notes += limits.notes
+    tenants, quotas, remarks = read_limits(objects, kueue, pools, flavors)
+    notes += [*remarks, *fit_guarantees(quotas, pools, +room)]
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
         "jobs.csv": rows,
@@ -130,14 +150,14 @@ def observe(
                 "gpus": free[node.name],
                 "state": node.state,
                 **{level: node.levels.get(level) for level in levels},
-                "cpus": _rounded_up(node.cpus - use.cpus.get(node.node, 0.0)),
-                "host_memory_gb": _rounded_up(node.host_memory_gb - use.memory.get(node.node, 0.0)),
+                "cpus": _rounded_up(node.cpus - use.cpus[node.node]),
+                "host_memory_gb": _rounded_up(node.host_memory_gb - use.memory[node.node]),
             }
             for node in nodes
         ],
         "placements.csv": placements,
-        "tenants.csv": limits.tenants,
-        "quotas.csv": limits.quotas,
+        "tenants.csv": tenants,
+        "quotas.csv": quotas,
     }
     config = {"now_s": now_s, **({"topology": {"levels": levels}} if levels else {})}
     known = {
@@ -170,76 +190,35 @@ def _requests(spec: Object) -> tuple[float, float]:
     )
 
 
-def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJob]) -> _Use:
-    """Return what every pod that is bound to a node holds there."""
-    by_uid = {job.uid: job.job_id for job in jobs if job.uid}
-    rows = {(node.node, node.resource): node.name for node in nodes}
-    gpus: Counter[tuple[str, str]] = Counter()
-    cpus: Counter[str] = Counter()
-    memory: Counter[str] = Counter()
-    unschedulable = set()
-    notes = []
-    for pod in objects.of_kind("Pod"):
-        if is_over(pod):
-            continue
-        owners = objects.owner_uids(pod)
-        job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
-        node = node_of_pod(pod)
-        if node is None:
-            if conditions(pod).get("PodScheduled", {}).get("reason") == "Unschedulable":
-                unschedulable.add(job)
-            continue
-        wanted = gpus_of_pod(pod["spec"])
-        for resource, n in wanted.items():
-            if (node, resource) in rows:
-                gpus[job, rows[node, resource]] += n
-            else:
-                name = f"{namespace_of(pod)}/{name_of(pod)}"
-                notes.append(f"pod {name}: node {node} has no {resource}, which it holds")
-        if not (job and wanted):
-            cpu, gigabytes = _requests(pod["spec"])
-            cpus[node] += cpu  # type: ignore[assignment]
-            memory[node] += gigabytes  # type: ignore[assignment]
-    return _Use(gpus, cpus, memory, unschedulable, notes)
-
-
-def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:
-    """Return the state of a job in the snapshot.
+def _judge(job: FoundJob, kueue: Kueue, said: Object) -> tuple[str, str]:
+    """Return the state of a job that holds nothing, and why it is held.
 
     A job that somebody suspended is held, unless Kueue or the allocator starts it again.
     """
-    if held:
-        return "running"
     workload = kueue.workload(job)
     paused = said.get("paused", False) or annotation(workload or {}, "paused") == "true"
     if kueue.is_stopped(job):
-        return "held"
-    if workload is not None and field(workload, "spec", "active") is False:
-        return "paused" if paused else "held"
+        return "held", "its queue is stopped"
+    if not paused and field(workload, "spec", "active") is False:
+        return "held", "its workload is not active"
     if job.is_suspended and not (paused or said.get("managed", False) or job.queue):
-        return "held"
-    return "paused" if paused else "queued"
+        return "held", "it is suspended and neither in a queue nor managed"
+    return "paused" if paused else "queued", ""
 
 
 def _job_row(
-    job: FoundJob,
-    kueue: Kueue,
-    pools: Pools,
-    held: Mapping[str, int],
-    now_s: float,
-    done: Progress,
-) -> tuple[dict[str, Any], list[str]]:
+    job: FoundJob, kueue: Kueue, pools: Pools, held: Mapping[str, int], now_s: float, done: Progress
+) -> tuple[Json, list[str]]:
     """Return the row of a job, and notes about it."""
     said, notes = read_annotations(job)
     allowed = pools.admitted[job.job_id]
     if "gpu-types" in said:
         allowed = allowed & set(said["gpu-types"])
-    state = _state(job, kueue, said, held)
-    if not allowed and state != "running":
-        notes.append(f"{job.job_id}: no node with GPUs admits it, so it is held")
-        state = "held"
-    elif state == "held":
-        notes.append(f"{job.job_id}: {_why_held(job, kueue)}, so it is held")
+    state, why = ("running", "") if held else _judge(job, kueue, said)
+    if not allowed and not held:
+        state, why = "held", "no node with GPUs admits it"
+    if why:
+        notes.append(f"{job.job_id}: {why}, so it is held")
     queue = kueue.cluster_queue(job)
     created = unix_seconds(field(job.source, "metadata", "creationTimestamp"))
     return {
@@ -251,9 +230,7 @@ def _job_row(
     }, notes
 
 
-def stated_columns(
-    job: FoundJob, said: Mapping[str, Any], now_s: float, done: Progress = (0.0, 0.0)
-) -> dict[str, Any]:
+def stated_columns(job: FoundJob, said: Object, now_s: float, done: Progress = (0.0, 0.0)) -> Json:
     """Return the columns of jobs.csv that a job and its owner state, whatever cluster it is in."""
     sizes = sizes_of(job, said)
     needs = [(one.gpus, *_requests(one.pod)) for one in job.pod_sets if one.gpus]
@@ -278,25 +255,15 @@ def stated_columns(
     }
 
 
-def _why_held(job: FoundJob, kueue: Kueue) -> str:
-    if kueue.is_stopped(job):
-        return "its queue is stopped"
-    if field(kueue.workload(job), "spec", "active") is False:
-        return "its workload is not active"
-    return "it is suspended and neither in a queue nor managed"
-
-
-def _work(
-    job: FoundJob, said: Mapping[str, Any], now_s: float, progress: Progress
-) -> tuple[float, float]:
+def _work(job: FoundJob, said: Object, now_s: float, progress: Progress) -> tuple[float, float]:
     """Return the whole work and what is left.
 
     Without total-work it is seconds, which are right if the job has no rates either.
     """
     if progress[1]:
         return said["total-work"], count_remaining(said["total-work"], progress)
-    if "total-work" in said or "remaining-work" in said:
-        left = said.get("remaining-work", said.get("total-work"))
+    left = said.get("remaining-work", said.get("total-work"))
+    if left is not None:
         return max(said.get("total-work", left), left), left
     total = said.get("expected-seconds", ASSUMED_SECONDS)
     started = None if job.is_suspended else unix_seconds(field(job.source, "status", "startTime"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field as empty
+from dataclasses import dataclass
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob
@@ -41,7 +42,7 @@ class Pools:
     admitted: Mapping[str, set[str]]
     notes: tuple[str, ...] = ()
 
-    def rows(self, free: Mapping[str, int]) -> list[dict[str, Any]]:
+    def rows(self, free: Mapping[str, int]) -> list[Json]:
         """Return pools.csv; `free` are the GPUs of each node that the allocator may give away."""
         return [
             {
@@ -67,18 +68,13 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "gpu"
 
 
-@dataclass
-class _Names:
-    """Names that were given already; each is given once."""
-
-    given: dict[tuple[str, Any], str] = empty(default_factory=dict)
-
-    def name(self, wanted: str, key: Any) -> str:
-        if (wanted, key) not in self.given:
-            taken = set(self.given.values())
-            numbered = (f"{wanted}-{n}" for n in range(2, len(taken) + 3))
-            self.given[wanted, key] = next(n for n in (wanted, *numbered) if n not in taken)
-        return self.given[wanted, key]
+def _name(given: dict[tuple[str, Any], str], wanted: str, key: Any) -> str:
+    """Return the name of a key: the one that is wanted, or with a number if another key has it."""
+    if (wanted, key) not in given:
+        taken = set(given.values())
+        numbered = (f"{wanted}-{n}" for n in range(2, len(taken) + 3))
+        given[wanted, key] = next(n for n in (wanted, *numbered) if n not in taken)
+    return given[wanted, key]
 
 
 def group_nodes(
@@ -104,16 +100,16 @@ def group_nodes(
     }
     users = {node: frozenset(k for k in kinds if k <= found) for node, found in admitting.items()}
     ordered = sorted(nodes, key=lambda one: (-sum(kinds[k] for k in users[one.name]), one.name))
-    type_names = _Names()
-    pool_names = _Names()
+    type_names: dict[tuple[str, Any], str] = {}
+    pool_names: dict[tuple[str, Any], str] = {}
     of_node: dict[str, str] = {}
     types: dict[str, str] = {}
     members: dict[str, list[GpuNode]] = {}
     for node in ordered:
-        gpu_type = type_names.name(node.product, users[node.name])
+        gpu_type = _name(type_names, node.product, users[node.name])
         wanted = node.pool or slug(gpu_type + ("-spot" if node.is_spot else ""))
         in_flavors = frozenset(name for name, held in flavors.items() if node.name in held)
-        pool = pool_names.name(wanted, (gpu_type, node.is_spot, node.resource, in_flavors))
+        pool = _name(pool_names, wanted, (gpu_type, node.is_spot, node.resource, in_flavors))
         of_node[node.name], types[pool] = pool, gpu_type
         members.setdefault(pool, []).append(node)
     of_kind = {
@@ -124,7 +120,7 @@ def group_nodes(
     notes = tuple(
         f'some jobs may not use all nodes with "{product}": those that fewer jobs may use are the'
         f' GPU type "{name}", for which speeds of their own are needed'
-        for (product, _), name in sorted(type_names.given.items(), key=lambda pair: pair[1])
+        for (product, _), name in sorted(type_names.items(), key=lambda pair: pair[1])
         if name != product
     )
     return Pools(of_node, types, dict(sorted(members.items())), admitted, notes)

@@ -7,17 +7,13 @@ of metrics names the port and the path; the machine is always the pod.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import RESOURCES, Api, Refused, Request, path_of
+from allocator.clusters.adapter import ClusterUnreachable, Refused
+from allocator.clusters.kubernetes.api import RESOURCES, Api, Request, path_of
 from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
-from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
-from allocator.clusters.kubernetes.workloads.owners import (
-    read_annotations,
-    read_progress_source,
-)
+from allocator.clusters.kubernetes.workloads.jobs import find_jobs
+from allocator.clusters.kubernetes.workloads.owners import read_annotations, read_progress_source
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
 from allocator.io.progress_sources import LogPattern, Metric, Progress, find_metric
 
@@ -72,38 +68,23 @@ def ask_jobs(api: Api, objects: Objects) -> tuple[dict[str, Progress], list[str]
         source = read_progress_source(said)
         if "total-work" in said and source is not None:
             sources[job.uid] = job, source
-    if not sources:
-        return {}, []
-    first = _find_first_pods(objects, sources)
+    first: dict[str, Object] = {}  # the running pod of each job whose name is the first one
+    for pod in objects.of_kind("Pod") if sources else ():
+        for uid in objects.owner_uids(pod) if is_running(pod) else ():
+            if uid in sources:
+                first.setdefault(uid, pod)
     until = time.monotonic() + ASKING_S
     found, notes = {}, []
     for uid, (job, source) in sources.items():
         if uid in first and time.monotonic() < until:
+            containers = field(first[uid], "spec", "containers") or [{"name": ""}]
+            with_gpus = [one for one in containers if gpus_of_pod({"containers": [one]})]
+            name = str((with_gpus or containers)[0]["name"])
             try:
-                progress = ask_pod(api, first[uid], source, _find_container(first[uid]))
+                progress = ask_pod(api, first[uid], source, name)
             except Refused as refused:
                 notes.append(f"{job.job_id}: its progress is not known: {refused}")
                 continue
             if progress is not None:
                 found[job.job_id] = progress
     return found, notes
-
-
-def _find_first_pods(
-    objects: Objects, jobs: Mapping[str, tuple[FoundJob, object]]
-) -> dict[str, Object]:
-    """Return the running pod of each job whose name is the first one."""
-    first: dict[str, Object] = {}
-    for pod in objects.of_kind("Pod"):
-        if is_running(pod):
-            for uid in objects.owner_uids(pod):
-                if uid in jobs:
-                    first.setdefault(uid, pod)
-    return first
-
-
-def _find_container(pod: Object) -> str:
-    """Return the name of the first container with GPUs, else of the first one."""
-    containers = field(pod, "spec", "containers") or [{"name": ""}]
-    with_gpus = [one for one in containers if gpus_of_pod({"containers": [one]})]
-    return str((with_gpus or containers)[0]["name"])

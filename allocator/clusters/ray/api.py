@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import ClusterUnreachable, Record, Refused
 from allocator.errors import UsageError
 from allocator.io.progress_sources import read_answer
 
@@ -25,12 +25,7 @@ TOKEN = "RAY_AUTH_TOKEN"  # as Ray's own clients read it
 TIMEOUT_S = 10.0
 LINES = 200  # of a log
 MOST = 10_000  # objects of one answer, which is also the most that Ray gives
-LISTS = ("nodes", "actors", "placement_groups", "tasks")  # of the state API
-ANSWERS = ("jobs", *LISTS)
-# only what may hold GPUs; without filters Ray also lists what has ended
-FILTERS = {"tasks": ("state", "RUNNING")}
-
-Record = Mapping[str, Any]
+ANSWERS = ("jobs", "nodes", "actors", "placement_groups", "tasks")
 
 
 class RayUnreachable(ClusterUnreachable):
@@ -43,25 +38,8 @@ class RayUnreachable(ClusterUnreachable):
     """
 
 
-class RayRefused(RayUnreachable):
-    """Report a request that Ray answered with an error.
-
-    Parameters
-    ----------
-    status : int
-        Status of HTTP.
-    message : str
-        What Ray said.
-
-    Examples
-    --------
-    >>> RayRefused(404, "Job a does not exist").status
-    404
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+class RayRefused(Refused, RayUnreachable):
+    """Report a request that Ray answered with an error."""
 
 
 class RayApi:
@@ -83,13 +61,15 @@ class RayApi:
 
     def list_records(self, kind: str) -> list[Record]:
         """Return all jobs, nodes, actors, placement groups or running tasks."""
-        if kind == "jobs":
-            return _as_list(self._send("GET", "/api/jobs/"), kind)
         query: list[tuple[str, object]] = [("detail", 1), ("limit", MOST)]
-        if kind in FILTERS:
-            key, value = FILTERS[kind]
-            query += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]
-        return unwrap_list(self._send("GET", f"/api/v0/{kind}?{urlencode(query)}"), kind)
+        if kind == "tasks":  # without filters Ray also lists what has ended
+            query += [
+                ("filter_keys", "state"),
+                ("filter_predicates", "="),
+                ("filter_values", "RUNNING"),
+            ]
+        path = "/api/jobs/" if kind == "jobs" else f"/api/v0/{kind}?{urlencode(query)}"
+        return unwrap_list(self._send("GET", path), kind)
 
     def has_job(self, submission_id: str) -> bool:
         """Return whether Ray knows a job of this id."""
@@ -107,7 +87,7 @@ class RayApi:
         path = f"/api/v0/logs/file?{urlencode(query)}"
         return self._send("GET", path, read=read_answer) or b""
 
-    def submit(self, request: Mapping[str, Any]) -> None:
+    def submit(self, request: Record) -> None:
         """Submit a job under its own id. Raises RayRefused for an id that Ray knows."""
         self._send("POST", "/api/jobs/", request)
 
@@ -122,7 +102,7 @@ class RayApi:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Record | None = None,
         read: Callable[[Any], Any] = json.load,
     ) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -134,37 +114,33 @@ class RayApi:
             with self._open(request, timeout=TIMEOUT_S) as answer:
                 return read(answer)
         except HTTPError as error:
-            raise RayRefused(error.code, _last_line(error.read(20_000))) from error
+            # the last line of Ray's trace that holds more than a dot
+            lines = map(str.strip, error.read(20_000).decode("utf-8", "replace").splitlines())
+            said = [line for line in lines if len(line) > 1] or ["an error without words"]
+            raise RayRefused(error.code, said[-1]) from error
         except (OSError, ValueError, HTTPException) as error:
             raise RayUnreachable(f"Ray at {self.address}: {error}") from error
 
 
-def _last_line(text: bytes) -> str:
-    """Return what an error says: the last line of Ray's trace that holds more than a dot."""
-    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if len(line) > 1), "an error without words")
-
-
-def _as_list(value: Any, kind: str) -> list[Record]:
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise RayUnreachable(f"Ray gave no list of {kind}")
-    return value
-
-
 def unwrap_list(answer: Any, kind: str) -> list[Record]:
-    """Return the list in an answer of the state API.
+    """Return the list in an answer: that of jobs, or one of the state API.
 
     Raises RayUnreachable for another shape, and for an answer that is not complete.
     """
-    try:
-        data = answer["data"]["result"]
-        found = _as_list(data["result"], kind)
-        is_whole = data["num_filtered"] <= len(found)
-    except (KeyError, TypeError) as error:
-        raise RayUnreachable(f"Ray gave no list of {kind}") from error
-    if data.get("partial_failure_warning") or not is_whole:
+    is_whole = True
+    if kind != "jobs":
+        try:
+            data = answer["data"]["result"]
+            answer = data["result"]
+            is_whole = data["num_filtered"] <= len(answer)
+        except (KeyError, TypeError) as error:
+            raise RayUnreachable(f"Ray gave no list of {kind}") from error
+        is_whole = is_whole and not data.get("partial_failure_warning")
+    if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
+        raise RayUnreachable(f"Ray gave no list of {kind}")
+    if not is_whole:
         raise RayUnreachable(f"Ray gave only some of its {kind}")
-    return found
+    return answer
 
 
 def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
@@ -179,8 +155,7 @@ def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
     for kind in ANSWERS:
         path = folder / f"{kind}.json"
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-            found[kind] = _as_list(value, kind) if kind == "jobs" else unwrap_list(value, kind)
+            found[kind] = unwrap_list(json.loads(path.read_text(encoding="utf-8")), kind)
         except (OSError, ValueError, RayUnreachable) as error:
             raise UsageError(f'"{path}" cannot be read: {error}') from error
     return found

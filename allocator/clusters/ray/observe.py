@@ -10,38 +10,61 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from allocator.clusters.adapter import ClusterView
-from allocator.clusters.ray.api import Record
+from allocator.clusters.adapter import ClusterView, Json, Record
 from allocator.clusters.ray.resources import (
     ACTOR,
     NODE_ID,
     OWNED,
-    Holding,
-    RayNode,
     find_refused_nodes,
+    read_gpus,
     read_holdings,
     read_nodes,
 )
-from allocator.clusters.ray.settings import RaySettings
 from allocator.clusters.statements import (
+    CONTROL,
     KEY,
     accept_fields,
+    clean,
     count_remaining,
+    keep_size,
     split_progress,
     sum_usable,
+    take_sizes,
+    take_work,
 )
 from allocator.io.progress_sources import Progress
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 LEAST_S = 60.0  # that a running job is taken to have left
+HOUR_S = 3600.0
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True)
+class RaySettings:
+    """State where a Ray cluster is, and how its jobs are taken.
+
+    Parameters
+    ----------
+    address : str, optional
+        Address of the dashboard; default: $RAY_API_SERVER_ADDRESS, or port 8265 of this machine.
+    tenant : str
+        Key of the metadata of a job that names its tenant.
+    assumed_s : float
+        Seconds that a job takes which does not state its work.
+    config : mapping of str to object
+        Settings for config.toml.
+    pools : mapping of str to mapping
+        By pool, further columns of pools.csv, such as price_per_gpu_hour.
+    """
+
+    address: str | None = None
+    tenant: str = "tenant"
+    assumed_s: float = HOUR_S
+    config: Record = field(default_factory=dict)
+    pools: Mapping[str, Record] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,19 +72,15 @@ class _Job:
     """A submitted job: what Ray says of it, what it says of itself, and its GPUs by node."""
 
     record: Record
-    said: Mapping[str, Any]
+    said: Record
     held: Mapping[str, int]
     asked: int  # GPUs of its entrypoint
-    pool: str
+    pool: str = ""
     held_because: str = ""
 
     @property
     def ident(self) -> str:
         return str(self.record["submission_id"])
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self.record["status"] == "RUNNING")
 
     @property
     def gpus(self) -> int:
@@ -108,32 +127,43 @@ class _Look:
         self.node_of = {node.node_id: node for node in self.nodes}
         lists = (answers[kind] for kind in ("actors", "placement_groups", "tasks"))
         self.holdings = list(read_holdings(*lists))
-        self.requests = {
-            str(actor["name"]).removeprefix(ACTOR): actor
-            for actor in answers["actors"]
-            if str(actor.get("name") or "").startswith(ACTOR)
-        }
-        records = [one for one in answers["jobs"] if one.get("submission_id")]
-        found = (self._consider(one) for one in records)
+        names = [(str(actor.get("name") or ""), actor) for actor in answers["actors"]]
+        self.requests = {n.removeprefix(ACTOR): one for n, one in names if n.startswith(ACTOR)}
+        found = [self._consider(one) for one in answers["jobs"] if one.get("submission_id")]
         self.jobs = [job for job in found if job is not None]
 
     def view(self) -> ClusterView:
         """Return the tables, notes and details."""
+        rows = [self._job_row(job) for job in self.jobs]
+        nodes = self._node_rows()
+        first = {node.pool: node for node in reversed(self.nodes)}
         tables = {
-            "jobs.csv": [self._job_row(job) for job in self.jobs],
-            "pools.csv": self._pool_rows(),
-            "nodes.csv": self._node_rows(),
+            "jobs.csv": rows,
+            "pools.csv": [
+                {
+                    "pool": pool,
+                    "gpu_type": first[pool].gpu_type,
+                    "gpus": sum_usable(nodes, pool),
+                    **self.settings.pools.get(pool, {}),
+                }
+                for pool in dict.fromkeys(node.pool for node in self.nodes)
+            ],
+            "nodes.csv": nodes,
             "placements.csv": [
                 {"job_id": job.ident, "node": node, "gpus": gpus}
                 for job in self.jobs
                 for node, gpus in job.held.items()
             ],
-            "tenants.csv": [
-                {"tenant": name} for name in sorted({self._tenant(job) for job in self.jobs})
-            ],
+            "tenants.csv": [{"tenant": name} for name in sorted({row["tenant"] for row in rows})],
         }
         config = {"now_s": self.now_s, "unknown_models": "assume", **self.settings.config}
-        return ClusterView(tables, config, tuple(self.notes), self._details())
+        details = {  # what the commands of a plan need to know
+            "now_s": self.now_s,
+            "address": self.settings.address,
+            "nodes": {node.name: node.node_id for node in self.nodes},
+            "jobs": {job.ident: self._describe(job) for job in self.jobs},
+        }
+        return ClusterView(tables, config, tuple(self.notes), details)
 
     def _consider(self, record: Record) -> _Job | None:
         """Return a submitted job as one of the snapshot, or None for one that is left out."""
@@ -149,13 +179,15 @@ class _Look:
         if fault:
             self.notes.append(f"{ident}: what it says of itself does not count: {fault}")
         request = self.requests.get(ident, {})
-        asked = float((request.get("required_resources") or {}).get("GPU") or 0.0)
+        asked = read_gpus(request)
         if status == "PENDING":
             return self._consider_waiting(record, said, asked, request) if asked else None
-        mine = [one for one in self.holdings if self._is_of(one, record, bool(said))]
         held: Counter[str] = Counter()
-        for one in mine:
-            if one.node_id in self.node_of:
+        for one in self.holdings:
+            # GPUs of its entrypoint, or what the driver of a job made that says what it can do
+            is_drivers = bool(said) and one.ray_job_id == str(record.get("job_id") or "nobody")
+            is_mine = one.submission_id == ident if one.submission_id else is_drivers
+            if is_mine and one.node_id in self.node_of:
                 held[self.node_of[one.node_id].name] += one.gpus  # type: ignore[assignment]
         nodes = [node for node in self.nodes if node.name in held]
         reason = ""
@@ -173,7 +205,7 @@ class _Look:
         return _Job(record, said, whole, int(asked), nodes[0].pool)
 
     def _consider_waiting(
-        self, record: Record, said: Mapping[str, Any], asked: float, request: Record
+        self, record: Record, said: Record, asked: float, request: Record
     ) -> _Job:
         because = ""
         others = sorted(request["required_resources"].keys() - {"GPU", "CPU", "memory"})
@@ -187,57 +219,43 @@ class _Look:
             self.notes.append(
                 f"{record['submission_id']}: {because}; it is held in the snapshot and left to Ray"
             )
-        return _Job(record, said, {}, max(1, math.ceil(asked)), "", because)
+        return _Job(record, said, {}, max(1, math.ceil(asked)), held_because=because)
 
-    def _is_of(self, one: Holding, record: Record, is_declared: bool) -> bool:
-        """Return whether GPUs are those of a job: of its entrypoint, or what its driver made."""
-        if one.submission_id:
-            return one.submission_id == str(record["submission_id"])
-        return is_declared and one.ray_job_id == str(record.get("job_id") or "nobody")
-
-    def _tenant(self, job: _Job) -> str:
-        named = (job.record.get("metadata") or {}).get(self.settings.tenant)
-        return CONTROL.sub(" ", str(named or "ray")).strip() or "ray"
-
-    def _job_row(self, job: _Job) -> Row:
+    def _job_row(self, job: _Job) -> Json:
         said = dict(job.said)
-        gpus = job.gpus
+        is_running = bool(job.held)
         submitted_s = min(float(job.record.get("start_time") or 0.0) / 1000.0, self.now_s)
-        total = said.pop("total_work", None)
-        left = said.pop("remaining_work", None)
-        if total is None and left is None:
-            passed = self.now_s - submitted_s if job.is_running else 0.0
-            left = max(LEAST_S, self.settings.assumed_s - passed)
-        left = total if left is None else left
-        if total is not None and job.ident in self.progress:
-            left = count_remaining(total, self.progress[job.ident])
-        state = "running" if job.is_running else "held" if job.held_because else "queued"
+        passed = self.now_s - submitted_s if is_running else 0.0
+        work = take_work(said, max(LEAST_S, self.settings.assumed_s - passed))
+        if job.said.get("total_work") is not None and job.ident in self.progress:
+            left = count_remaining(job.said["total_work"], self.progress[job.ident])
+            work = take_work({**job.said, "remaining_work": left}, 0.0)
         row = {
             "job_id": job.ident,
             "model": CONTROL.sub(" ", said.pop("model", job.ident)),
             "submitted_s": submitted_s,
-            "tenant": self._tenant(job),
-            "state": state,
-            "remaining_work": left,
-            "total_work": None if total is None else max(total, left),
+            "tenant": clean(
+                str((job.record.get("metadata") or {}).get(self.settings.tenant) or "ray"), "ray"
+            ),
+            "state": "running" if is_running else "held" if job.held_because else "queued",
+            **work,
             **self._sizes(job, said),
             **said,
         }
-        if job.is_running:
-            row |= {"pool": job.pool, "gpus": gpus}
-            row["attained_gpu_s"] = gpus * max(0.0, self.now_s - submitted_s)
+        if is_running:
+            row |= {"pool": job.pool, "gpus": job.gpus}
+            row["attained_gpu_s"] = job.gpus * max(0.0, passed)
             if not job.said:
                 row["preemptible"] = False
         return row
 
-    def _sizes(self, job: _Job, said: Row) -> Row:
+    def _sizes(self, job: _Job, said: Json) -> Json:
         """Return the sizes of a job: elastic only where it says so and can be stopped."""
-        low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
         gpus = job.gpus
-        if not job.is_running or (low, high, sizes) == (None, None, None):
-            return {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": [gpus]}
-        low = low or (min(sizes) if sizes else min(gpus, high or gpus))
-        high = high or max([*(sizes or ()), gpus, low])
+        stated = take_sizes(said, gpus)
+        if not job.held or stated is None:
+            return keep_size(gpus)
+        low, high, sizes = stated
         if job.asked:  # an entrypoint is on one node
             most = max(node.gpus for node in self.nodes)
             sizes = [size for size in sizes or range(low, high + 1) if low <= size <= most]
@@ -248,70 +266,35 @@ class _Look:
             "sizes": sorted({*sizes, gpus}) if sizes else None,
         }
 
-    def _node_rows(self) -> list[Row]:
+    def _node_rows(self) -> list[Json]:
         """Return nodes.csv: the GPUs of a node are those that nothing left out holds."""
-        ours = Counter[str]()
+        ours, held = Counter[str](), Counter[str]()
         for job in self.jobs:
             ours.update(job.held)
-        held: Counter[str] = Counter()
         for one in self.holdings:
             held[one.node_id] += one.gpus  # type: ignore[assignment]
-        return [
-            {
-                "node": node.name,
-                "pool": node.pool,
-                "gpus": max(
-                    ours[node.name],
-                    node.gpus - math.ceil(held[node.node_id] - ours[node.name]),
-                ),
-                "state": node.state,
-                "cpus": node.cpus,
-                "host_memory_gb": node.memory_gb,
-            }
-            for node in self.nodes
-        ]
-
-    def _pool_rows(self) -> list[Row]:
-        nodes = self._node_rows()
-        first: dict[str, RayNode] = {}
+        rows = []
         for node in self.nodes:
-            first.setdefault(node.pool, node)
-        return [
-            {
-                "pool": pool,
-                "gpu_type": node.gpu_type,
-                "gpus": sum_usable(nodes, pool),
-                **self.settings.pools.get(pool, {}),
-            }
-            for pool, node in first.items()
-        ]
+            mine = ours[node.name]
+            gpus = max(mine, node.gpus - math.ceil(held[node.node_id] - mine))
+            row = {"node": node.name, "pool": node.pool, "gpus": gpus, "state": node.state}
+            rows.append({**row, "cpus": node.cpus, "host_memory_gb": node.memory_gb})
+        return rows
 
-    def _details(self) -> dict[str, Any]:
-        """Return what the commands of a plan need to know."""
+    def _describe(self, job: _Job) -> Json:
+        selector = self.requests.get(job.ident, {}).get("label_selector") or {}
         return {
-            "now_s": self.now_s,
-            "address": self.settings.address,
-            "nodes": {node.name: node.node_id for node in self.nodes},
-            "jobs": {
-                job.ident: {
-                    "status": job.record["status"],
-                    "entrypoint": job.record.get("entrypoint"),
-                    "metadata": job.record.get("metadata") or {},
-                    "runtime_env": job.record.get("runtime_env") or {},
-                    "has_gpus": bool(job.asked),
-                    "gpus": job.gpus,
-                    "node": self._entry_node(job),
-                }
-                for job in self.jobs
-            },
+            "status": job.record["status"],
+            "entrypoint": job.record.get("entrypoint"),
+            "metadata": job.record.get("metadata") or {},
+            "runtime_env": job.record.get("runtime_env") or {},
+            "has_gpus": bool(job.asked),
+            "gpus": job.gpus,
+            "node": str(job.record.get("driver_node_id") or selector.get(NODE_ID) or ""),
         }
 
-    def _entry_node(self, job: _Job) -> str:
-        selector = self.requests.get(job.ident, {}).get("label_selector") or {}
-        return str(job.record.get("driver_node_id") or selector.get(NODE_ID) or "")
 
-
-def read_statement(record: Record) -> tuple[dict[str, Any], str]:
+def read_statement(record: Record) -> tuple[Json, str]:
     """Return what a job says of itself in its metadata, and what is wrong with it.
 
     Examples
@@ -323,8 +306,7 @@ def read_statement(record: Record) -> tuple[dict[str, Any], str]:
     if text is None:
         return {}, ""
     try:
-        fields = json.loads(text)
+        said, faults = accept_fields(json.loads(text))
     except (TypeError, ValueError):
         return {}, "it is no JSON"
-    said, faults = accept_fields(fields)
     return said, (faults or [""])[0]

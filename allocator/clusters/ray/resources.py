@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from allocator.clusters.ray.api import Record
+from allocator.clusters.adapter import Record
 
 PREFIX = "allocator.example/"  # of the labels of a node that the allocator reads
 NODE_ID = "ray.io/node-id"  # label that every node has
@@ -74,6 +75,8 @@ class Holding:
 def read_nodes(records: Iterable[Record], refused: Collection[str] = ()) -> list[RayNode]:
     """Return the nodes that are alive and have GPUs, in the order of their names.
 
+    Those of a common name have a part of their ids behind it.
+
     Parameters
     ----------
     records : iterable of mapping
@@ -105,18 +108,16 @@ def read_nodes(records: Iterable[Record], refused: Collection[str] = ()) -> list
                 float(total.get("memory") or 0.0) / 1e9,
             )
         )
-    return _name_apart(sorted(found, key=lambda node: (node.name, node.node_id)))
-
-
-def _name_apart(nodes: Sequence[RayNode]) -> list[RayNode]:
-    """Return the nodes, those of a common name with a part of their ids behind it."""
-    names = [node.name for node in nodes]
+    names = Counter(node.name for node in found)
     return [
-        replace(node, name=f"{node.name}-{node.node_id[:8]}")
-        if names.count(node.name) > 1
-        else node
-        for node in nodes
+        replace(node, name=f"{node.name}-{node.node_id[:8]}") if names[node.name] > 1 else node
+        for node in sorted(found, key=lambda node: (node.name, node.node_id))
     ]
+
+
+def read_gpus(record: Record) -> float:
+    """Return the GPUs that an actor or a task asks for, or holds."""
+    return float((record.get("required_resources") or {}).get("GPU") or 0.0)
 
 
 def find_refused_nodes(jobs: Iterable[Record]) -> frozenset[str]:
@@ -148,21 +149,19 @@ def read_holdings(
                 owner = str(group.get("creator_job_id") or "")
                 yield Holding(node_id, gpus, "", owner, str(group.get("name") or ""))
     for one in (*actors, *(task for task in tasks if task.get("type") == "NORMAL_TASK")):
-        gpus = float((one.get("required_resources") or {}).get("GPU") or 0.0)
+        gpus = read_gpus(one)
         is_alive = one.get("state") in ("ALIVE", "RUNNING")
         if gpus and is_alive and one.get("node_id") and not _hex(one.get("placement_group_id")):
             name = str(one.get("name") or "")
             submission = name.removeprefix(ACTOR) if name.startswith(ACTOR) else ""
-            owner = str(one.get("job_id") or "")
-            yield Holding(str(one["node_id"]), gpus, submission, owner)
+            yield Holding(str(one["node_id"]), gpus, submission, str(one.get("job_id") or ""))
 
 
 def read_waiting(actors: Iterable[Record]) -> Iterator[Holding]:
     """Yield the GPUs of nodes that jobs wait for which are pinned to them: Ray gives them next."""
     for one in actors:
-        gpus = float((one.get("required_resources") or {}).get("GPU") or 0.0)
+        gpus, name = read_gpus(one), str(one.get("name") or "")
         node_id = str((one.get("label_selector") or {}).get(NODE_ID) or "")
-        name = str(one.get("name") or "")
         is_waiting = one.get("state") in ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
         if gpus and is_waiting and node_id and name.startswith(ACTOR):
             yield Holding(node_id, gpus, name.removeprefix(ACTOR))

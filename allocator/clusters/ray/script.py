@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.adapter import PlannedJob, Record
 from allocator.clusters.ray.api import ADDRESS
 from allocator.clusters.ray.resources import NODE_ID
-from allocator.clusters.scripts import write_head
+from allocator.clusters.scripts import CHANGES, write_head
 
-CHANGES = ("grow", "shrink", "move")
 SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
 _NUMBERED = re.compile(r"(.*)\.r(\d+)")
 
 
-def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
+def write_script(jobs: Sequence[PlannedJob], details: Record) -> str:
     """Return the script that carries a plan out on the Ray that was observed.
 
     Parameters
@@ -39,30 +37,43 @@ def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
     impossible = [job for job in changes if known[job.job_id]["has_gpus"] and len(job.nodes) != 1]
     changes = [job for job in changes if job not in impossible]
     pauses = [job for job in running if job.action == "pause"]
+    stops = [shlex.quote(job.job_id) for job in (*changes, *pauses)]
     address = {"@ADDRESS@": shlex.quote(details["address"] or ADDRESS)}
     lines = [write_head(__package__ or "", "the Ray", mine, details, address)]
-    lines += [f"expect {shlex.quote(job.job_id)}" for job in (*changes, *pauses)]
+    lines += [f"expect {ident}" for ident in stops]
     lines += ['[ $faults = 0 ] || { echo "ray.sh: nothing was changed; look again" >&2; exit 1; }']
     lines += [
         f"# {job.job_id}: an entrypoint has the GPUs of one node only; it is left as it is"
         for job in impossible
     ]
     lines.append("\n# 1. jobs that change or pause write a checkpoint and end")
-    lines += [f"stop {shlex.quote(job.job_id)}" for job in (*changes, *pauses)]
+    lines += [f"stop {ident}" for ident in stops]
     lines.append("\n# 2. they start with other GPUs, under another id")
     for job in changes:
         lines += [f"# {job.job_id}: {job.action}, {_describe(job)}", _submit(job, details)]
     lines += [
-        f"# {job.job_id}: paused until somebody submits it again:\n# {_resume(job, details)}"
+        f"# {job.job_id}: paused until somebody submits it again:\n# {_submit(job, details)}"
         for job in pauses
     ]
     lines.append("\n# 3. jobs that wait are Ray's to start; it ends none that waits")
-    lines += [
-        f"# {job.job_id}: {_describe_waiting(job)}"
-        for job in mine
-        if known[job.job_id]["status"] == "PENDING"
-    ]
-    lines += _request(mine, known)
+    for job in mine:
+        if known[job.job_id]["status"] == "PENDING":
+            words = f"it waits ({job.reason}: {job.detail or ''})"
+            if job.action == "start":
+                words = f"the plan starts it: {_describe(job)}; Ray picks its node"
+            lines.append(f"# {job.job_id}: {words}")
+    waiting = [job for job in mine if job.action in ("wait", "pause") and job.reason in SHORT]
+    if waiting:
+        # Ray's autoscaler wants all bundles that are to fit at a time, those in use included
+        used = [gpus for job in mine for gpus in (job.nodes or {"": job.gpus}).values() if gpus]
+        wanted = [known[job.job_id]["gpus"] for job in waiting]
+        bundles = json.dumps([{"GPU": gpus} for gpus in (*used, *wanted)])
+        names = ", ".join(job.job_id for job in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
+        lines += [
+            f"\n# 4. GPUs for all of it, {names} included; only a cluster with an autoscaler adds"
+            " nodes. To withdraw it: request '[]'",
+            f"request {shlex.quote(bundles)}",
+        ]
     return "\n".join(lines) + "\nexit $faults\n"
 
 
@@ -71,53 +82,24 @@ def _describe(job: PlannedJob) -> str:
     return f"{job.previous_gpus} -> {job.gpus} GPUs on {nodes or job.pool}"
 
 
-def _describe_waiting(job: PlannedJob) -> str:
-    if job.action == "start":
-        return f"the plan starts it: {_describe(job)}; Ray picks its node"
-    return f"it waits ({job.reason}: {job.detail or ''})"
-
-
-def _submit(job: PlannedJob, details: Mapping[str, Any]) -> str:
-    """Return the command that submits a job again with the GPUs of the plan."""
+def _submit(job: PlannedJob, details: Record) -> str:
+    """Return the command that submits a job again: with the GPUs of the plan, or those it had."""
     said = details["jobs"][job.job_id]
-    nodes = "|".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
-    variables = {"ALLOCATOR_GPUS": str(job.gpus), "ALLOCATOR_NODES": nodes}
-    environment = dict(said["runtime_env"])
-    environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
-    options = []
+    environment, options = dict(said["runtime_env"]), []
     if said["has_gpus"]:
-        [node] = job.nodes
-        options += ["--entrypoint-num-gpus", str(job.gpus)]
-        selector = {NODE_ID: details["nodes"][node]}
-        options += ["--entrypoint-label-selector", json.dumps(selector)]
-    return _command(job.job_id, said, options, environment)
-
-
-def _resume(job: PlannedJob, details: Mapping[str, Any]) -> str:
-    """Return the command that submits a paused job again with the GPUs that it had."""
-    said = details["jobs"][job.job_id]
-    options = ["--entrypoint-num-gpus", str(job.previous_gpus)] if said["has_gpus"] else []
-    return _command(job.job_id, said, options, said["runtime_env"])
-
-
-def _command(
-    ident: str, said: Mapping[str, Any], options: Sequence[str], environment: Mapping[str, Any]
-) -> str:
-    return shlex.join(
-        [
-            "submit",
-            name_again(ident),
-            *options,
-            "--metadata-json",
-            json.dumps(said["metadata"]),
-            "--runtime-env-json",
-            json.dumps(environment),
-            "--",
-            "sh",
-            "-c",
-            said["entrypoint"],
-        ]
-    )
+        options += ["--entrypoint-num-gpus", str(job.gpus or job.previous_gpus)]
+    if job.gpus:
+        nodes = "|".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
+        variables = {"ALLOCATOR_GPUS": str(job.gpus), "ALLOCATOR_NODES": nodes}
+        environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
+        if said["has_gpus"]:
+            [node] = job.nodes
+            selector = {NODE_ID: details["nodes"][node]}
+            options += ["--entrypoint-label-selector", json.dumps(selector)]
+    options += ["--metadata-json", json.dumps(said["metadata"])]
+    options += ["--runtime-env-json", json.dumps(environment)]
+    again = name_again(job.job_id)
+    return shlex.join(["submit", again, *options, "--", "sh", "-c", said["entrypoint"]])
 
 
 def name_again(ident: str) -> str:
@@ -130,22 +112,3 @@ def name_again(ident: str) -> str:
     """
     found = _NUMBERED.fullmatch(ident)
     return f"{ident}.r2" if found is None else f"{found[1]}.r{int(found[2]) + 1}"
-
-
-def _request(jobs: Sequence[PlannedJob], known: Mapping[str, Any]) -> list[str]:
-    """Return the request to the autoscaler for what the plan could use besides what is there.
-
-    Ray wants all bundles that are to fit at a time, those in use included.
-    """
-    waiting = [job for job in jobs if job.action in ("wait", "pause") and job.reason in SHORT]
-    if not waiting:
-        return []
-    bundles = [{"GPU": gpus} for job in jobs for gpus in (job.nodes or {"": job.gpus}).values()]
-    bundles = [one for one in bundles if one["GPU"]]
-    bundles += [{"GPU": known[job.job_id]["gpus"]} for job in waiting]
-    names = ", ".join(job.job_id for job in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
-    return [
-        f"\n# 4. GPUs for all of it, {names} included; only a cluster with an autoscaler adds"
-        " nodes. To withdraw it: request '[]'",
-        f"request {shlex.quote(json.dumps(bundles))}",
-    ]

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from allocator.clusters.adapter import (
-    Capabilities,
-    ClusterView,
-    ObserveRequest,
-    PlannedJob,
-)
+from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob, Record
 from allocator.clusters.slurm.answers import ask_slurm, read_answers
 from allocator.clusters.slurm.observe import observe_slurm
 from allocator.clusters.slurm.script import write_script
 from allocator.clusters.slurm.settings import read_slurm_settings
-
-SCRIPT = "slurm.sh"
 
 
 class SlurmAdapter:
@@ -32,5 +24,5 @@ class SlurmAdapter:
         answers = ask_slurm() if request.answers is None else read_answers(request.answers)
         return observe_slurm(answers, settings)
 
-    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
-        return {SCRIPT: write_script(jobs, details)}
+    def commands(self, jobs: Sequence[PlannedJob], details: Record) -> dict[str, str]:
+        return {"slurm.sh": write_script(jobs, details)}

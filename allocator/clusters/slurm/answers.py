@@ -7,36 +7,31 @@ there is one. A recorded look is a folder with the same answers as files.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.slurm.commands import run_slurm
-from allocator.clusters.slurm.shapes import Record, parse_records, read_number
+from allocator.clusters.adapter import Record
+from allocator.clusters.slurm.commands import SlurmUnreachable, run_slurm
+from allocator.clusters.slurm.values import parse_records, read_number
 
-JOBS = ("squeue", "--json")
-NODES = ("scontrol", "show", "nodes", "--json")
 OLD_NODES = ("sinfo", "--json")  # lists nodes up to 22.05, and groups of nodes since 23.02
-PARTITIONS = ("scontrol", "show", "partition", "-a", "-o")
-RESERVATIONS = ("scontrol", "show", "reservation", "-o")
-LIMITS = (
-    *("sacctmgr", "-n", "-P", "show", "assoc"),
-    "format=Cluster,Account,User,Partition,ParentName,GrpTRES,Fairshare",
-)
-QOS = ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,GrpTRES,Priority")
-FILES = {  # name of a recorded answer -> the calls whose answer it may hold
-    "jobs.json": JOBS,
-    "nodes.json": NODES,
-    "partitions.txt": PARTITIONS,
-    "reservations.txt": RESERVATIONS,
-    "associations.txt": LIMITS,
-    "qos.txt": QOS,
+FILES = {  # name of a recorded answer -> the call whose answer it holds
+    # first, since scontrol fails at once where squeue and sinfo write empty lists
+    "partitions.txt": ("scontrol", "show", "partition", "-a", "-o"),
+    "jobs.json": ("squeue", "--json"),
+    "nodes.json": ("scontrol", "show", "nodes", "--json"),
+    "reservations.txt": ("scontrol", "show", "reservation", "-o"),
+    "associations.txt": (
+        *("sacctmgr", "-n", "-P", "show", "assoc"),
+        "format=Cluster,Account,User,Partition,ParentName,GrpTRES,Fairshare",
+    ),
+    "qos.txt": ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,GrpTRES,Priority"),
 }
-OPTIONAL = ("reservations.txt", "associations.txt", "qos.txt")
+ACCOUNTING = ("associations.txt", "qos.txt")  # not every Slurm has it
 OLDEST_JSON = (21, 8)
 NODES_SINCE = (23, 2)  # since then `scontrol show nodes --json` is there
 
@@ -68,55 +63,38 @@ class Answers:
     nodes: list[Record]
     partitions: list[dict[str, str]]
     reservations: list[dict[str, str]]
-    associations: list[tuple[str, ...]] | None
-    qos: list[tuple[str, ...]] | None
+    associations: list[list[str]] | None
+    qos: list[list[str]] | None
 
 
 def ask_slurm() -> Answers:
     """Ask the Slurm of this machine. Raises ClusterUnreachable."""
     version = ask_version()
     if version < OLDEST_JSON:
-        raise ClusterUnreachable(
+        raise SlurmUnreachable(
             f"Slurm {'.'.join(map(str, version))} has no squeue --json; 21.08 or newer is needed"
         )
-    nodes = NODES if version >= NODES_SINCE else OLD_NODES
-    now_s = time.time()
-    return build_answers(
-        {
-            # first, since scontrol fails at once where squeue and sinfo write empty lists
-            "partitions.txt": run_slurm(*PARTITIONS),
-            "jobs.json": run_slurm(*JOBS),
-            "nodes.json": run_slurm(*nodes),
-            "reservations.txt": run_slurm(*RESERVATIONS),
-            "associations.txt": _ask_accounting(*LIMITS),
-            "qos.txt": _ask_accounting(*QOS),
-        }.get,
-        now_s,
-    )
+
+    def ask(name: str) -> str | None:
+        is_old = name == "nodes.json" and version < NODES_SINCE
+        try:
+            return run_slurm(*OLD_NODES if is_old else FILES[name])
+        except SlurmUnreachable:
+            if name in ACCOUNTING:
+                return None
+            raise
+
+    return _build_answers(ask, time.time())
 
 
 def ask_version() -> tuple[int, ...]:
     """Return the version of the commands of this machine, such as (22, 5, 8)."""
-    said = run_slurm("squeue", "--version").split()
-    return _parse_version(said[-1] if said else "")
-
-
-def _parse_version(text: str) -> tuple[int, ...]:
+    text = (run_slurm("squeue", "--version").split() or [""])[-1]
     parts = text.partition("-")[0].split(".")
     numbers = tuple(int(part) for part in parts if part.isdecimal())
     if len(numbers) < 2:
-        raise ClusterUnreachable(f'squeue --version says "{text}", which is no version of Slurm')
+        raise SlurmUnreachable(f'squeue --version says "{text}", which is no version of Slurm')
     return numbers
-
-
-def _ask_accounting(*argv: str) -> str | None:
-    """Return the answer of slurmdbd, or None where there is none."""
-    if shutil.which(argv[0]) is None:
-        return None
-    try:
-        return run_slurm(*argv)
-    except ClusterUnreachable:
-        return None
 
 
 def read_answers(folder: Path) -> Answers:
@@ -126,52 +104,52 @@ def read_answers(folder: Path) -> Answers:
         try:
             return (folder / name).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            if name in OPTIONAL and isinstance(error, FileNotFoundError):
+            is_optional = name in (*ACCOUNTING, "reservations.txt")
+            if is_optional and isinstance(error, FileNotFoundError):
                 return None
             call = " ".join(FILES[name])
-            raise ClusterUnreachable(
+            raise SlurmUnreachable(
                 f'"{folder / name}" cannot be read: {error.strerror}; it holds what "{call}" says'
             ) from error
 
-    return build_answers(read, None)
+    return _build_answers(read, None)
 
 
-def build_answers(read: Callable[[str], str | None], now_s: float | None) -> Answers:
+def _build_answers(read: Callable[[str], str | None], now_s: float | None) -> Answers:
     """Return the answers from their texts by name.
 
-    Without a time the latest one that the jobs tell of is taken.
-
-    Raises
-    ------
-    ClusterUnreachable
-        If an answer makes no sense.
+    Without a time the latest one that the jobs tell of is taken. Raises ClusterUnreachable if an
+    answer makes no sense.
     """
-    jobs, meta = parse_json(read("jobs.json") or "", "squeue --json", "jobs")
-    nodes, _ = parse_json(read("nodes.json") or "", "the list of nodes", "nodes")
+    texts = {name: read(name) for name in FILES}
+    jobs, meta = parse_json(texts["jobs.json"] or "", "squeue --json", "jobs")
+    nodes, _ = parse_json(texts["nodes.json"] or "", "the list of nodes", "nodes")
     slurm = meta.get("slurm") or meta.get("Slurm") or {}
-    partitions = parse_records(read("partitions.txt") or "")
+    partitions = parse_records(texts["partitions.txt"] or "")
     if not partitions or not all("PartitionName" in one for one in partitions):
-        raise ClusterUnreachable("scontrol show partition names no partition")
+        raise SlurmUnreachable("scontrol show partition names no partition")
     if now_s is None:
-        fields = ("submit_time", "start_time", "last_sched_evaluation")
-        times = [read_number(job, "submit_time") or 0.0 for job in jobs]
+        running = [job for job in jobs if "RUNNING" in str(job.get("job_state"))]
+        times = [(job, "submit_time") for job in jobs]
         times += [
-            read_number(job, field) or 0.0
-            for job in jobs
-            for field in fields
-            if "RUNNING" in str(job.get("job_state"))
+            (job, name) for job in running for name in ("start_time", "last_sched_evaluation")
         ]
-        now_s = max(times, default=0.0)
+        now_s = max((read_number(*one) or 0.0 for one in times), default=0.0)
+    version: tuple[int, ...] = (0, 0, 0)
+    with suppress(KeyError, TypeError, ValueError):  # in 22.05 {"major": 22, "minor": 5}
+        version = tuple(int(slurm["version"][name]) for name in ("major", "minor", "micro"))
     return Answers(
-        _read_version(slurm.get("version")),
+        version,
         str(slurm.get("cluster") or next((j["cluster"] for j in jobs if j.get("cluster")), "")),
         now_s,
         jobs,
         nodes,
         partitions,
-        parse_records(read("reservations.txt") or ""),
-        _rows(read("associations.txt")),
-        _rows(read("qos.txt")),
+        parse_records(texts["reservations.txt"] or ""),
+        *(
+            None if text is None else [row.split("|") for row in text.splitlines() if "|" in row]
+            for text in map(texts.get, ACCOUNTING)
+        ),
     )
 
 
@@ -186,25 +164,11 @@ def parse_json(text: str, call: str, field: str) -> tuple[list[Record], Record]:
     try:
         document: Any = json.loads(text)
     except ValueError as error:
-        raise ClusterUnreachable(f"{call}: the answer is no JSON ({error})") from None
+        raise SlurmUnreachable(f"{call}: the answer is no JSON ({error})") from None
     items = document.get(field) if isinstance(document, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ClusterUnreachable(f'{call}: the answer has no list "{field}"')
+        raise SlurmUnreachable(f'{call}: the answer has no list "{field}"')
     if document.get("errors"):
-        raise ClusterUnreachable(f"{call}: {json.dumps(document['errors'])[:400]}")
+        raise SlurmUnreachable(f"{call}: {json.dumps(document['errors'])[:400]}")
     meta = document.get("meta")
     return items, meta if isinstance(meta, dict) else {}
-
-
-def _read_version(value: Any) -> tuple[int, ...]:
-    """Return a version of the JSON: in 22.05 {"major": 22, "minor": 5}, later texts."""
-    try:
-        return tuple(int(value[name]) for name in ("major", "minor", "micro"))
-    except (KeyError, TypeError, ValueError):
-        return (0, 0, 0)
-
-
-def _rows(text: str | None) -> list[tuple[str, ...]] | None:
-    if text is None:
-        return None
-    return [tuple(line.split("|")) for line in text.splitlines() if "|" in line]

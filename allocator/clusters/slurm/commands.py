@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 
 from allocator.clusters.adapter import ClusterUnreachable
 
@@ -13,50 +14,68 @@ TIMEOUT_S = 60.0
 TRIES = 3
 PAUSE_S = 1.0  # before another try
 BUSY = re.compile(r"temporarily unavailable|Socket timed out", re.IGNORECASE)
+# answers after which the same command may succeed later
+TRY_AGAIN = re.compile(
+    "Unable to contact|[Cc]onnect|timed out|temporarily|Zero Bytes|Transport endpoint|"
+    "[Mm]essage|[Cc]ommunication|slurmctld"
+)
 # ids of array tasks are written in full, and times as seconds
 ENVIRONMENT = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
-def run_slurm(*argv: str, timeout_s: float = TIMEOUT_S) -> str:
-    """Return the standard output of a command of Slurm.
+class SlurmUnreachable(ClusterUnreachable, OSError):
+    """Slurm does not answer now. What was asked may have been done, or may not."""
 
-    A controller that is busy for a moment is asked again.
 
-    Parameters
-    ----------
-    *argv : str
-        The command and its arguments.
-    timeout_s : float
-        Seconds to wait for each answer.
+class SlurmRefused(SlurmUnreachable):
+    """Slurm understood the command and refuses it."""
 
-    Raises
-    ------
-    ClusterUnreachable
-        If there is no such command, no answer in time, or an error.
+
+def call_slurm(
+    *command: str,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    stdin: str = "",
+    named_by: int = 1,
+) -> str:
+    """Return what a command of Slurm prints; `named_by` of its words name it in errors.
+
+    Raises SlurmUnreachable where it does not answer, and SlurmRefused where it says no.
     """
-    for turn in range(TRIES):
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            env=environment,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmUnreachable(f"{command[0]}: no answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise SlurmUnreachable(
+            f"{command[0]} cannot be run: {error.strerror or error};"
+            " are Slurm's commands installed here?"
+        ) from error
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.strip()
+    is_no = done.returncode > 0 and said and not TRY_AGAIN.search(said)
+    words = said or f"exit code {done.returncode}, no message"
+    raise (SlurmRefused if is_no else SlurmUnreachable)(f"{' '.join(command[:named_by])}: {words}")
+
+
+def run_slurm(*command: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Return what a command prints that changes nothing: a busy controller is asked again."""
+    for turn in range(1, TRIES + 1):
         try:
-            done = subprocess.run(
-                argv,
-                env={**os.environ, **ENVIRONMENT},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise ClusterUnreachable(f"{argv[0]}: no answer within {timeout_s:g} s") from None
-        except OSError as error:
-            raise ClusterUnreachable(
-                f"{argv[0]} cannot be run: {error.strerror or error};"
-                " are Slurm's commands installed here?"
-            ) from error
-        if done.returncode == 0:
-            return done.stdout.decode("utf-8", "replace")
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if not BUSY.search(said):
-            break
-        if turn < TRIES - 1:
+            environment = {**os.environ, **ENVIRONMENT}
+            return call_slurm(*command, environment=environment, timeout_s=timeout_s, named_by=2)
+        except SlurmUnreachable as error:
+            if turn == TRIES or not BUSY.search(str(error)):
+                raise
             time.sleep(PAUSE_S)
-    said = said or f"exit code {done.returncode}, no message"
-    raise ClusterUnreachable(f"{' '.join(argv[:2])}: {said}")
+    raise AssertionError

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.clusters.slurm.gres import GpuRequest, count_gpus, read_request
-from allocator.clusters.slurm.name_lists import expand_names, expand_numbers
-from allocator.clusters.slurm.shapes import (
-    Record,
+from allocator.clusters.adapter import Json, Record
+from allocator.clusters.slurm.values import (
+    GpuRequest,
+    count_gpus,
+    expand_names,
+    expand_numbers,
     read_integer,
     read_number,
+    read_request,
     read_text,
     read_words,
 )
 
 MOST_TASKS = 1000  # tasks of one array that wait and are looked at
 ENDED = frozenset(
-    {
+    (
         "COMPLETED",
         "CANCELLED",
         "FAILED",
@@ -30,10 +33,39 @@ ENDED = frozenset(
         "DEADLINE",
         "OUT_OF_MEMORY",
         "REVOKED",
-    }
+    )
 )
 UNLIMITED_MINUTES = 365 * 24 * 60  # what a running job without a time limit is shown to have
-HELD = frozenset({"JOBHELDUSER", "JOBHELDADMIN"})
+HELD = frozenset(("JOBHELDUSER", "JOBHELDADMIN"))
+TEXTS = (
+    "account",
+    "qos",
+    "dependency",
+    "features",
+    "excluded_nodes",
+    "required_nodes",
+    "resv_name",
+    "comment",
+    "admin_comment",
+    "extra",
+)
+NUMBERS = {
+    "submitted_s": "submit_time",
+    "eligible_s": "eligible_time",
+    "started_s": "start_time",
+    "priority": "priority",
+}
+INTEGERS = {
+    "record_id": "job_id",
+    "array_id": "array_job_id",
+    "throttle": "array_max_tasks",
+    "het_id": "het_job_id",
+    "user_id": "user_id",
+    "restarts": "restart_cnt",
+}
+FEATURES = re.compile(r"[\w.\-+:@/]+(?:[&|,][\w.\-+:@/]+)*")
+DEPENDENCY = re.compile(r"(\w+):([\d_*]+)(?:\+\d+)?\((\w+)\)")
+WAITS_FOR_END = ("afterok", "afterany", "aftercorr")
 
 
 @dataclass(frozen=True)
@@ -86,13 +118,12 @@ class SlurmJob:
     deadline_s: float | None
     priority: float
     restarts: int
-    is_batch: bool
-    can_requeue: bool
+    can_restart: bool
     dependency: str
     features: str
-    excluded: str
-    required: str
-    reservation: str
+    excluded_nodes: str
+    required_nodes: str
+    resv_name: str
     comment: str
     admin_comment: str
     extra: str
@@ -118,106 +149,130 @@ def read_jobs(records: Iterable[Record]) -> tuple[list[SlurmJob], list[str]]:
     notes: list[str] = []
     for record in records:
         job = _read_job(record)
-        if job is None:
-            continue
         tasks = read_text(record, "array_task_string")
-        if job.is_waiting and tasks:
-            more, note = _unfold(job, tasks)
-            jobs += more
-            notes += note
+        if job is None or not (job.is_waiting and tasks):
+            jobs += [job] if job else []
+            continue
+        # the tasks of an array that wait are one record
+        span, _, throttle = tasks.partition("%")
+        if re.fullmatch(r"0x[0-9A-Fa-f]+", span):
+            bits = int(span, 16)
+            numbers = [place for place in range(bits.bit_length()) if bits >> place & 1]
         else:
-            jobs.append(job)
+            numbers = expand_numbers(span)
+        if len(numbers) > MOST_TASKS:
+            notes.append(
+                f"array {job.record_id}: {len(numbers) - MOST_TASKS} of its {len(numbers)} waiting"
+                " tasks are left out; later looks take them"
+            )
+        most = int(throttle) if throttle.isdecimal() else job.throttle
+        array = job.array_id or job.record_id
+        jobs += [
+            replace(job, name_of_id=f"{array}_{number}", array_id=array, throttle=most)
+            for number in numbers[:MOST_TASKS]
+        ]
     return jobs, notes
 
 
 def _read_job(record: Record) -> SlurmJob | None:
     """Return a job; None for one without GPUs, or one that has ended."""
-    states = read_words(record, "job_state")
+    states = tuple(map(str.upper, read_words(record, "job_state")))
     if not states or states[0] in ENDED:
         return None
     request = read_request(record)
-    gpus_on = _read_allocation(record)
+    details = record.get("gres_detail") or ()  # a text for each node
+    nodes = expand_names(read_text(record, "nodes")) if isinstance(details, list) else []
+    held = {
+        node: dict(count_gpus(str(text)))
+        for node, text in zip(nodes, details, strict=False)
+        if len(nodes) == len(details)
+    }
+    gpus_on = {node: types for node, types in held.items() if sum(types.values())}
     if request is None and not gpus_on:
         return None
-    record_id = read_integer(record, "job_id") or 0
-    array_id = read_integer(record, "array_job_id") or 0
-    task = read_integer(record, "array_task_id")
-    is_task = bool(array_id) and task is not None
+    values: Json = {name: read_text(record, name) for name in TEXTS}
+    values |= {name: read_number(record, field) or 0.0 for name, field in NUMBERS.items()}
+    values |= {name: read_integer(record, field) or 0 for name, field in INTEGERS.items()}
+    array, task = values["array_id"], read_integer(record, "array_task_id")
+    is_task = bool(array) and task is not None
     reason = read_text(record, "state_reason").upper()
-    priority = read_number(record, "priority") or 0.0
     limit = read_number(record, "time_limit")
-    end_s = read_number(record, "end_time") or 0.0
+    end_s = read_number(record, "end_time") or math.inf
     return SlurmJob(
-        name_of_id=f"{array_id}_{task}" if is_task else str(record_id),
-        record_id=record_id,
-        array_id=array_id,
-        throttle=read_integer(record, "array_max_tasks") or 0,
-        het_id=read_integer(record, "het_job_id") or 0,
+        name_of_id=f"{array}_{task}" if is_task else str(values["record_id"]),
         name=str(record.get("name") or ""),
-        user=read_text(record, "user_name") or str(read_integer(record, "user_id") or 0),
-        user_id=read_integer(record, "user_id") or 0,
-        account=read_text(record, "account"),
-        qos=read_text(record, "qos"),
+        user=read_text(record, "user_name") or str(values["user_id"]),
         partitions=tuple(filter(None, read_text(record, "partition").split(","))),
         states=states,
-        held=states[0] == "PENDING" and (priority == 0 or reason in HELD),
+        held=states[0] == "PENDING" and (values["priority"] == 0 or reason in HELD),
         reason=reason,
         request=request,
         gpus_on=gpus_on,
-        submitted_s=read_number(record, "submit_time") or 0.0,
-        eligible_s=read_number(record, "eligible_time") or 0.0,
-        started_s=read_number(record, "start_time") or 0.0,
-        end_s=end_s if end_s and math.isfinite(end_s) else None,
+        end_s=end_s if math.isfinite(end_s) else None,
         limit_s=60.0 * limit if limit and limit < UNLIMITED_MINUTES else None,
         deadline_s=read_number(record, "deadline") or None,
-        priority=priority,
-        restarts=read_integer(record, "restart_cnt") or 0,
-        is_batch=bool(record.get("batch_flag", True)),
-        can_requeue=bool(record.get("requeue", True)),
-        dependency=read_text(record, "dependency"),
-        features=read_text(record, "features"),
-        excluded=read_text(record, "excluded_nodes"),
-        required=read_text(record, "required_nodes"),
-        reservation=read_text(record, "resv_name"),
-        comment=read_text(record, "comment"),
-        admin_comment=read_text(record, "admin_comment"),
-        extra=read_text(record, "extra"),
+        can_restart=bool(record.get("batch_flag", True)) and bool(record.get("requeue", True)),
+        **values,
     )
 
 
-def _read_allocation(record: Record) -> dict[str, dict[str, int]]:
-    """Return the GPUs that a job holds by node and type: gres_detail has a text for each node."""
-    details = record.get("gres_detail")
-    if not isinstance(details, list) or not details:
-        return {}
-    nodes = expand_names(read_text(record, "nodes"))
-    if len(nodes) != len(details):
-        return {}
-    held = {node: dict(count_gpus(str(text))) for node, text in zip(nodes, details, strict=True)}
-    return {node: types for node, types in held.items() if sum(types.values())}
+def asked_features(jobs: Iterable[SlurmJob]) -> frozenset[str]:
+    """Return every feature that some job asks for."""
+    simple = (job.features for job in jobs if FEATURES.fullmatch(job.features))
+    return frozenset(name for asked in simple for name in re.split(r"[&|,]", asked))
 
 
-def _unfold(job: SlurmJob, tasks: str) -> tuple[list[SlurmJob], list[str]]:
-    """Return the tasks of an array that wait as one record, and a note if they are too many."""
-    span, _, throttle = tasks.partition("%")
-    numbers = _task_numbers(span)
-    note = []
-    if len(numbers) > MOST_TASKS:
-        note = [
-            f"array {job.record_id}: {len(numbers) - MOST_TASKS} of its {len(numbers)} waiting"
-            " tasks are left out; later looks take them"
-        ]
-    most = int(throttle) if throttle.isdecimal() else job.throttle
-    array = job.array_id or job.record_id
-    return [
-        replace(job, name_of_id=f"{array}_{number}", array_id=array, throttle=most)
-        for number in numbers[:MOST_TASKS]
-    ], note
+def has_features(asked: str, features: frozenset[str]) -> bool:
+    """Return whether a node has what a job asks for: names with & or , between, or with |.
+
+    False where counts or brackets are asked for.
+    """
+    return not asked or (
+        FEATURES.fullmatch(asked) is not None
+        and any(features.issuperset(re.split(r"[&,]", either)) for either in asked.split("|"))
+    )
 
 
-def _task_numbers(span: str) -> list[int]:
-    """Return the numbers of tasks of a list such as "1-5,9", or of a bit string such as "0x1E"."""
-    if re.fullmatch(r"0x[0-9A-Fa-f]+", span):
-        bits = int(span, 16)
-        return [place for place in range(bits.bit_length()) if bits >> place & 1]
-    return expand_numbers(span)
+def find_predecessors(
+    job: SlurmJob, tasks: Mapping[str, Sequence[str]]
+) -> tuple[list[str], str | None]:
+    """Return the jobs that must have ended before this one, or why that cannot be said.
+
+    Parameters
+    ----------
+    job : SlurmJob
+        A job that waits.
+    tasks : mapping of str to sequence of str
+        Jobs of the snapshot by the id that dependencies name: a job itself, all tasks of an array
+        ("3" and "3_*"), one of them ("3_1").
+    """
+    parts = DEPENDENCY.findall(job.dependency)
+    if "?" in job.dependency:
+        return [], "it waits for one of several jobs"
+    if job.dependency and not parts:
+        return [], "it has a dependency of another kind"
+    found: list[str] = []
+    for kind, ident, state in parts:
+        if state == "fulfilled":
+            continue
+        if kind not in WAITS_FOR_END:
+            return [], f'it has a dependency "{kind}"'
+        name = ident
+        if kind == "aftercorr" and "_" in job.name_of_id:
+            name = f"{ident.partition('_')[0]}_{job.name_of_id.partition('_')[2]}"
+        if name not in tasks:
+            return [], "it waits for a job that is not in the snapshot"
+        found += tasks[name]
+    return found, None
+
+
+def index_tasks(jobs: Iterable[SlurmJob]) -> dict[str, list[str]]:
+    """Return the jobs by every id that a dependency may name."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        names = {job.name_of_id, str(job.record_id)}
+        if job.array_id:
+            names |= {str(job.array_id), f"{job.array_id}_*"}
+        for name in names:
+            found.setdefault(name, []).append(job.name_of_id)
+    return found

@@ -5,23 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.answers import Answers
 
 GPU_LIMIT = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 ROOT = "root"  # account above all others, which is the cluster itself
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Quotas:
-    """Hold the rows of tenants.csv and quotas.csv, and notes."""
-
-    tenants: list[Row]
-    quotas: list[Row]
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -35,7 +24,7 @@ class _Limits:
 
 def list_tenants(
     names: Iterable[str], kind: str, answers: Answers, gpu_types: Collection[str]
-) -> Quotas:
+) -> tuple[list[Json], list[Json], list[str]]:
     """Return the tenants that have jobs, and the accounts above them.
 
     Parameters
@@ -48,29 +37,43 @@ def list_tenants(
         Associations and QOS of the look.
     gpu_types : collection of str
         GPU types of the pools.
+
+    Returns
+    -------
+    tuple
+        Rows of tenants.csv and of quotas.csv, and notes.
     """
     notes = []
     if answers.associations is None:
         notes.append(
             "sacctmgr gives no accounts (no slurmdbd, or no right to ask): tenants have no quotas"
         )
-    known = _qos_limits(answers) if kind == "qos" else _association_limits(answers, kind)
+    known = {name: _Limits(_read_gpu_limits(group)) for name, group, *_ in answers.qos or ()}
     if kind != "qos":
         notes += [
             f'the GPU limits of QOS {name} count only with tenant = "qos"'
-            for name, limits in _qos_limits(answers).items()
+            for name, limits in known.items()
             if limits.most
         ]
-    all_names = dict.fromkeys(sorted(set(names)))
-    for name in list(all_names):
-        all_names |= dict.fromkeys(_accounts_above(name, known))
+        known = _read_associations(answers, kind)
+    listed = dict.fromkeys(sorted(set(names)))
+    for name in list(listed):  # the accounts above it, the nearest first, without the root
+        above: dict[str, None] = {}
+        while (name := known[name].parent if name in known else "") and name not in above:
+            above[name] = None
+        listed |= above
     tenants = []
     quotas = []
-    for name in all_names:
+    for name in listed:
         limits = known.get(name, _Limits({}))
-        parent = limits.parent if limits.parent in all_names else None
-        most = limits.most.get(None)
-        tenants.append({"tenant": name, "parent": parent, "weight": limits.share, "max_gpus": most})
+        tenants.append(
+            {
+                "tenant": name,
+                "parent": limits.parent or None,
+                "weight": limits.share,
+                "max_gpus": limits.most.get(None),
+            }
+        )
         for gpu_type, gpus in limits.most.items():
             if gpu_type in gpu_types:
                 quotas.append({"tenant": name, "gpu_type": gpu_type, "max_gpus": gpus})
@@ -79,42 +82,23 @@ def list_tenants(
                     f"{name} may hold {gpus} GPUs of type {gpu_type}, which is no type of the"
                     " snapshot; the limit does not count"
                 )
-    return Quotas(tenants, quotas, notes)
+    return tenants, quotas, notes
 
 
-def _accounts_above(name: str, known: dict[str, _Limits]) -> list[str]:
-    """Return the parents of an account, the nearest first, without the root."""
-    found: list[str] = []
-    while (name := known[name].parent if name in known else "") and name not in found:
-        found.append(name)
-    return found
-
-
-def _association_limits(answers: Answers, kind: str) -> dict[str, _Limits]:
+def _read_associations(answers: Answers, kind: str) -> dict[str, _Limits]:
     """Return the limits of accounts, or of users; those of single partitions do not count."""
     found = {}
     for cluster, account, user, partition, parent, group, share, *_ in answers.associations or ():
         is_here = not answers.cluster or cluster in ("", answers.cluster)
-        if not is_here or partition or kind != ("user" if user else "account"):
-            continue
-        found[user or account] = _Limits(
-            read_gpu_limits(group),
-            float(share) if share.isdecimal() and int(share) > 0 else None,
-            parent if parent != ROOT and not user else "",
-        )
+        if is_here and not partition and kind == ("user" if user else "account"):
+            found[user or account] = _Limits(
+                _read_gpu_limits(group),
+                float(share) if share.isdecimal() and int(share) > 0 else None,
+                parent if parent != ROOT and not user else "",
+            )
     return found
 
 
-def _qos_limits(answers: Answers) -> dict[str, _Limits]:
-    return {name: _Limits(read_gpu_limits(group)) for name, group, *_ in answers.qos or ()}
-
-
-def read_gpu_limits(text: str) -> dict[str | None, int]:
-    """Return the GPUs of a TRES list by type.
-
-    Examples
-    --------
-    >>> read_gpu_limits("cpu=10,gres/gpu=8,gres/gpu:a100=4")
-    {None: 8, 'a100': 4}
-    """
+def _read_gpu_limits(text: str) -> dict[str | None, int]:
+    """Return the GPUs of a TRES list such as "cpu=10,gres/gpu=8,gres/gpu:a100=4" by type."""
     return {kind or None: int(gpus) for kind, gpus in GPU_LIMIT.findall(text)}

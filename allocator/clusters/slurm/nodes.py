@@ -8,12 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.clusters.slurm.gres import count_gpus, shares_in_use
-from allocator.clusters.slurm.name_lists import expand_names
-from allocator.clusters.slurm.shapes import Record, read_text, read_words
+from allocator.clusters.adapter import Record
+from allocator.clusters.slurm.values import (
+    NOTE,
+    GpuRequest,
+    count_gpus,
+    expand_names,
+    read_text,
+    read_words,
+)
 
 DOWN = frozenset(
-    {
+    (
         "DOWN",
         "ERROR",
         "UNKNOWN",
@@ -27,14 +33,14 @@ DOWN = frozenset(
         "REBOOT_REQUESTED",
         "REBOOT_ISSUED",
         "INVALID_REG",
-    }
+    )
 )
-DRAIN = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
-OPEN = frozenset({"UP", "DRAIN"})  # states of partitions in which waiting jobs may start
+DRAIN = frozenset(("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"))
+OPEN = frozenset(("UP", "DRAIN"))  # states of partitions in which waiting jobs may start
+SHARED = ("shard", "mps")
 
 
-@dataclass(frozen=True)
-class SlurmNode:
+class SlurmNode(NamedTuple):
     """Hold the GPUs of one type of a node.
 
     Parameters
@@ -77,49 +83,48 @@ class SlurmPool:
     features: frozenset[str]
     nodes: tuple[SlurmNode, ...]
 
+    def holds(self, request: GpuRequest) -> bool:
+        """Return whether nodes have what a job asks for, on as few nodes as it asks."""
+        gpus, full = request.gpus, self.gpus_per_node
+        if request.gpu_type not in (None, self.gpu_type):
+            return False
+        if request.per != "node":
+            return (request.nodes == 1 and gpus <= full) or gpus % full == 0
+        return gpus <= full if request.nodes == 1 else gpus // request.nodes == full
+
 
 def read_nodes(
     records: Iterable[Record], partitions: Sequence[Mapping[str, str]]
 ) -> list[SlurmNode]:
     """Return the nodes with GPUs, one for each type that they have."""
-    open_partitions = frozenset(
-        p["PartitionName"] for p in partitions if p.get("State", "UP") in OPEN
-    )
+    opened = frozenset(p["PartitionName"] for p in partitions if p.get("State", "UP") in OPEN)
     found = []
     for record in records:
         has = count_gpus(read_text(record, "gres"))
         uses = read_text(record, "gres_used")
+        used = count_gpus(uses)
         name = read_text(record, "name")
-        for gpu_type, gpus in has.items():
-            found.append(
-                SlurmNode(
-                    row=name if len(has) == 1 else f"{name}+{gpu_type}",
-                    node=name,
-                    gpu_type=gpu_type,
-                    gpus=gpus,
-                    used=count_gpus(uses)[gpu_type],
-                    state=_read_state(record),
-                    partitions=open_partitions.intersection(_texts(record, "partitions")),
-                    features=frozenset(_texts(record, "active_features")),
-                    is_shared=shares_in_use(uses),
-                )
+        words = {
+            word.upper().rstrip("*~#!%$@^-+") for word in read_words(record, "state", "state_flags")
+        }
+        found += [
+            SlurmNode(
+                name if len(has) == 1 else f"{name}+{gpu_type}",
+                name,
+                gpu_type,
+                gpus,
+                used[gpu_type],
+                "down" if words & DOWN else "drain" if words & DRAIN else "up",
+                opened.intersection(read_words(record, "partitions")),
+                frozenset(read_words(record, "active_features")),
+                any(  # "shard:a100:2(...)" or "mps:50"
+                    part.strip().startswith(SHARED) and not part.strip().endswith(":0")
+                    for part in NOTE.sub("", uses).split(",")
+                ),
             )
+            for gpu_type, gpus in has.items()
+        ]
     return found
-
-
-def _read_state(record: Record) -> str:
-    """Return the state of nodes.csv for the state and the flags of a node."""
-    words = {word.rstrip("*~#!%$@^-+") for word in read_words(record, "state", "state_flags")}
-    if words & DOWN:
-        return "down"
-    return "drain" if words & DRAIN else "up"
-
-
-def _texts(record: Record, field: str) -> list[str]:
-    """Return a field that is a list, or a text with commas."""
-    value = record.get(field)
-    parts = value.split(",") if isinstance(value, str) else value or []
-    return [str(part).strip() for part in parts if str(part).strip()]
 
 
 class Reservation(NamedTuple):
@@ -139,60 +144,36 @@ def reserved_nodes(
     """
     taken: dict[str, Reservation] = {}
     for one in reservations:
-        start_s, end_s = _time(one, "StartTime", now_s), _time(one, "EndTime", math.inf)
-        found = Reservation(one.get("ReservationName", ""), start_s, end_s)
+        start, end = one.get("StartTime", ""), one.get("EndTime", "")
+        found = Reservation(
+            one.get("ReservationName", ""),
+            float(start) if start.isdecimal() else now_s,
+            float(end) if end.isdecimal() else math.inf,
+        )
         for node in expand_names(one.get("Nodes", "").replace("(null)", "")):
-            if end_s > now_s and (node not in taken or start_s < taken[node].start_s):
+            if found.end_s > now_s and found.start_s < taken.get(node, (0, math.inf))[1]:
                 taken[node] = found
     return taken
 
 
-def _time(record: Mapping[str, str], field: str, default: float) -> float:
-    text = record.get(field, "")
-    return float(text) if text.isdecimal() else default
-
-
 def form_pools(nodes: Sequence[SlurmNode], asked_features: frozenset[str]) -> list[SlurmPool]:
-    """Group nodes by what jobs can tell apart: type, GPUs, partitions, and features asked for."""
-    groups: dict[tuple[object, ...], list[SlurmNode]] = {}
+    """Group nodes by what jobs can tell apart: type, GPUs, partitions, and features asked for.
+
+    A pool has the name of the partition that has just its nodes, or of its partitions and its type.
+    """
+    groups: dict[tuple[str, int, frozenset[str], frozenset[str]], list[SlurmNode]] = {}
     for node in nodes:
         if node.partitions:
-            key = (
-                node.gpu_type,
-                node.gpus,
-                tuple(sorted(node.partitions)),
-                tuple(sorted(node.features & asked_features)),
-            )
+            key = (node.gpu_type, node.gpus, node.partitions, node.features & asked_features)
             groups.setdefault(key, []).append(node)
-    members: dict[str, set[str]] = {}
-    for node in nodes:
-        for partition in node.partitions:
-            members.setdefault(partition, set()).add(node.row)
     names: Counter[str] = Counter()
     pools = []
-    for group in groups.values():
-        first = group[0]
-        name = _name_pool(group, members)
+    for key, group in groups.items():
+        gpu_type, _, partitions, _ = key
+        exact = [name for name in partitions if [n for n in nodes if name in n.partitions] == group]
+        whole = f"{'+'.join(sorted(partitions))}-{gpu_type}"
+        name = min(exact, key=lambda name: (len(name), name), default=whole)
         names[name] += 1
-        if names[name] > 1:
-            name = f"{name}-{names[name]}"
-        pools.append(
-            SlurmPool(
-                name,
-                first.gpu_type,
-                first.gpus,
-                first.partitions,
-                first.features & asked_features,
-                tuple(group),
-            )
-        )
+        numbered = f"{name}-{names[name]}" if names[name] > 1 else name
+        pools.append(SlurmPool(numbered, *key, tuple(group)))
     return pools
-
-
-def _name_pool(group: Sequence[SlurmNode], members: Mapping[str, set[str]]) -> str:
-    """Return the partition that has just these nodes, or its partitions and type."""
-    rows = {node.row for node in group}
-    exact = [name for name in group[0].partitions if members[name] == rows]
-    if exact:
-        return min(exact, key=lambda name: (len(name), name))
-    return f"{'+'.join(sorted(group[0].partitions))}-{group[0].gpu_type}"

@@ -8,26 +8,21 @@ the snapshot cannot represent is held in it, and left to Slurm.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
-from allocator.clusters.adapter import ClusterView
+from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.slurm.answers import Answers
-from allocator.clusters.slurm.constraints import (
-    LIMIT,
-    NEVER,
+from allocator.clusters.slurm.jobs import (
+    SlurmJob,
     asked_features,
     find_predecessors,
     has_features,
     index_tasks,
+    read_jobs,
 )
-from allocator.clusters.slurm.gres import GpuRequest
-from allocator.clusters.slurm.jobs import SlurmJob, read_jobs
-from allocator.clusters.slurm.limits import Quotas, list_tenants
+from allocator.clusters.slurm.limits import list_tenants
 from allocator.clusters.slurm.nodes import (
     SlurmNode,
     SlurmPool,
@@ -36,15 +31,36 @@ from allocator.clusters.slurm.nodes import (
     reserved_nodes,
 )
 from allocator.clusters.slurm.settings import MARK, SlurmSettings, read_statement
-from allocator.clusters.statements import merge, split_progress, sum_usable
+from allocator.clusters.slurm.values import GpuRequest
+from allocator.clusters.statements import (
+    CONTROL,
+    clean,
+    keep_size,
+    merge,
+    split_progress,
+    sum_usable,
+    take_sizes,
+    take_work,
+)
 
 INTERVAL_S = 300.0
-ELASTIC = frozenset({"min_gpus", "max_gpus", "sizes"})
+ELASTIC = frozenset(("min_gpus", "max_gpus", "sizes"))
 NAMED = 3  # jobs that a note names
 LEAST_WEIGHT = 0.01
-CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-
-Row = dict[str, Any]
+NEVER = frozenset(
+    (
+        "DEPENDENCYNEVERSATISFIED",
+        "BADCONSTRAINTS",
+        "LICENSES",
+        "INVALIDACCOUNT",
+        "INVALIDQOS",
+        "PARTITIONTIMELIMIT",
+        "PARTITIONNODELIMIT",
+        "PARTITIONDOWN",
+        "PARTITIONINACTIVE",
+    )
+)
+LIMIT = ("ASSOC", "QOS")  # beginnings of reasons that name a limit of accounting
 
 
 def observe_slurm(answers: Answers, settings: SlurmSettings) -> ClusterView:
@@ -57,16 +73,12 @@ class _Job:
     """A job of the snapshot: what Slurm says, what it says of itself, and where it may run."""
 
     slurm: SlurmJob
-    said: Mapping[str, Any]
+    said: Json
     progress: Mapping[str, str]  # variables that name the source of its progress
     is_marked: bool
-    may_change: bool  # its owner, or its partition, says that it may be stopped and resized
+    may_change: bool  # Slurm can, and its owner or partition says that it may be stopped
     pools: tuple[SlurmPool, ...]
     held_because: str | None = None
-
-    @property
-    def ident(self) -> str:
-        return self.slurm.name_of_id
 
 
 class _Look:
@@ -75,69 +87,86 @@ class _Look:
     def __init__(self, answers: Answers, settings: SlurmSettings) -> None:
         self.answers = answers
         self.settings = settings
-        self.left: dict[str, list[str]] = {}  # reason -> jobs that it concerns
+        self.now_s = answers.now_s
+        self.left: defaultdict[str, list[str]] = defaultdict(list)  # jobs by what becomes of them
         jobs, self.notes = read_jobs(answers.jobs)
-        self.free_tasks = _count_free_tasks(jobs)
+        limited = [job for job in jobs if job.throttle]
+        # how many tasks of each array with a limit of its own may start
+        self.free_tasks = Counter({job.array_id: job.throttle for job in limited})
+        self.free_tasks.subtract(job.array_id for job in limited if not job.is_waiting)
         self.interval_s = float(settings.config.get("interval_s", INTERVAL_S))
-        nodes = read_nodes(answers.nodes, answers.partitions)
-        self.reserved = reserved_nodes(answers.reservations, answers.now_s)
-        self.next_s = answers.now_s + self.interval_s
+        self.reserved = reserved_nodes(answers.reservations, self.now_s)
+        self.next_s = self.now_s + self.interval_s
         self.away = {n for n, one in self.reserved.items() if one.start_s <= self.next_s}
+        nodes = read_nodes(answers.nodes, answers.partitions)
         self.pools = form_pools(nodes, asked_features(jobs))
         self.pool_of = {node.row: pool for pool in self.pools for node in pool.nodes}
-        self.rows_of: dict[str, dict[str, SlurmNode]] = {}
+        self.rows_of: defaultdict[str, dict[str, SlurmNode]] = defaultdict(dict)
         for pool in self.pools:
             for node in pool.nodes:
-                self.rows_of.setdefault(node.node, {})[node.gpu_type] = node
+                self.rows_of[node.node][node.gpu_type] = node
         considered = [job for job in map(self._consider, jobs) if job is not None]
         self.tasks = index_tasks(job.slurm for job in considered)
-        self.jobs = [self._hold_back(job) for job in considered]
-
-    @cached_property
-    def gpu_types(self) -> dict[str, str]:
-        """The name of the GPU type of each pool, which tells apart what jobs tell apart."""
-        allowed = [{pool.name for pool in job.pools} for job in self.jobs if job.pools]
-        names = {}
+        self.jobs = {job.slurm.name_of_id: self._hold_back(job) for job in considered}
+        priorities = [one.slurm.priority for one in self.jobs.values() if one.slurm.priority]
+        self.mean_priority = sum(priorities) / max(1, len(priorities))
+        # the GPU type of each pool, which tells apart what jobs tell apart
+        allowed = [{pool.name for pool in job.pools} for job in self.jobs.values() if job.pools]
+        self.gpu_types = {}
         for pool in self.pools:
             alike = {other.name for other in self.pools if other.gpu_type == pool.gpu_type}
             is_one = all(pools.isdisjoint(alike) or alike <= pools for pools in allowed)
-            names[pool.name] = pool.gpu_type if is_one else f"{pool.gpu_type}@{pool.name}"
-        return names
+            self.gpu_types[pool.name] = pool.gpu_type + ("" if is_one else f"@{pool.name}")
 
     def view(self) -> ClusterView:
         """Return the tables, notes and details."""
-        running = [job for job in self.jobs if job.slurm.is_running]
         placements = [
-            {"job_id": job.ident, "node": row, "gpus": gpus}
-            for job in running
+            {"job_id": ident, "node": row, "gpus": gpus}
+            for ident, job in self.jobs.items()
+            if job.slurm.is_running
             for row, gpus in self._places(job.slurm).items()
         ]
         nodes = self._node_rows(placements)
-        rows = [self._job_row(job) for job in self.jobs]
-        quotas = list_tenants(
-            (row["tenant"] for row in rows),
-            self.settings.tenant,
-            self.answers,
-            set(self.gpu_types.values()),
+        rows = [self._job_row(job) for job in self.jobs.values()]
+        types = sorted(set(self.gpu_types.values()))
+        tenants, quotas, notes = list_tenants(
+            (row["tenant"] for row in rows), self.settings.tenant, self.answers, types
         )
-        self.notes += quotas.notes
-        self._note_gpu_types()
-        self._hold_for_unknown_limits(rows, quotas)
+        limited = {row["tenant"] for row in (*tenants, *quotas) if row["max_gpus"] is not None}
+        for row in rows:  # held by a limit of which nothing is known
+            reason = self.jobs[row["job_id"]].slurm.reason
+            is_held_back = row["state"] == "queued" and reason.startswith(LIMIT)
+            if is_held_back and row["tenant"] not in limited:
+                row["state"] = "held"
+                self.left[
+                    f"a limit of accounting that is not known here ({reason}) keeps it"
+                    " waiting; it is held in the snapshot and left to Slurm"
+                ].append(row["job_id"])
         tables = {
             "jobs.csv": rows,
             "pools.csv": self._pool_rows(nodes),
             "nodes.csv": nodes,
             "placements.csv": placements,
-            "tenants.csv": quotas.tenants,
-            "quotas.csv": quotas.quotas,
+            "tenants.csv": tenants,
+            "quotas.csv": quotas,
         }
         config = {
-            "now_s": self.answers.now_s,
+            "now_s": self.now_s,
             "interval_s": self.interval_s,
             "unknown_models": "assume",
             **self.settings.config,
         }
-        return ClusterView(tables, config, (*self.notes, *self._left_notes()), self._details())
+        if split := [name for name in types if "@" in name]:
+            notes.append(
+                "pools of one GPU type have names of their own, since jobs may use only some of"
+                f" them; rates are looked up by {', '.join(split)}"
+            )
+        for reason, names in self.left.items():
+            kind = "node" if names[0] in self.pool_of else "job"
+            what = kind if len(names) == 1 else f"{len(names)} {kind}s"
+            some = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
+            notes.append(f"{what} {some}: {reason}")
+        return ClusterView(tables, config, (*self.notes, *notes), self._details())
 
     # which jobs
 
@@ -148,21 +177,23 @@ class _Look:
             return None
         reason = self._why_left_out(job)
         if reason is not None:
-            self._leave(job, reason)
+            self.left[reason].append(job.name_of_id)
             return None
         said, faults = read_statement(job.comment, job.extra)
-        if faults:
-            self._leave(job, f"what it says of itself does not count: {faults[0]}")
-        defaults: Mapping[str, Any] = {}
-        for partition in job.partitions:
-            defaults = defaults or self.settings.partitions.get(partition, {})
-        may_change = bool(split_progress(said)[0]) or not ELASTIC.isdisjoint(defaults)
+        for fault in faults[:1]:
+            self.left[f"what it says of itself does not count: {fault}"].append(job.name_of_id)
+        named = (self.settings.partitions.get(partition, {}) for partition in job.partitions)
+        defaults = next(filter(None, named), {})
+        is_declared = bool(split_progress(said)[0]) or not ELASTIC.isdisjoint(defaults)
         columns, progress = split_progress(merge(defaults, said))
-        return _Job(job, columns, progress, is_marked, may_change, self._allowed_pools(job))
-
-    def _leave(self, job: SlurmJob, reason: str) -> None:
-        """Note what becomes of a job."""
-        self.left.setdefault(reason, []).append(job.name_of_id)
+        pools = tuple(  # in which Slurm would let it run at the size it asked for
+            pool
+            for pool in self.pools
+            if pool.partitions.intersection(job.partitions)
+            and (job.request is None or pool.holds(job.request))
+            and has_features(job.features, pool.features)
+        )
+        return _Job(job, columns, progress, is_marked, is_declared and job.can_restart, pools)
 
     def _why_left_out(self, job: SlurmJob) -> str | None:
         """Return why a job cannot be in the snapshot; None if it can."""
@@ -174,7 +205,7 @@ class _Look:
             return None
         if not job.is_running:
             return f"it is {'+'.join(job.states)}; its GPUs count as occupied"
-        if job.reservation:
+        if job.resv_name:
             return "it runs in a reservation; its GPUs count as occupied"
         places = self._places(job)
         if not places or sum(places.values()) != job.gpus:
@@ -190,39 +221,32 @@ class _Look:
             return "it runs in several pools; its GPUs count as occupied"
         return None
 
-    def _places(self, job: SlurmJob) -> dict[str, int]:
+    def _places(self, job: SlurmJob) -> Counter[str]:
         """Return the GPUs that a job holds by row of nodes.csv."""
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for name, types in job.gpus_on.items():
             rows = self.rows_of.get(name, {})
+            # a node of one type may say what a job holds without the type
+            only = next(iter(rows.values())) if len(rows) == 1 else None
             for gpu_type, gpus in types.items():
-                # a node of one type may say what a job holds without the type
-                node = rows.get(gpu_type) or (next(iter(rows.values())) if len(rows) == 1 else None)
+                node = rows.get(gpu_type, only)
                 if node is not None and gpus:
-                    found[node.row] = found.get(node.row, 0) + gpus
+                    found[node.row] += gpus
         return found
-
-    def _allowed_pools(self, job: SlurmJob) -> tuple[SlurmPool, ...]:
-        """Return the pools in which Slurm would let a job run at the size it asked for."""
-        return tuple(
-            pool
-            for pool in self.pools
-            if pool.partitions.intersection(job.partitions)
-            and (job.request is None or _holds(pool, job.request))
-            and has_features(job.features, pool.features)
-        )
 
     def _hold_back(self, job: _Job) -> _Job:
         """Return the job, with what holds it back if no plan may start it."""
-        if not job.slurm.is_waiting:
+        slurm = job.slurm
+        if not slurm.is_waiting:
             return job
-        because = self._why_held(job) or find_predecessors(job.slurm, self.tasks)[1]
-        if because is None and job.slurm.throttle:
-            self.free_tasks[job.slurm.array_id] -= 1
-            if self.free_tasks[job.slurm.array_id] < 0:
+        because = self._why_held(job) or find_predecessors(slurm, self.tasks)[1]
+        if because is None and slurm.throttle:
+            self.free_tasks[slurm.array_id] -= 1
+            if self.free_tasks[slurm.array_id] < 0:
                 because = "its array lets no more tasks run at a time"
         if because is not None:
-            self._leave(job.slurm, f"{because}; it is held in the snapshot and left to Slurm")
+            words = f"{because}; it is held in the snapshot and left to Slurm"
+            self.left[words].append(slurm.name_of_id)
         return replace(job, held_because=because)
 
     def _why_held(self, job: _Job) -> str | None:
@@ -230,66 +254,60 @@ class _Look:
         slurm = job.slurm
         if slurm.held and not job.is_marked:
             return "its owner or an administrator holds it"
-        if slurm.reservation:
+        if slurm.resv_name:
             return "it waits for a reservation"
-        if slurm.eligible_s > self.answers.now_s and not slurm.held:
+        if slurm.eligible_s > self.now_s and not slurm.held:
             return "it begins later"
         if slurm.request is None or slurm.request.per in ("", "socket"):
             return "it asks for GPUs in a way that has no size"
-        if slurm.required and not job.is_marked:
+        if slurm.required_nodes and not job.is_marked:
             return "it asks for nodes by name"
-        if slurm.excluded:
+        if slurm.excluded_nodes:
             return "it excludes nodes by name"
         if slurm.reason in NEVER:
             return f"Slurm says {slurm.reason}"
-        if not job.pools:
-            return "no pool of its partition offers what it asks for"
-        return None
-
-    def _hold_for_unknown_limits(self, rows: list[Row], quotas: Quotas) -> None:
-        """Hold the jobs that a limit keeps waiting of which nothing is known."""
-        known = {row["tenant"] for row in quotas.tenants if row["max_gpus"] is not None}
-        known |= {row["tenant"] for row in quotas.quotas}
-        for job, row in zip(self.jobs, rows, strict=True):
-            limited = row["state"] == "queued" and job.slurm.reason.startswith(LIMIT)
-            if limited and row["tenant"] not in known:
-                row["state"] = "held"
-                self._leave(
-                    job.slurm,
-                    f"a limit of accounting that is not known here ({job.slurm.reason}) keeps it"
-                    " waiting; it is held in the snapshot and left to Slurm",
-                )
+        return None if job.pools else "no pool of its partition offers what it asks for"
 
     # tables
 
-    def _job_row(self, job: _Job) -> Row:
+    def _job_row(self, job: _Job) -> Json:
         """Return the row of jobs.csv of a job."""
         slurm = job.slurm
         said = dict(job.said)
+        weight = None  # jobs whose priority is 0 count as 1
+        if self.settings.weight == "priority" and slurm.priority:
+            weight = max(LEAST_WEIGHT, slurm.priority / self.mean_priority)
         row = {
-            "job_id": job.ident,
-            "model": CONTROL.sub(" ", said.pop("model", slurm.name)).strip() or "unnamed",
-            "submitted_s": min(slurm.submitted_s, self.answers.now_s),
+            "job_id": slurm.name_of_id,
+            "model": clean(said.pop("model", slurm.name)),
+            "submitted_s": min(slurm.submitted_s, self.now_s),
             "tenant": self._tenant(slurm),
             "state": self._state(job),
-            "weight": said.pop("weight", self._weight(slurm)),
+            "weight": said.pop("weight", weight),
             "deadline_s": said.pop("deadline_s", slurm.deadline_s),
             "restarts": slurm.restarts,
-            **self._work(job, said),
-            **self._sizes(job, said),
-            **said,
         }
+        # without a word of its work, the seconds that its time limit leaves
+        left_s = self.settings.unlimited_s if slurm.limit_s is None else slurm.limit_s
+        if slurm.is_running and slurm.limit_s is not None and slurm.end_s is not None:
+            left_s = slurm.end_s - self.now_s
+        most = max((pool.gpus_per_node for pool in job.pools), default=0)
+        row |= {**take_work(said, max(1.0, left_s)), "time_limit_s": slurm.limit_s}
+        sizes, note = split_sizes(said, slurm.request, slurm.gpus, most)
+        row |= sizes | said
+        if note:
+            self.left[note].append(slurm.name_of_id)
         allowed = {self.gpu_types[pool.name] for pool in job.pools}
         if allowed and allowed != set(self.gpu_types.values()):
             row["gpu_types"] = sorted(allowed)
         if slurm.is_waiting and job.held_because is None:
             row["after"] = find_predecessors(slurm, self.tasks)[0]
         if slurm.is_running:
-            held_s = max(0.0, self.answers.now_s - slurm.started_s)
+            held_s = max(0.0, self.now_s - slurm.started_s)
             row["pool"] = self.pool_of[next(iter(self._places(slurm)))].name
             row["gpus"] = slurm.gpus
             row["attained_gpu_s"] = slurm.gpus * held_s
-            if not (job.may_change and slurm.is_batch and slurm.can_requeue):
+            if not job.may_change:
                 row["preemptible"] = False
         return row
 
@@ -303,46 +321,9 @@ class _Look:
     def _tenant(self, job: SlurmJob) -> str:
         partition = ",".join(job.partitions)
         named = {"account": job.account, "qos": job.qos, "partition": partition}
-        return CONTROL.sub(" ", named.get(self.settings.tenant) or job.user).strip() or "unnamed"
+        return clean(named.get(self.settings.tenant) or job.user)
 
-    def _weight(self, job: SlurmJob) -> float | None:
-        """Return the weight of a job by its priority; jobs whose priority is 0 count as 1."""
-        if self.settings.weight == "equal" or not job.priority:
-            return None
-        return max(LEAST_WEIGHT, job.priority / self._mean_priority)
-
-    @cached_property
-    def _mean_priority(self) -> float:
-        found = [job.slurm.priority for job in self.jobs if job.slurm.priority]
-        return sum(found) / len(found)
-
-    def _work(self, job: _Job, said: dict[str, Any]) -> Row:
-        """Return the work of a job: as it says, or the seconds that its time limit leaves."""
-        slurm = job.slurm
-        total = said.pop("total_work", None)
-        left = said.pop("remaining_work", None)
-        if left is None and total is None:
-            left = self.settings.unlimited_s if slurm.limit_s is None else slurm.limit_s
-            if slurm.is_running and slurm.limit_s is not None and slurm.end_s is not None:
-                left = slurm.end_s - self.answers.now_s
-            left = max(1.0, left)
-        elif left is None:
-            left = total
-        return {
-            "remaining_work": left,
-            "total_work": None if total is None else max(total, left),
-            "time_limit_s": slurm.limit_s,
-        }
-
-    def _sizes(self, job: _Job, said: dict[str, Any]) -> Row:
-        """Return the sizes of a job: elastic only where it says so and Slurm can change it."""
-        most = max((pool.gpus_per_node for pool in job.pools), default=0)
-        row, note = split_sizes(said, job.slurm.request, job.slurm.gpus, most)
-        if note:
-            self._leave(job.slurm, note)
-        return row
-
-    def _node_rows(self, placements: Sequence[Row]) -> list[Row]:
+    def _node_rows(self, placements: Sequence[Json]) -> list[Json]:
         """Return nodes.csv: the GPUs of a node are those that jobs left out do not hold."""
         ours: Counter[str] = Counter()
         for place in placements:
@@ -351,25 +332,22 @@ class _Look:
         for pool in self.pools:
             for node in pool.nodes:
                 others = node.gpus if node.is_shared else max(0, node.used - ours[node.row])
-                reserved = self.reserved.get(node.node)
-                if reserved is not None:
-                    words = f"reservation {reserved.name} has the nodes"
-                    if node.node not in self.away:
-                        words += f" in {reserved.start_s - self.answers.now_s:.0f} s"
-                    self.left.setdefault(words, []).append(node.row)
-                if node.is_shared:
-                    self.left.setdefault(
-                        "shares of its GPUs are in use; they count as occupied", []
-                    ).append(node.row)
                 gpus = max(ours[node.row], node.gpus - others)
-                row = {"node": node.row, "pool": pool.name, "gpus": gpus, "state": node.state}
-                if reserved is not None:
-                    row["leaves_s"] = reserved.start_s
-                    row["returns_s"] = reserved.end_s if reserved.end_s < math.inf else None
+                row: Json = {"node": node.row, "pool": pool.name, "gpus": gpus, "state": node.state}
+                if (reserved := self.reserved.get(node.node)) is not None:
+                    name, row["leaves_s"], end_s = reserved
+                    row["returns_s"] = end_s if end_s < math.inf else None
+                    words = f"reservation {name} has the nodes"
+                    if node.node not in self.away:
+                        words += f" in {reserved.start_s - self.now_s:.0f} s"
+                    self.left[words].append(node.row)
+                if node.is_shared:
+                    words = "shares of its GPUs are in use; they count as occupied"
+                    self.left[words].append(node.row)
                 rows.append(row)
         return rows
 
-    def _pool_rows(self, nodes: Sequence[Row]) -> list[Row]:
+    def _pool_rows(self, nodes: Sequence[Json]) -> list[Json]:
         there = [row for row in nodes if row.get("leaves_s", math.inf) > self.next_s]
         return [
             {
@@ -382,42 +360,22 @@ class _Look:
             for pool in self.pools
         ]
 
-    # notes and details
-
-    def _note_gpu_types(self) -> None:
-        split = sorted({name for name in self.gpu_types.values() if "@" in name})
-        if split:
-            self.notes.append(
-                "pools of one GPU type have names of their own, since jobs may use only some of"
-                f" them; rates are looked up by {', '.join(split)}"
-            )
-
-    def _left_notes(self) -> list[str]:
-        notes = []
-        for reason, names in self.left.items():
-            some = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
-            what = "job" if len(names) == 1 else f"{len(names)} jobs"
-            if names[0] in self.pool_of:
-                what = "node" if len(names) == 1 else f"{len(names)} nodes"
-            notes.append(f"{what} {some}: {reason}")
-        return notes
-
-    def _details(self) -> dict[str, Any]:
+    def _details(self) -> Json:
         """Return what the script of a plan needs to know."""
         texts = [job.get("tres_per_node") or "" for job in self.answers.jobs]
         return {
             "version": list(self.answers.version),
             "cluster": self.answers.cluster,
-            "now_s": self.answers.now_s,
+            "now_s": self.now_s,
             "gres_prefix": find_gres_prefix(self.answers.version, texts),
-            "jobs": {job.ident: self._describe(job) for job in self.jobs},
+            "jobs": {ident: self._describe(job) for ident, job in self.jobs.items()},
             "nodes": {row: row.partition("+")[0] for row in self.pool_of},
             "pools": {pool.name: sorted(pool.partitions) for pool in self.pools},
         }
 
-    def _describe(self, job: _Job) -> dict[str, Any]:
+    def _describe(self, job: _Job) -> Json:
         slurm = job.slurm
-        request = job.slurm.request
+        request = slurm.request or GpuRequest("", None, 0, 1)
         return {
             "name": slurm.name,
             "user": slurm.user,
@@ -426,12 +384,12 @@ class _Look:
             "state": slurm.states[0],
             "partitions": list(slurm.partitions),
             "gpus": slurm.gpus,
-            "per": request.per if request else "",
-            "gpu_type": request.gpu_type if request else None,
-            "nodes": request.nodes if request else 1,
-            "places": self._places(slurm) if slurm.is_running else {},
+            "per": request.per,
+            "gpu_type": request.gpu_type,
+            "nodes": request.nodes,
+            "places": dict(self._places(slurm)) if slurm.is_running else {},
             "is_marked": job.is_marked,
-            "may_change": job.may_change and slurm.is_batch and slurm.can_requeue,
+            "may_change": job.may_change,
             "gpus_per_node": sorted({pool.gpus_per_node for pool in job.pools}),
             "is_held": slurm.held,
             "left_to_slurm": job.held_because is not None,
@@ -439,9 +397,7 @@ class _Look:
         }
 
 
-def split_sizes(
-    said: dict[str, Any], request: GpuRequest | None, gpus: int, most: int
-) -> tuple[Row, str]:
+def split_sizes(said: Json, request: GpuRequest | None, gpus: int, most: int) -> tuple[Json, str]:
     """Take the sizes of a job out of what it says; return them as columns, and a note or "".
 
     Parameters
@@ -455,50 +411,24 @@ def split_sizes(
     most : int
         Most GPUs of a node that it may use; 0: not known.
     """
-    low, high, sizes = (said.pop(name, None) for name in ("min_gpus", "max_gpus", "sizes"))
-    is_rigid = (low, high, sizes) == (None, None, None)
-    if is_rigid or request is None or request.per != "node":
-        note = (
+    stated = take_sizes(said, request.gpus if request else gpus)
+    if stated is None:
+        return keep_size(gpus), ""
+    if request is None or request.per != "node":
+        return keep_size(gpus), (
             "it asks for its GPUs in a way that scontrol cannot change (not by --gres or"
             " --gpus-per-node); it keeps its size"
         )
-        row = {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": [gpus]}
-        return row, "" if is_rigid else note
-    low = low or (min(sizes) if sizes else min(request.gpus, high or request.gpus))
-    high = high or max([*(sizes or ()), request.gpus, low])
+    low, high, sizes = stated
     most = most or high
-    listed = None
-    if sizes:
-        listed = [k for k in sizes if low <= k <= high and (k <= most or k % most == 0)]
-        listed = listed or [gpus]
+    listed = [k for k in sizes if low <= k <= high and (k <= most or k % most == 0)]
+    low, high = min(low, gpus), max(high, gpus)
     return {
-        "min_gpus": min(low, gpus),
-        "max_gpus": max(high, gpus),
-        "requested_gpus": min(max(request.gpus, min(low, gpus)), max(high, gpus)),
-        "sizes": listed,
+        "min_gpus": low,
+        "max_gpus": high,
+        "requested_gpus": min(max(request.gpus, low), high),
+        "sizes": (listed or [gpus]) if sizes else None,
     }, ""
-
-
-def _count_free_tasks(jobs: Sequence[SlurmJob]) -> Counter[int]:
-    """Return how many tasks of each array with a limit of its own may start."""
-    limited = [job for job in jobs if job.throttle]
-    free = Counter({job.array_id: job.throttle for job in limited})
-    free.subtract(job.array_id for job in limited if not job.is_waiting)
-    return free
-
-
-def _holds(pool: SlurmPool, request: GpuRequest) -> bool:
-    """Return whether the nodes of a pool have what a job asks for, on as few nodes as it asks."""
-    if request.gpu_type not in (None, pool.gpu_type):
-        return False
-    if request.nodes == 1:
-        return request.gpus <= pool.gpus_per_node or (
-            request.per != "node" and request.gpus % pool.gpus_per_node == 0
-        )
-    on_node = request.gpus_on_node
-    if on_node is None:
-        return request.gpus % pool.gpus_per_node == 0
-    return on_node == pool.gpus_per_node
 
 
 def find_gres_prefix(version: tuple[int, ...], texts: Sequence[str]) -> str:
@@ -507,8 +437,5 @@ def find_gres_prefix(version: tuple[int, ...], texts: Sequence[str]) -> str:
     The spelling that it shows for its own jobs counts. A wrong one is accepted, shown, and ignored
     when the job starts.
     """
-    for text in texts:
-        for prefix in ("gres:gpu", "gres/gpu"):
-            if prefix in text:
-                return prefix
-    return "gres:gpu" if version < (23, 11) else "gres/gpu"
+    shown = (prefix for text in texts for prefix in ("gres:gpu", "gres/gpu") if prefix in text)
+    return next(shown, "gres:gpu" if version < (23, 11) else "gres/gpu")

@@ -1,12 +1,16 @@
-"""How the jobs of a Slurm are taken: the settings of a site, and what a job says of itself."""
+"""How the jobs of a Slurm are taken: the settings of a site, and what a job says of itself.
+
+A job says its sizes, its model and its work as JSON, with which it can also be submitted.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.resources import files
 
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.statements import KEY, accept_fields, find_faults, read_settings
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import POOLS
@@ -48,12 +52,12 @@ class SlurmSettings:
     tenant: str = "account"
     weight: str = "equal"
     unlimited_s: float = WEEK_S
-    config: Mapping[str, Any] = field(default_factory=dict)
-    partitions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Record = field(default_factory=dict)
+    partitions: Mapping[str, Record] = field(default_factory=dict)
+    pools: Mapping[str, Record] = field(default_factory=dict)
 
 
-def read_slurm_settings(given: Mapping[str, Any]) -> SlurmSettings:
+def read_slurm_settings(given: Record) -> SlurmSettings:
     """Check the settings of a site. Raises UsageError."""
     settings = read_settings(SlurmSettings, "Slurm", given, CHOICES)
     columns = [column.name for column in POOLS.columns if not column.required]
@@ -62,21 +66,14 @@ def read_slurm_settings(given: Mapping[str, Any]) -> SlurmSettings:
             place = f"settings of Slurm: [{table}.{name}]"
             if not isinstance(fields, Mapping):
                 raise UsageError(f"{place} is a table")
-            faults = (
-                find_faults(fields)
-                if table == "partitions"
-                else [
-                    f'no column "{column}"{did_you_mean(column, columns)}'
-                    for column in fields
-                    if column not in columns
-                ]
-            )
-            if faults:
-                raise UsageError(f"{place}: {faults[0]}")
+            strange = [column for column in fields if column not in columns]
+            faults = [f'no column "{one}"{did_you_mean(one, columns)}' for one in strange]
+            for fault in find_faults(fields) if table == "partitions" else faults:
+                raise UsageError(f"{place}: {fault}")
     return settings
 
 
-def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
+def read_statement(*texts: str) -> tuple[Json, list[str]]:
     """Return what a job says of itself, and the faults of that.
 
     Parameters
@@ -91,12 +88,49 @@ def read_statement(*texts: str) -> tuple[dict[str, Any], list[str]]:
         Columns of jobs.csv. With any fault nothing of it counts.
     """
     for text in texts:
-        if KEY not in text:
-            continue
         try:
-            said = json.loads(text)
+            said = json.loads(text) if KEY in text else None
         except ValueError:
             continue
         if isinstance(said, dict) and KEY in said:
             return accept_fields(said[KEY])
     return {}, []
+
+
+COMMENT = "--comment"
+
+
+def write_sbatch(fields: Record, options: Sequence[str]) -> list[str]:
+    """Return the call of sbatch that submits a job, with these fields in its comment.
+
+    Parameters
+    ----------
+    fields : mapping of str to object
+        Columns of jobs.csv that the job states.
+    options : sequence of str
+        Options of sbatch and the script, unchanged.
+
+    Raises
+    ------
+    UsageError
+        If the fields make no sense, nothing asks for GPUs by node, or the comment is in use.
+
+    Examples
+    --------
+    >>> write_sbatch({"max_gpus": 4}, ["--gres=gpu:2", "train.sh"])
+    ['sbatch', '--comment={"allocator":{"max_gpus":4}}', '--gres=gpu:2', 'train.sh']
+    """
+    faults = find_faults(fields)
+    if faults:
+        raise UsageError(f"submit-slurm: {faults[0]}")
+    if any(option.partition("=")[0] == COMMENT for option in options):
+        raise UsageError(
+            "submit-slurm: the comment says what the job can do; leave --comment to it"
+        )
+    said = json.dumps({KEY: dict(fields)}, separators=(",", ":"))
+    return ["sbatch", f"{COMMENT}={said}", *options]
+
+
+def read_plugin() -> str:
+    """Return the text of the job_submit plugin, which says how it is installed."""
+    return files(__package__).joinpath("job_submit.lua").read_text(encoding="utf-8")

@@ -6,22 +6,23 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import PRODUCT_LABELS
-from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, field
-from allocator.clusters.kubernetes.observe import stated_columns
-from allocator.clusters.kubernetes.workloads.jobs import (
-    KINDS,
-    FoundJob,
-    PodSet,
-    find_jobs,
-    pod_set,
+from allocator.clusters.kubernetes.objects import (
+    Object,
+    Objects,
+    expand_lists,
+    field,
+    name_of,
+    namespace_of,
 )
+from allocator.clusters.kubernetes.observe import stated_columns
+from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, PodSet, find_jobs, pod_set
 from allocator.clusters.kubernetes.workloads.owners import read_annotations
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.errors import AllocatorError, UsageError, install_command
 
 RAY_JOB = "RayJob"
-CLUSTER = ("spec", "rayClusterSpec")
 
 
 def read_manifest(file: str, text: str, site: Site, now_s: float) -> NewJob:
@@ -41,12 +42,8 @@ def read_manifest(file: str, text: str, site: Site, now_s: float) -> NewJob:
             ) from None
     if len(found) != 1:
         kinds = ", ".join(str(one.get("kind")) for _, one in documents) or "nothing"
-        raise refuse(
-            file,
-            None,
-            f"has {len(found)} jobs that ask for GPUs ({kinds}); one {', '.join(KINDS)} or"
-            f" {RAY_JOB} can be submitted at a time",
-        )
+        words = f"has {len(found)} jobs that ask for GPUs ({kinds}); one {', '.join(KINDS)} or"
+        raise refuse(file, None, f"{words} {RAY_JOB} can be submitted at a time")
     return _row(file, *found[0], site, now_s)
 
 
@@ -56,7 +53,9 @@ def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJo
         raise refuse(file, line, faults[0])
     try:
         row = stated_columns(job, said, now_s)
-        named = said.get("gpu-types") or _products(job)
+        selectors = [field(one.pod, "nodeSelector") or {} for one in job.pod_sets if one.gpus]
+        products = [str(one[k]) for one in selectors for k in PRODUCT_LABELS if k in one]
+        named = said.get("gpu-types") or products
         types = sorted({one for name in named for one in site.find_types(name)})
     except (UsageError, ValueError) as error:
         raise refuse(file, line, str(error)) from None
@@ -80,25 +79,18 @@ def _row(file: str, line: int, job: FoundJob, site: Site, now_s: float) -> NewJo
     return NewJob(row, file, line, notes=tuple(notes))
 
 
-def _products(job: FoundJob) -> list[str]:
-    """Return the GPU products that node selectors of the job name."""
-    selectors = [field(one.pod, "nodeSelector") or {} for one in job.pod_sets if one.gpus]
-    return [str(one[label]) for one in selectors for label in PRODUCT_LABELS if label in one]
-
-
 def _ray_jobs(source: Object) -> Iterator[FoundJob]:
     """Yield a RayJob with GPUs: its head, and the workers of each group."""
     if source.get("kind") != RAY_JOB:
         return
-    cluster = field(source, *CLUSTER) or {}
+    cluster = field(source, "spec", "rayClusterSpec") or {}
     head = field(cluster, "headGroupSpec", "template")
     sets: list[PodSet] = [pod_set("head", 1, head)] if head else []
     for group in cluster.get("workerGroupSpecs") or ():
         hosts = int(group.get("numOfHosts") or 1)
         pods = hosts * int(group.get("replicas", group.get("minReplicas") or 0))
         sets.append(pod_set(str(group["groupName"]), pods, group.get("template")))
-    name, namespace = str(source["metadata"]["name"]), field(source, "metadata", "namespace")
-    place = str(namespace or "default")
+    name, place = name_of(source), namespace_of(source)
     ident = f"{place}/{RAY_JOB.lower()}/{name}"
     with_gpus = tuple(one for one in sets if one.gpus and one.pods)
     job = FoundJob(ident, RAY_JOB, place, name, "", source, with_gpus, False)
@@ -106,17 +98,15 @@ def _ray_jobs(source: Object) -> Iterator[FoundJob]:
         yield job
 
 
-def _read_documents(file: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_documents(file: str, text: str) -> Iterator[tuple[int, Json]]:
     """Yield the objects of a file of JSON or YAML, with their first lines."""
     for line, document in _parse(file, text):
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            raise refuse(file, line, "is no object of Kubernetes")
-        for one in expand_lists(document):
-            if not isinstance(one, dict):
+        is_object = isinstance(document, dict)
+        for one in expand_lists(document) if is_object else [document]:
+            if isinstance(one, dict):
+                yield line, one
+            elif is_object or one is not None:
                 raise refuse(file, line, "is no object of Kubernetes")
-            yield line, one
 
 
 def _parse(file: str, text: str) -> Iterator[tuple[int, Any]]:
@@ -138,11 +128,9 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, Any]]:
         while loader.check_node():
             node = loader.get_node()
             yield node.start_mark.line + 1, loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise refuse(file, line, f"is no YAML: {error.problem}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        first = str(error).partition("\n")[0]
-        raise refuse(file, None, f"is no YAML: {first}") from None
+        mark = getattr(error, "problem_mark", None)
+        why = getattr(error, "problem", str(error).partition("\n")[0])
+        raise refuse(file, mark.line + 1 if mark else None, f"is no YAML: {why}") from None
     finally:
         loader.dispose()

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import POOLS
 from allocator.domain.snapshot import Snapshot
@@ -35,7 +35,7 @@ class NewJob:
         What of the file does not count.
     """
 
-    row: Mapping[str, Any]
+    row: Record
     file: str
     line: int
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -93,9 +93,8 @@ class Site:
             document = json.loads((folder / CLUSTER_JSON).read_text(encoding="utf-8"))
             if document.get("cluster") == "slurm":
                 partitions |= document["details"]["pools"]
-        tenants = {*snapshot.tables["jobs.csv"].texts("tenant")}
-        if "tenants.csv" in snapshot.tables:
-            tenants |= {*snapshot.tables["tenants.csv"].texts("tenant")}
+        tables = [snapshot.tables[n] for n in ("jobs.csv", "tenants.csv") if n in snapshot.tables]
+        tenants = {name for one in tables for name in one.texts("tenant")}
         return cls(
             dict(zip(pools, table.texts("gpu_type"), strict=True)),
             partitions,

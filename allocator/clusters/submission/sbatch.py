@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
-from allocator.clusters.slurm.gres import GpuRequest, read_request
+from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.observe import split_sizes
 from allocator.clusters.slurm.settings import WEEK_S, read_statement
+from allocator.clusters.slurm.values import GpuRequest, read_request
 from allocator.clusters.statements import split_progress
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.domain.findings import did_you_mean, quote
@@ -33,20 +32,17 @@ SHORT = {
     "w": "nodelist",
     "x": "exclude",
 }
-LEFT_OUT = (  # what keeps a job waiting in Slurm, and is not looked at
-    *("begin", "constraint", "dependency", "exclude", "hold", "nodelist", "reservation"),
-)
-TRES = {"gpus": "tres_per_job", "gpus-per-node": "tres_per_node", "gpus-per-task": "tres_per_task"}
-TRES |= {"gpus-per-socket": "tres_per_socket"}
+# what keeps a job waiting in Slurm, and is not looked at
+LEFT_OUT = ("begin", "constraint", "dependency", "exclude", "hold", "nodelist", "reservation")
+TRES = {
+    "gpus": "tres_per_job",
+    "gpus-per-node": "tres_per_node",
+    "gpus-per-task": "tres_per_task",
+    "gpus-per-socket": "tres_per_socket",
+}
 COUNT = re.compile(r"(?:[A-Za-z][\w.-]*:)?\d{1,7}")  # 4, a100:4
 GRES = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?(?::\d{1,7})?")
 UNLIMITED = ("0", "infinite", "unlimited")
-
-
-@dataclass(frozen=True)
-class _Option:
-    value: str
-    line: int
 
 
 class _Script:
@@ -54,14 +50,18 @@ class _Script:
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
-        self.options = dict(_read_options(file, text))
+        self.options: dict[str, str] = {}
+        self.lines: dict[str, int] = {}
+        for name, value, line in _read_options(file, text):
+            self.options[name] = value
+            self.lines[name] = line
 
     def get(self, name: str, default: str = "") -> str:
-        return self.options[name].value if name in self.options else default
+        return self.options.get(name, default)
 
     def refuse(self, name: str, message: str) -> Exception:
-        line = self.options[name].line if name in self.options else None
-        return refuse(self.file, line, f"--{name} {quote(self.get(name))}: {message}")
+        words = f"--{name} {quote(self.get(name))}: {message}"
+        return refuse(self.file, self.lines.get(name), words)
 
     def count(self, name: str) -> int:
         """Return a number; of a range such as 2-4 the smaller one; 1 without the option."""
@@ -83,8 +83,8 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
     name = script.get("job-name") or PurePath(file).name
     most = max((site.gpus_per_node[pool] for pool in allowed), default=0)
     sizes, note = split_sizes(columns, request, request.gpus, most)
-    notes += [note] if note else []
     limit = _time_limit(script)
+    notes += [note] if note else []
     if limit is None and not {"total_work", "remaining_work"} & set(columns):
         notes.append(f"it has no --time; a week is taken ({WEEK_S:.0f} s)")
     work = columns.pop("total_work", None) or limit or WEEK_S
@@ -92,7 +92,7 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
     notes += [f"--{option} does not count here" for option in LEFT_OUT if option in script.options]
     if "array" in script.options:
         notes.append("one task of its array counts")
-    row: dict[str, Any] = {
+    row: Json = {
         "job_id": site.free_name(name),
         "submitted_s": now_s,
         "model": columns.pop("model", name),
@@ -104,20 +104,13 @@ def read_script(file: str, text: str, site: Site, now_s: float) -> NewJob:
         **sizes,
         **columns,
     }
-    lines = {
-        column: script.options[option].line
-        for column, option in (
-            ("tenant", "account"),
-            ("remaining_work", "time"),
-            ("max_gpus", asked),
-        )
-        if option in script.options
-    }
+    stated = {"tenant": "account", "remaining_work": "time", "max_gpus": asked}
+    lines = {column: script.lines[one] for column, one in stated.items() if one in script.lines}
     return NewJob(row, file, 1, lines, tuple(notes))
 
 
-def _read_options(file: str, text: str) -> Iterator[tuple[str, _Option]]:
-    """Yield the options of the lines before the first command."""
+def _read_options(file: str, text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield options, values and line numbers of the lines before the first command."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.startswith("#"):
             return
@@ -137,17 +130,15 @@ def _read_options(file: str, text: str) -> Iterator[tuple[str, _Option]]:
                 raise refuse(file, number, f"#SBATCH {quote(word)} is no option of sbatch")
             if not sign and words and not words[0].startswith("-"):
                 value = words.pop(0)
-            yield name.removeprefix("--"), _Option(value, number)
+            yield name.removeprefix("--"), value, number
 
 
 def _read_request(script: _Script) -> tuple[GpuRequest, str]:
     """Return what a script asks for, and by which option."""
     nodes = script.count("nodes")
-    tasks = script.count("ntasks") if "ntasks" in script.options else None
-    record: dict[str, Any] = {
-        "node_count": nodes,
-        "tasks": tasks or nodes * script.count("ntasks-per-node"),
-    }
+    has_tasks = "ntasks" in script.options
+    tasks = script.count("ntasks") if has_tasks else nodes * script.count("ntasks-per-node")
+    record: Json = {"node_count": nodes, "tasks": tasks}
     asked = []
     for option, field in TRES.items():
         if option in script.options:
@@ -179,14 +170,15 @@ def _allowed_pools(
     """Return the pools that the partition and the GPU type leave, and notes."""
     wanted = set(filter(None, script.get("partition").split(",")))
     known = sorted({name for names in site.partitions.values() for name in names})
-    pools = [p for p, names in site.partitions.items() if not wanted or wanted & set(names)]
-    pools = [pool for pool in pools if pool in site.gpu_types]
+    pools = [
+        pool
+        for pool, names in site.partitions.items()
+        if pool in site.gpu_types and (not wanted or wanted & set(names))
+    ]
     if not pools:
         name = sorted(wanted)[0]
-        raise script.refuse(
-            "partition",
-            f"no pool is in it{did_you_mean(name, known)} (there are {', '.join(known)})",
-        )
+        near = did_you_mean(name, known)
+        raise script.refuse("partition", f"no pool is in it{near} (there are {', '.join(known)})")
     notes = [] if wanted else ["it names no --partition; any pool counts"]
     if request.gpu_type is None:
         return pools, notes
@@ -196,9 +188,8 @@ def _allowed_pools(
         raise script.refuse(asked, str(error)) from None
     of_type = [pool for pool in pools if site.gpu_types[pool] in types]
     if not of_type:
-        raise script.refuse(
-            asked, f"no pool of partition {', '.join(sorted(wanted))} has such GPUs"
-        )
+        names = ", ".join(sorted(wanted))
+        raise script.refuse(asked, f"no pool of partition {names} has such GPUs")
     return of_type, notes
 
 

@@ -18,29 +18,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field as field_of, fields, replace
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Refused
 from allocator.clusters.kubernetes.api import (
     APPLY,
+    JSON,
     MANAGER,
     MERGE,
     RESOURCES,
     Api,
     Reader,
-    Refused,
     Request,
     path_of,
 )
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
-from allocator.clusters.kubernetes.objects import Object, field, name_of, uid_of
+from allocator.clusters.kubernetes.objects import Object, field, name_of, owners_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
 from allocator.clusters.kubernetes.rights import find_missing_rights
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
-from allocator.executors.disk import write_json
+from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.judging import Verdict, difference, judge
 from allocator.executors.kubernetes.manifest import (
@@ -52,19 +51,11 @@ from allocator.executors.kubernetes.manifest import (
     object_name,
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
-from allocator.executors.ledger import STOP, OpenAllocation
 from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.report import parse_line, parse_work
 from allocator.io.progress_sources import LogPattern, read_source
-from allocator.io.tables.limited_reader import as_storable_text, read_json
-from allocator.loop.executor import (
-    ENDED,
-    NodePart,
-    NodeStatus,
-    Observation,
-    Order,
-    Phase,
-)
+from allocator.io.tables.limited_reader import as_storable_text
+from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
 
 SEEN = "seen.json"
 REFUSED = "refused.json"
@@ -168,6 +159,19 @@ class KubernetesExecutor(ClusterExecutor):
         ]
         self._looked_s = time.monotonic()
 
+    def _send(
+        self,
+        method: str,
+        kind: str,
+        name: str,
+        body: Object,
+        content_type: str = JSON,
+        **query: str,
+    ) -> Json:
+        """Send a request about an object of the namespace, and return the answer."""
+        path = path_of(RESOURCES[kind], self.settings.namespace, name, **query)
+        return self._reader.api.send(Request(method, path, body, content_type))
+
     def _name(self, one: OpenAllocation) -> str:
         return object_name(self._state, one.job_id, one.generation)
 
@@ -179,12 +183,12 @@ class KubernetesExecutor(ClusterExecutor):
 
     def _begin(self, one: OpenAllocation) -> None:
         """Make the Job; if the cluster does not answer, it is made at the next look."""
-        if not any((one.folder / name).exists() for name in (SEEN, REFUSED, STOP, self.ending)):
+        if not one.has(SEEN, REFUSED, STOP, self.ending):
             self._make(one)
 
     def _begin_to_stop(self, one: OpenAllocation) -> None:
-        seen = read_json(one.folder / SEEN)
-        if seen is not None and self._read_ending(one.folder) is None:
+        seen = one.read(SEEN)
+        if seen is not None and self._read_ending(one) is None:
             self._delete(self._name(one), seen["uid"])
 
     def _make(self, one: OpenAllocation) -> Verdict:
@@ -196,22 +200,19 @@ class KubernetesExecutor(ClusterExecutor):
             named = {part.node for part in order.nodes}
             hostnames = [row.hostname for row in self._nodes if row.name in named]
             job = build_job(order, self._state, self.settings, members, hostnames, self.grace_s)
-            path = path_of(
-                RESOURCES["Job"], self.settings.namespace, name_of(job), fieldManager=MANAGER
-            )
-            found = self._reader.api.send(Request("PATCH", path, job, APPLY))
+            found = self._send("PATCH", "Job", name_of(job), job, APPLY, fieldManager=MANAGER)
             if field(found, "metadata", "name") != name_of(job) or not uid_of(found):
                 raise ClusterUnreachable("the answer is not the Job")
         except Refused as refused:
             if refused.status in FOR_GOOD:
-                write_json(one.folder / REFUSED, {"detail": str(refused)})
+                one.write(REFUSED, {"detail": str(refused)})
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not take its Job yet: {refused}")
         except ClusterUnreachable as error:
             return Verdict(Phase.RUNNING, 0.0, f"the cluster did not answer yet: {error}")
         if changed := difference(job, found):
-            write_json(one.folder / REFUSED, {"detail": changed})
+            one.write(REFUSED, {"detail": changed})
         else:
-            write_json(one.folder / SEEN, {"uid": uid_of(found)})
+            one.write(SEEN, {"uid": uid_of(found)})
         return Verdict(Phase.RUNNING)
 
     def _observe_all(self) -> Sequence[Observation | None]:
@@ -221,34 +222,39 @@ class KubernetesExecutor(ClusterExecutor):
             self._jobs = {name_of(one): one for one in self._reader.list_kind("Job", **query)}
             self._pods = {}
             for pod in self._reader.list_kind("Pod", **query):
-                self._pods.setdefault(_job_of(pod), []).append(pod)
+                names = [str(one["name"]) for one in owners_of(pod) if one.get("kind") == "Job"]
+                self._pods.setdefault((names or [""])[0], []).append(pod)
             self._asking_until = time.monotonic() + ASKING_S
             seen = super()._observe_all()
             mine = {self._name(one) for one in self.ledger.known()}
+            # what is left of allocations whose ends were acknowledged
             for name in sorted((self._jobs.keys() | self._pods.keys()) - mine):
-                self._clean(self._jobs.get(name), self._pods.get(name, []))
+                for pod in self._pods.get(name, []):
+                    self._release(pod)
+                if name in self._jobs:
+                    self._remove(self._jobs[name])
             return seen
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation:
         job, pods = self._jobs.get(self._name(one)), self._pods.get(self._name(one), [])
-        end = self._read_ending(one.folder)
+        end = self._read_ending(one)
         if end is None:
             end = self._observe_open(one, job, pods)
             if end["phase"] in ENDED:
-                write_json(one.folder / self.ending, end)
+                one.write(self.ending, end)
         elif job and judge(_restore_order(one.order), True, job, pods).phase not in ENDED:
             self._remove(job)
         return observe_ending(one.job_id, one.generation, end)
 
     def _observe_open(
         self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Return what is known of an allocation without a recorded end, as the file of one."""
         verdict = self._judge_allocation(one, job, pods)
-        safe, report = verdict.work, Report()
+        report = Report()
         if pods:
             report = self._read_report(one, pods, is_over=verdict.phase in ENDED)
-            safe = max(safe, report.safe)
+        safe = max(verdict.work, report.safe)
         remaining, base = float(one.order["remaining_work"]), one.order["base"]
         work = max(0.0, safe - base) if base is not None else 0.0
         return {
@@ -265,17 +271,17 @@ class KubernetesExecutor(ClusterExecutor):
     ) -> Verdict:
         """Return what became of an allocation, and send what is missing for it."""
         order = _restore_order(one.order)
-        is_stopping = (one.folder / STOP).exists()
+        is_stopping = one.has(STOP)
         base = float(one.order["base"] or 0.0)
-        refused = read_json(one.folder / REFUSED)
-        seen = read_json(one.folder / SEEN)
+        refused = one.read(REFUSED)
+        seen = one.read(SEEN)
         if job is not None and seen is None and refused is None:
             # the answer to the request was lost, and its effect was not
             seen = {"uid": uid_of(job)}
-            write_json(one.folder / SEEN, seen)
+            one.write(SEEN, seen)
         if job is not None and seen is not None and uid_of(job) != seen["uid"]:
-            pods = [pod for pod in pods if not _belongs(pod, uid_of(job))]
-            job = None
+            other, job = uid_of(job), None
+            pods = [pod for pod in pods if all(one["uid"] != other for one in owners_of(pod))]
         if seen is None and refused is None:
             return Verdict(Phase.STOPPED) if is_stopping else self._make(one)
         verdict = judge(order, is_stopping or refused is not None, job, pods, base)
@@ -318,8 +324,8 @@ class KubernetesExecutor(ClusterExecutor):
             return (parse_work(text) or NOTHING)[1], parse_line(text)
         return (ask_pod(self._reader.api, first, source, CONTAINER) or NOTHING)[1], {}
 
-    def _clear(self, place: Path) -> None:
-        self._reports.pop(place.name, None)
+    def _clear(self, one: OpenAllocation) -> None:
+        self._reports.pop(one.folder.name, None)
 
     def _remove(self, job: Object) -> None:
         """Delete a Job that is not being deleted yet."""
@@ -337,16 +343,8 @@ class KubernetesExecutor(ClusterExecutor):
             "propagationPolicy": "Foreground",
             "preconditions": {"uid": uid},
         }
-        path = path_of(RESOURCES["Job"], self.settings.namespace, name)
         with suppress(*self.unreachable):
-            self._reader.api.send(Request("DELETE", path, body))
-
-    def _clean(self, job: Object | None, pods: Sequence[Object]) -> None:
-        """Remove what is left of an allocation whose end was acknowledged."""
-        for pod in pods:
-            self._release(pod)
-        if job is not None:
-            self._remove(job)
+            self._send("DELETE", "Job", name, body)
 
     def _release(self, pod: Object) -> None:
         """Take the finalizer of a pod away, unless the pod has changed since it was read."""
@@ -354,21 +352,11 @@ class KubernetesExecutor(ClusterExecutor):
         if FINALIZER in before:
             left = [one for one in before if one != FINALIZER]
             metadata = {"finalizers": left, "resourceVersion": pod["metadata"]["resourceVersion"]}
-            path = path_of(RESOURCES["Pod"], self.settings.namespace, name_of(pod))
             with suppress(*self.unreachable):
-                self._reader.api.send(Request("PATCH", path, {"metadata": metadata}, MERGE))
+                self._send("PATCH", "Pod", name_of(pod), {"metadata": metadata}, MERGE)
 
 
-def _job_of(pod: Object) -> str:
-    owners = field(pod, "metadata", "ownerReferences") or ()
-    return next((str(one["name"]) for one in owners if one.get("kind") == "Job"), "")
-
-
-def _belongs(pod: Object, uid: str) -> bool:
-    return any(one["uid"] == uid for one in field(pod, "metadata", "ownerReferences") or ())
-
-
-def _restore_order(order: Mapping[str, Any]) -> Order:
+def _restore_order(order: Object) -> Order:
     """Return the order that a folder holds, as far as a Job needs it."""
     values = {one.name: order[one.name] for one in fields(Order)}
     nodes = tuple(NodePart(**one) for one in order["nodes"])

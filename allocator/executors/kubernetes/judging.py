@@ -71,7 +71,11 @@ def judge(
     if is_stopping:
         return Verdict(Phase.STOPPED, work, "")
     detail = _why(job, pods)
-    if any(_was_taken(one) for one in pods) or not has_ended:
+    was_taken = any(
+        field(one, "status", "reason") in LOST_REASONS or is_true(one, "DisruptionTarget")
+        for one in pods
+    )
+    if was_taken or not has_ended:
         return Verdict(Phase.LOST, work, detail or "its Job was deleted, and not by the allocator")
     return Verdict(Phase.FAILED, work, detail)
 
@@ -84,8 +88,7 @@ def difference(wanted: Object, found: Object) -> str:
         each = gpus_of_pod(field(job, "spec", "template", "spec"))
         return {name: pods * n for name, n in each.items()}
 
-    asked = gpus(wanted)
-    got = gpus(found)
+    asked, got = gpus(wanted), gpus(found)
     return "" if asked == got else f"asked for {asked}, and the cluster made it {got}"
 
 
@@ -116,25 +119,14 @@ def _where(order: Order, alive: Sequence[Object]) -> str:
     return ""
 
 
-def _was_taken(pod: Object) -> bool:
-    return field(pod, "status", "reason") in LOST_REASONS or is_true(pod, "DisruptionTarget")
-
-
 def _why(job: Object | None, pods: Sequence[Object]) -> str:
-    said = [
-        str(field(one, "status", "message") or field(one, "status", "reason") or "")
-        or next(
-            (
-                f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
-                for ended in _containers(one)
-                if ended.get("exitCode")
-            ),
-            "",
-        )
-        for one in pods
-    ]
-    first = next(
-        (f"{name_of(one)}: {text}" for one, text in zip(pods, said, strict=True) if text), ""
-    )
-    failed = conditions(job or {}).get("Failed", {})
-    return (first or str(failed.get("message", "")))[:FULL_MESSAGE]
+    for one in pods:
+        said = field(one, "status", "message") or field(one, "status", "reason")
+        codes = [
+            f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
+            for ended in _containers(one)
+            if ended.get("exitCode")
+        ]
+        if said or codes:
+            return f"{name_of(one)}: {said or codes[0]}"[:FULL_MESSAGE]
+    return str(conditions(job or {}).get("Failed", {}).get("message", ""))[:FULL_MESSAGE]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
 from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
@@ -30,40 +29,28 @@ while :; do say; sleep "${ALLOCATOR_SAY_EVERY_S:-10}" & wait $!; done
 """
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How the GPUs of an order become equal pods.
+def shape_of(order: Order, largest: int) -> tuple[int, int]:
+    """Return the fewest equal pods that fit the parts of an order, and the GPUs of each.
 
-    Parameters
-    ----------
-    pods, gpus : int
-        How many pods, and GPUs of each.
-    """
-
-    pods: int
-    gpus: int
-
-
-def shape_of(order: Order, largest: int) -> Shape:
-    """Return the fewest equal pods that fit the parts of an order, or nodes of `largest` GPUs.
+    An order without parts has nodes of `largest` GPUs.
 
     Examples
     --------
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0), 8)
-    Shape(pods=3, gpus=4)
+    (3, 4)
     >>> [shape_of(Order("a", 1, 1, "p", 4, "A", 1.0), largest) for largest in (8, 2, 3)]
-    [Shape(pods=1, gpus=4), Shape(pods=2, gpus=2), Shape(pods=4, gpus=1)]
+    [(1, 4), (2, 2), (4, 1)]
     >>> from allocator.loop.executor import NodePart
     >>> nodes = (NodePart("n1", 6), NodePart("n2", 6))
     >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0, nodes=nodes), 8)
-    Shape(pods=2, gpus=6)
+    (2, 6)
     """
     parts = [one.gpus for one in order.nodes]
     if not parts:
         largest = max(1, largest)
         parts = [largest] * (order.gpus // largest) + [order.gpus % largest]
     each = math.gcd(*parts)
-    return Shape(order.gpus // each, each)
+    return order.gpus // each, each
 
 
 def object_name(state: str, job_id: str, generation: int) -> str:
@@ -85,7 +72,7 @@ def build_job(
     members: Sequence[GpuNode],
     hostnames: Sequence[str],
     grace_s: float,
-) -> dict[str, Any]:
+) -> Json:
     """Return the Job of an order.
 
     Parameters
@@ -103,7 +90,7 @@ def build_job(
     grace_s : float
         Seconds for a checkpoint.
     """
-    shape = shape_of(order, max((one.gpus for one in members), default=order.gpus))
+    pods, gpus = shape_of(order, max((one.gpus for one in members), default=order.gpus))
     name = object_name(state, order.job_id, order.generation)
     labels = {STATE: state, GENERATION: str(order.generation)}
     environment = {
@@ -113,20 +100,30 @@ def build_job(
         "ALLOCATOR_POOL": order.pool,
         "ALLOCATOR_GPUS": str(order.gpus),
         "ALLOCATOR_GPU_TYPE": order.gpu_type,
-        "ALLOCATOR_PODS": str(shape.pods),
+        "ALLOCATOR_PODS": str(pods),
         "ALLOCATOR_REMAINING_WORK": repr(order.remaining_work),
         "ALLOCATOR_GRACE_S": f"{grace_s:g}",
         "ALLOCATOR_PROGRESS": PROGRESS,
     }
+    own: Record = settings.container.get("resources", {})
+    resource = members[0].resource if members else "nvidia.com/gpu"
     image = order.environment.get("ALLOCATOR_IMAGE", settings.image)
     mount = {"name": SIDECAR, "mountPath": str(PurePosixPath(PROGRESS).parent)}
+    sidecar = {  # it tells the progress, and runs as long as the job
+        "name": SIDECAR,
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", SAY_PROGRESS],
+        "env": [{"name": "ALLOCATOR_PROGRESS", "value": PROGRESS}],
+        "volumeMounts": [mount],
+    }
     container = {
         **settings.container,
         "name": CONTAINER,
         "image": image,
         "env": [{"name": key, "value": value} for key, value in environment.items()]
         + list(settings.container.get("env", ())),
-        "resources": _resources(settings, members, shape),
+        "resources": {**own, "limits": {**own.get("limits", {}), resource: str(gpus)}},
         "volumeMounts": [mount, *settings.container.get("volumeMounts", ())],
     }
     if order.command:
@@ -138,7 +135,7 @@ def build_job(
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(grace_s) + GRACE_MARGIN_S,
         "containers": [container, *settings.pod.get("containers", ())],
-        "initContainers": [*settings.pod.get("initContainers", ()), _sidecar(image, mount)],
+        "initContainers": [*settings.pod.get("initContainers", ()), sidecar],
         "volumes": [{"name": SIDECAR, "emptyDir": {}}, *settings.pod.get("volumes", ())],
         **pinned_affinity(settings.pod, hostnames or [one.hostname for one in members]),
     }
@@ -152,30 +149,11 @@ def build_job(
             "annotations": {JOB: file_name(order.job_id), TOKEN: str(order.token)},
         },
         "spec": {
-            "parallelism": shape.pods,
-            "completions": shape.pods,
+            "parallelism": pods,
+            "completions": pods,
             "completionMode": "Indexed",
             "backoffLimit": 0,
             "suspend": False,
             "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
         },
     }
-
-
-def _sidecar(image: str, mount: Mapping[str, str]) -> dict[str, Any]:
-    """Return the container that tells the progress; it runs as long as the job."""
-    return {
-        "name": SIDECAR,
-        "image": image,
-        "restartPolicy": "Always",
-        "command": ["sh", "-c", SAY_PROGRESS],
-        "env": [{"name": "ALLOCATOR_PROGRESS", "value": PROGRESS}],
-        "volumeMounts": [dict(mount)],
-    }
-
-
-def _resources(settings: Settings, members: Sequence[GpuNode], shape: Shape) -> dict[str, Any]:
-    own: Mapping[str, Any] = settings.container.get("resources", {})
-    resource = members[0].resource if members else "nvidia.com/gpu"
-    limits = {**own.get("limits", {}), resource: str(shape.gpus)}
-    return {**own, "limits": limits}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
+from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
+from allocator.executors.disk import read_toml
 
 FILE = "kubernetes.toml"
 EXAMPLE = 'namespace = "training", image = "registry/train:1"'
@@ -39,8 +38,8 @@ class Settings:
     namespace: str = "default"
     context: str | None = None
     kubeconfig: str | None = None
-    pod: Mapping[str, Any] = field(default_factory=dict)
-    container: Mapping[str, Any] = field(default_factory=dict)
+    pod: Record = field(default_factory=dict)
+    container: Record = field(default_factory=dict)
 
 
 def read_settings(folder: Path) -> Settings:
@@ -52,12 +51,9 @@ def read_settings(folder: Path) -> Settings:
         If there are none, or they make no sense.
     """
     path = folder / FILE
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f'write "{path}" first, for instance: {EXAMPLE}') from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f'"{path}" cannot be read: {error}') from error
+    if not path.exists():
+        raise UsageError(f'write "{path}" first, for instance: {EXAMPLE}')
+    found = read_toml(path)
     known = {
         one.name: "table" if one.name in ("pod", "container") else "text"
         for one in fields(Settings)

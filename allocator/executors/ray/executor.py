@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
-from allocator.clusters.ray.api import RayApi, RayRefused, Record
+from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.ray.api import RayApi, RayRefused
 from allocator.clusters.ray.resources import (
     NODE_ID,
     OWNED,
@@ -40,26 +38,23 @@ from allocator.clusters.ray.resources import (
     read_waiting,
 )
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, write_json
+from allocator.executors.allocation import EXIT, STOP, OpenAllocation
 from allocator.executors.errors import NotNow
-from allocator.executors.ledger import STOP, OpenAllocation
-from allocator.executors.ray.options import is_own_workers, read_options
-from allocator.executors.supervision import supervisor
+from allocator.executors.ledger_executor import GRACE_S, PACKAGES
+from allocator.executors.ray.workers import is_own_workers, read_options
 from allocator.executors.supervision.batch import (
     FRESH_S,
     KILL_S,
     SUBMITTED,
     BatchExecutor,
+    BatchJob,
+    build_command,
     is_to_be_submitted,
 )
-from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import GRACE_S
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.supervision.supervisor import REVOKED
 from allocator.loop.executor import NodeStatus, Order
 
 ATTEMPT = "attempt.json"
-PACKAGES = Path(__file__).resolve().parents[3]
-MODULE = "allocator.executors.ray.ray_job"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 # errors of a job that another start would not mend
 FAULTS = (
@@ -69,28 +64,7 @@ FAULTS = (
 )
 
 
-@dataclass(frozen=True)
-class RayJob:
-    """A job, as Ray lists it."""
-
-    job_id: str
-    status: str
-    node_id: str
-    error: str
-    message: str
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        return self.status not in ENDED and not self.is_live
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether it runs."""
-        return self.status == "RUNNING"
-
-
-class RayExecutor(BatchExecutor[RayJob]):
+class RayExecutor(BatchExecutor):
     """The executor of a Ray cluster, by its dashboard; limits as of `BatchExecutor`.
 
     `address` is the address of the dashboard, by default that of `RayApi`.
@@ -98,45 +72,38 @@ class RayExecutor(BatchExecutor[RayJob]):
 
     name = "ray"
     unready = "its GPUs were not free"
+    no_shares = "shares of a GPU cannot be pinned in Ray"
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
-        self,
-        folder: Path,
-        grace_s: float = GRACE_S,
-        address: str | None = None,
-        **limits: float,
+        self, folder: Path, grace_s: float = GRACE_S, address: str | None = None, **limits: float
     ) -> None:
         super().__init__(folder, grace_s, **limits)
         self._api = RayApi(address)
-        self._jobs: dict[str, RayJob] = {}  # jobs of this state by id, as of the last answer
         self._nodes: list[RayNode] = []
-        self._taken: dict[str, float] = {}  # GPUs that others hold, by name of the node
-        self._leaving: dict[str, float] = {}  # GPUs of jobs of this state that are over but listed
+        self._taken = Counter[str]()  # GPUs that others hold, by name of the node
+        self._leaving = Counter[str]()  # GPUs of jobs of this state that are over but listed
         self._nodes_read_s = -math.inf
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node that is alive, without the GPUs of others. Raises NotNow."""
         with self._say_not_now():
             self._read_nodes_if_old()
-        return [
-            NodeStatus(node.name, node.pool, self._count_usable(node), node.state)
-            for node in self._nodes
-        ]
+        held = self._count_held()
+        found = []
+        for node in self._nodes:
+            usable = max(0, node.gpus - math.ceil(self._taken[node.name]))
+            gpus = usable if node.state == "up" else held[node.name]
+            found.append(NodeStatus(node.name, node.pool, gpus, node.state))
+        return found
 
-    def _count_usable(self, node: RayNode) -> int:
-        if node.state == "up":
-            return max(0, node.gpus - math.ceil(self._taken.get(node.name, 0.0)))
-        return self._count_held().get(node.name, 0)
-
-    def _count_held(self, without: Path | None = None) -> dict[str, int]:
+    def _count_held(self, without: Path | None = None) -> Counter[str]:
         """Return the GPUs of each node that allocations have been given and not given back."""
-        held: dict[str, int] = {}
+        held = Counter[str]()
         for one in self.ledger.known():
-            has_begun = one.folder != without and (one.folder / ATTEMPT).exists()
-            if has_begun and not (one.folder / supervisor.EXIT).exists():
+            if one.folder != without and one.has(ATTEMPT) and not one.has(EXIT):
                 for node, gpus in one.asked:
-                    held[node] = held.get(node, 0) + gpus
+                    held[node] += gpus
         return held
 
     # ---- looking
@@ -149,15 +116,13 @@ class RayExecutor(BatchExecutor[RayJob]):
 
     def _read_jobs(self, records: Sequence[Record]) -> None:
         found = (_parse_job(one) for one in records if one.get("submission_id"))
-        self._jobs = {one.job_id: one for one in found if one.job_id.endswith(self._suffix)}
+        self._jobs = {one.job_id: [one] for one in found if one.job_id.endswith(self._suffix)}
         self._refused = find_refused_nodes(records)
 
     def _read_nodes_if_old(self) -> None:
-        if time.monotonic() - self._nodes_read_s > FRESH_S:
-            self._read_nodes()
-
-    def _read_nodes(self) -> None:
         """Ask Ray for its nodes, and for what others hold on them."""
+        if time.monotonic() - self._nodes_read_s <= FRESH_S:
+            return
         if not math.isfinite(self._looked_s):
             self._read_jobs(self._api.list_records("jobs"))
         nodes = read_nodes(self._api.list_records("nodes"), self._refused)
@@ -168,14 +133,13 @@ class RayExecutor(BatchExecutor[RayJob]):
         holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
         names = {node.node_id: node.name for node in nodes}
         open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
-        self._taken = {}
-        self._leaving = {}
+        self._taken = Counter()
+        self._leaving = Counter()
         for one in holdings:
             owner = self._find_owner(one)
-            counts = self._leaving if owner and owner not in open_names else self._taken
             if one.node_id in names and owner not in open_names:
-                name = names[one.node_id]
-                counts[name] = counts.get(name, 0.0) + one.gpus
+                counts: Json = self._leaving if owner else self._taken
+                counts[names[one.node_id]] += one.gpus
         self._nodes = nodes
         self._nodes_read_s = time.monotonic()
 
@@ -187,12 +151,10 @@ class RayExecutor(BatchExecutor[RayJob]):
     # ---- starting
     # ----------------------------------------------------------------------------------------------
 
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        if any(part.fraction is not None for part in order.nodes):
-            raise UsageError("shares of a GPU cannot be pinned in Ray")
+    def _check_options(self, order: Order) -> None:
         read_options(order.environment)
-        if order.nodes:
-            return [(part.node, part.gpus) for part in order.nodes]
+
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
         self._read_nodes_if_old()
         mine = [node for node in self._nodes if node.pool == order.pool]
         if order.gpus > sum(node.gpus for node in mine):
@@ -203,7 +165,7 @@ class RayExecutor(BatchExecutor[RayJob]):
             return [(min(whole)[1], order.gpus)]
         left = order.gpus
         shape = []
-        for gpus, name in sorted(((gpus, name) for name, gpus in free.items()), reverse=True):
+        for name, gpus in sorted(free.items(), key=lambda one: one[::-1], reverse=True):
             if take := min(left, gpus):
                 shape.append((name, take))
                 left -= take
@@ -213,10 +175,10 @@ class RayExecutor(BatchExecutor[RayJob]):
 
     def _count_free(self, node: RayNode, without: Path | None = None) -> int:
         """Return the GPUs of a node that nobody holds, or only the allocation `without`."""
-        held = self._taken.get(node.name, 0.0) + self._leaving.get(node.name, 0.0)
-        return max(0, node.gpus - math.ceil(held) - self._count_held(without).get(node.name, 0))
+        held = math.ceil(self._taken[node.name] + self._leaving[node.name])
+        return max(0, node.gpus - held - self._count_held(without)[node.name])
 
-    def _submit(self, one: OpenAllocation) -> None:
+    def _begin(self, one: OpenAllocation) -> None:
         """Submit the job of an allocation if that was not done and its GPUs are free.
 
         Whatever Ray answers, it is asked whether it has the job. Raises ClusterUnreachable.
@@ -224,8 +186,8 @@ class RayExecutor(BatchExecutor[RayJob]):
         if not is_to_be_submitted(one):
             return
         name = self._name_batch_job(one.folder)
-        if (one.folder / ATTEMPT).exists() and self._api.has_job(name):
-            write_json(one.folder / SUBMITTED, {})
+        if one.has(ATTEMPT) and self._api.has_job(name):
+            one.write(SUBMITTED, {})
             return
         request = self._build_request(one)
         if request is None:
@@ -235,18 +197,18 @@ class RayExecutor(BatchExecutor[RayJob]):
         except RayRefused as refused:
             if not self._api.has_job(name):
                 if refused.status == 400:
-                    self._end(one, "failed", f"Ray refuses it: {refused}")
+                    one.end("failed", f"Ray refuses it: {refused}")
                     return
                 raise
-        write_json(one.folder / SUBMITTED, {})
+        one.write(SUBMITTED, {})
 
-    def _build_request(self, one: OpenAllocation) -> dict[str, Any] | None:
+    def _build_request(self, one: OpenAllocation) -> Json | None:
         """Return the request that submits a job; None while its GPUs are not free."""
         if one.order["holder"] is not None:
             if not self._is_partner_ready(one):
                 return None
             asked = []
-            ids = read_json(self._partner_folder(one) / ATTEMPT) or {"node_ids": [""]}
+            ids = self._partner_of(one).read(ATTEMPT) or {"node_ids": [""]}
             node_ids = ids["node_ids"]
         else:
             self._read_nodes_if_old()
@@ -258,15 +220,15 @@ class RayExecutor(BatchExecutor[RayJob]):
             ):
                 return None
             node_ids = [by_name[node].node_id for node, _ in asked]
-        write_json(one.folder / ATTEMPT, {"node_ids": node_ids})
+        one.write(ATTEMPT, {"node_ids": node_ids})
         options = read_options(one.order["environment"])
-        command = (sys.executable, "-m", MODULE, str(one.folder))
+        command = build_command("ray.ray_job", one.folder)
         has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
         about = {"allocator_job": one.job_id, OWNED: str(one.generation)}
         return {
             "entrypoint_num_cpus": 0,
             **options,
-            "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {shlex.join(command)}",
+            "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {command}",
             "submission_id": self._name_batch_job(one.folder),
             "entrypoint_num_gpus": 0 if has_group or not asked else asked[0][1],
             "entrypoint_label_selector": {NODE_ID: node_ids[0]},
@@ -280,45 +242,43 @@ class RayExecutor(BatchExecutor[RayJob]):
     # ---- observing
     # ----------------------------------------------------------------------------------------------
 
-    def _list_batch_jobs(self, one: OpenAllocation) -> list[RayJob]:
-        found = self._jobs.get(self._name_batch_job(one.folder))
-        return [] if found is None else [found]
-
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[RayJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live for job in jobs):
-            asked = (read_json(one.folder / ATTEMPT) or {"node_ids": []})["node_ids"][:1]
-            if asked and jobs[0].node_id and jobs[0].node_id != asked[0]:
-                write_json(one.folder / REVOKED, {"why": "Ray put it on another node"})
-            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+            asked = (one.read(ATTEMPT) or {"node_ids": []})["node_ids"][:1]
+            if asked and jobs[0].nodes[0] not in ("", asked[0]):
+                one.write(REVOKED, {"why": "Ray put it on another node"})
+            if one.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(jobs[0].job_id)
             return None
         if has_heartbeat or any(job.is_waiting for job in jobs):
             return None  # its supervisor is ending it, or has started since Ray was asked
-        words = ", ".join(f"{job.status} {job.message}".strip() for job in jobs)
-        return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
+        words = ", ".join(f"{job.state} {job.comment}".strip() for job in jobs)
+        return one.end("lost", f"Ray says: {words or 'no such job'}")
 
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[RayJob]) -> dict[str, Any] | None:
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
-        return self._end(
-            one, "lost", f"Ray did not start it in {self._start_patience_s(one.job_id):g} s"
-        )
+        patience_s = self._start_patience_s(one.job_id)
+        return one.end("lost", f"Ray did not start it in {patience_s:g} s")
 
-    def _judge_unstarted(self, one: OpenAllocation, job: RayJob) -> tuple[str, str]:
-        if job.status == "SUCCEEDED":
+    def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
+        if job.state == "SUCCEEDED":
             return "failed", "its node does not see the folder of the state"
-        phase = "failed" if job.error in FAULTS else "lost"
-        return phase, f"Ray says: {job.status} {job.message}".strip()
+        phase = "failed" if job.reason in FAULTS else "lost"
+        return phase, f"Ray says: {job.state} {job.comment}".strip()
 
 
-def _parse_job(record: Record) -> RayJob:
-    return RayJob(
-        str(record["submission_id"]),
-        str(record.get("status")),
-        str(record.get("driver_node_id") or ""),
-        str(record.get("error_type") or ""),
-        " ".join(str(record.get("message") or "").split())[-400:],
+def _parse_job(record: Record) -> BatchJob:
+    name, status = str(record["submission_id"]), str(record.get("status"))
+    return BatchJob(
+        name,
+        status,
+        is_waiting=status not in (*ENDED, "RUNNING"),
+        is_live=status == "RUNNING",
+        nodes=(str(record.get("driver_node_id") or ""),),
+        reason=str(record.get("error_type") or ""),
+        comment=" ".join(str(record.get("message") or "").split())[-400:],
     )

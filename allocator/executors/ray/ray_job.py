@@ -16,17 +16,16 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from allocator.executors.ray.options import is_own_workers
-from allocator.executors.ray.workers import GROUP, make_group
-from allocator.executors.supervision import supervisor
-from allocator.executors.supervision.batch_supervisor import (
+from allocator.clusters.adapter import Json
+from allocator.executors.allocation import EXIT, SUPERVISOR
+from allocator.executors.ray.workers import GROUP, is_own_workers, make_group
+from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
+from allocator.executors.supervision.supervisor import (
     HEARTBEAT_S,
     BatchSupervisor,
     supervise_batch_job,
 )
-from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
 from allocator.io.tables.limited_reader import read_json
 
 GROUP_WAIT_S = 60.0  # seconds that a placement group may take
@@ -36,17 +35,17 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class RaySupervisor(BatchSupervisor):
     """The supervisor of one job of Ray."""
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         self.entrypoint = os.getppid()
         self.has_group = len(order["asked"]) > 1 or is_own_workers(order["environment"])
         if order["holder"] is not None:
-            partner = read_json(folder.parent / order["partner"] / supervisor.SUPERVISOR) or {}
+            partner = read_json(folder.parent / order["partner"] / SUPERVISOR) or {}
             order["devices"] = _split(partner.get("indices", ""))
         elif self.has_group:
             order["devices"] = []
         super().__init__(folder, order)
 
-    def read_given(self) -> dict[str, Any]:
+    def read_given(self) -> Json:
         """Return what Ray gave to this job; the nodes are those of the order."""
         indices = "" if "devices" in self.order else os.environ.get(VISIBLE, "")
         return {
@@ -79,11 +78,11 @@ class RaySupervisor(BatchSupervisor):
         """Return an allocation that uses one of the GPUs, though Ray gave them away; "" if none."""
         mine = set(_split(self.identity["indices"]))
         for place in self.folder.parent.iterdir():
-            other = read_json(place / supervisor.SUPERVISOR) or {}
+            other = read_json(place / SUPERVISOR) or {}
             is_other = place != self.folder and other.get("node") == self.identity["node"]
             if is_other and mine & set(_split(other["indices"])):
-                began = (read_json(self.folder / supervisor.SUPERVISOR) or {}).get("at_s", 0.0)
-                if other["at_s"] <= began and not (place / supervisor.EXIT).exists():
+                began = (read_json(self.folder / SUPERVISOR) or {}).get("at_s", 0.0)
+                if other["at_s"] <= began and not (place / EXIT).exists():
                     return place.name
         return ""
 

@@ -1,13 +1,60 @@
-"""The placement group of an allocation: made by its supervisor, used by the job's own workers."""
+"""What a job may ask of Ray, and its placement group.
+
+Its owner asks by a JSON object in the job's variable ALLOCATOR_RAY. The placement group is made by
+the supervisor, and used by the job's own workers.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.errors import UsageError
+
+OPTIONS = "ALLOCATOR_RAY"
+WORKERS = "own_workers"  # the job starts its own workers in a placement group
+FIELDS = ("entrypoint_num_cpus", "entrypoint_memory", "entrypoint_resources", "runtime_env")
+
+
+def read_options(environment: Mapping[str, str]) -> Json:
+    """Return fields of a request to submit a job.
+
+    Raises
+    ------
+    UsageError
+        If they are no JSON object, or would change what the order says.
+
+    Examples
+    --------
+    >>> read_options({"ALLOCATOR_RAY": '{"entrypoint_num_cpus": 4, "own_workers": true}'})
+    {'entrypoint_num_cpus': 4}
+    """
+    found = _parse(environment)
+    unknown = sorted(found.keys() - {*FIELDS, WORKERS})
+    if unknown:
+        raise UsageError(f'{OPTIONS} has no "{unknown[0]}"; there are {", ".join(FIELDS)}')
+    return {name: value for name, value in found.items() if name != WORKERS}
+
+
+def is_own_workers(environment: Mapping[str, str]) -> bool:
+    """Return whether the job starts its own workers, so that its GPUs are a placement group."""
+    return bool(_parse(environment).get(WORKERS))
+
+
+def _parse(environment: Mapping[str, str]) -> Json:
+    text = environment.get(OPTIONS, "{}")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{OPTIONS} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{OPTIONS} is no JSON object")
+    return found
+
 
 GROUP = "ALLOCATOR_PLACEMENT_GROUP"  # environment variable with the name of the group
 NAMESPACE = "allocator"  # of Ray: supervisors and workers find each other's groups in it

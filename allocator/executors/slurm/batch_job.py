@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.slurm.name_lists import expand_names
-from allocator.executors.supervision.batch_supervisor import BatchSupervisor, supervise_batch_job
+from allocator.clusters.adapter import Json
+from allocator.clusters.slurm.values import expand_names
+from allocator.executors.supervision.supervisor import BatchSupervisor, supervise_batch_job
 
 SHARED_GPUS = "ALLOCATOR_SHARED_GPUS"  # indices of GPUs that another batch job holds
 
@@ -21,12 +21,12 @@ SHARED_GPUS = "ALLOCATOR_SHARED_GPUS"  # indices of GPUs that another batch job 
 class SlurmSupervisor(BatchSupervisor):
     """The supervisor of one batch job of Slurm."""
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         if (indices := os.environ.get(SHARED_GPUS)) is not None:
             order["devices"] = indices.split(",")
         super().__init__(folder, order)
 
-    def read_given(self) -> dict[str, Any]:
+    def read_given(self) -> Json:
         """Return what Slurm gave to this batch job."""
         given = os.environ.get
         return {

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.slurm.gres import count_gpus
-from allocator.clusters.slurm.name_lists import expand_names
+from allocator.clusters.adapter import Json
+from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable, call_slurm
+from allocator.clusters.slurm.values import count_gpus, expand_names
+from allocator.executors.supervision.batch import BatchJob
 from allocator.executors.supervision.supervisor import HIDDEN
 
 TIMEOUT_S = 20.0
@@ -41,58 +41,47 @@ DOWN = frozenset(("down", "error", "powered_down", "powering_down"))
 LEAVING = "$@^%!"
 _FLAGS = "*+-~#!%$@^"
 _FIELDS = ("JOBID", "STATE", "NODELIST", "COMMENT", "REASON", "NAME")
-_JOB_FORMAT = "%A|%T|%N|%k|%r|%j"
-_USERS_FORMAT = "".join(
-    f"{field}:|,"
-    for field in (
-        "JobArrayID",
-        "State",
-        "RestartCnt",
-        "SubmitTime",
-        "PriorityLong",
-        "UserID",
-        "NodeList",
-        "Reason",
-        "admin_comment",
-    )
+_USERS_FIELDS = (
+    "JobArrayID",
+    "State",
+    "NodeList",
+    "Reason",
+    "RestartCnt",
+    "SubmitTime",
+    "PriorityLong",
+    "UserID",
+    "admin_comment",
 )
+_COUNTS = ("restarts", "submitted_s", "priority", "user_id")  # the four after the reason
 _NODE_FORMAT = "NodeList:|,Partition:|,StateLong:|,Gres:|,GresUsed:|"
 _PREFIXES = ("ALLOCATOR_", "SLURM", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_")
-# answers of sbatch after which the same command may succeed later
-_TRY_AGAIN = re.compile(
-    "Unable to contact|[Cc]onnect|timed out|temporarily|Zero Bytes|Transport endpoint|"
-    "[Mm]essage|[Cc]ommunication|slurmctld"
-)
-
-
-class SlurmUnreachable(OSError):
-    """Slurm does not answer now. What was asked may have been done, or may not."""
-
-
-class SlurmRefused(SlurmUnreachable):
-    """Slurm understood the command and refuses it."""
 
 
 @dataclass(frozen=True)
-class BatchJob:
-    """A batch job, as Slurm lists it; only the name identifies it, as ids are given out again."""
+class UsersJob(BatchJob):
+    """A job that a user submitted to Slurm; a task of an array is a job.
 
-    job_id: str
-    state: str
-    nodes: tuple[str, ...]
-    comment: str
-    reason: str
-    name: str
+    Its `job_id` is how commands address it, "7" or "7_3"; ids are given out again.
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        return self.state in WAITING
+    Parameters
+    ----------
+    restarts : int
+        How often it was requeued.
+    submitted_s : int
+        When it was submitted, or requeued the last time, in unix seconds.
+    priority : int
+        0: it is held.
+    user_id : int
+        Whose it is.
+    mark : str
+        Its admin comment, which users cannot write.
+    """
 
-    @property
-    def is_live(self) -> bool:
-        """Return whether it holds its nodes."""
-        return self.state in LIVE
+    restarts: int = 0
+    submitted_s: int = 0
+    priority: int = 0
+    user_id: int = 0
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,68 +114,23 @@ class Node:
 
 def list_batch_jobs() -> list[BatchJob]:
     """Return all jobs of this user that slurmctld remembers, ended ones too. Raises OSError."""
-    lines = run(
-        "squeue",
-        "--all",
-        "--states=all",
-        f"--user={os.getuid()}",
-        f"--format={_JOB_FORMAT}",
-    ).splitlines()
+    user = f"--user={os.getuid()}"
+    lines = run("squeue", "--all", "--states=all", user, "--format=%A|%T|%N|%k|%r|%j").splitlines()
     if not lines or tuple(lines[0].split("|")) != _FIELDS:
         raise SlurmUnreachable(f"squeue printed {lines[:1]} instead of its header")
-    return [_parse_job(line) for line in lines[1:]]
+    jobs = []
+    for line in lines[1:]:
+        fields = line.split("|", len(_FIELDS) - 1)
+        if len(fields) != len(_FIELDS) or not fields[0].isdecimal() or not fields[1].isupper():
+            raise SlurmUnreachable(f'squeue printed "{line[:100]}"')
+        job_id, state, nodes, comment, reason, name = fields
+        jobs.append(BatchJob(job_id, *_read_state(state, nodes), reason, name, comment))
+    return jobs
 
 
-def _parse_job(line: str) -> BatchJob:
-    fields = line.split("|", len(_FIELDS) - 1)
-    if len(fields) != len(_FIELDS) or not fields[0].isdecimal() or not fields[1].isupper():
-        raise SlurmUnreachable(f'squeue printed "{line[:100]}"')
-    job_id, state, nodes, comment, reason, name = fields
-    try:
-        return BatchJob(job_id, state, tuple(expand_names(nodes)), comment, reason, name)
-    except ClusterUnreachable as error:
-        raise SlurmUnreachable(str(error)) from error
-
-
-@dataclass(frozen=True)
-class UsersJob:
-    """A job that a user submitted to Slurm; a task of an array is a job.
-
-    Parameters
-    ----------
-    ident : str
-        How commands address it, "7" or "7_3"; ids are given out again.
-    restarts : int
-        How often it was requeued.
-    submitted_s : int
-        When it was submitted, or requeued the last time, in unix seconds.
-    priority : int
-        0: it is held.
-    user_id : int
-        Whose it is.
-    mark : str
-        Its admin comment, which users cannot write.
-    """
-
-    ident: str
-    state: str
-    restarts: int
-    submitted_s: int
-    priority: int
-    user_id: int
-    nodes: tuple[str, ...]
-    reason: str
-    mark: str
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        return self.state in WAITING
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether it has ended for good."""
-        return self.state not in WAITING | LIVE
+def _read_state(state: str, nodes: str) -> tuple[str, bool, bool, tuple[str, ...]]:
+    """Return a state, whether a job waits in it or is live, and the nodes of a job."""
+    return state, state in WAITING, state in LIVE, tuple(expand_names(nodes))
 
 
 def list_users_jobs(mark: str) -> list[UsersJob]:
@@ -199,33 +143,23 @@ def list_users_jobs(mark: str) -> list[UsersJob]:
         "--all",
         "--array",
         "--states=all",
-        f"--Format={_USERS_FORMAT}",
+        f"--Format={''.join(f'{field}:|,' for field in _USERS_FIELDS)}",
         SLURM_TIME_FORMAT="%s",
         SLURM_BITSTR_LEN="0",
     )
     header, *lines = printed.splitlines() or [""]
-    if header.count("|") != _USERS_FORMAT.count("|"):
+    if header.count("|") != len(_USERS_FIELDS):
         raise SlurmUnreachable(f'squeue printed "{header[:100]}" instead of its header')
-    found = (_parse_users_job(line) for line in lines)
-    return [job for job in found if job.mark.partition(" ")[0] == mark]
-
-
-def _parse_users_job(line: str) -> UsersJob:
-    try:
-        ident, state, restarts, submitted, priority, user, nodes, reason, mark, _ = line.split("|")
-        return UsersJob(
-            ident,
-            state,
-            int(restarts),
-            int(submitted),
-            int(priority),
-            int(user),
-            tuple(expand_names(nodes)),
-            reason,
-            mark,
-        )
-    except (ValueError, ClusterUnreachable) as error:
-        raise SlurmUnreachable(f'squeue printed "{line[:100]}"') from error
+    jobs = []
+    for line in lines:
+        try:
+            ident, state, nodes, reason, *numbers, words, _ = line.split("|")
+            counts: Json = dict(zip(_COUNTS, map(int, numbers), strict=True))
+        except ValueError as error:
+            raise SlurmUnreachable(f'squeue printed "{line[:100]}"') from error
+        if words.partition(" ")[0] == mark:
+            jobs.append(UsersJob(ident, *_read_state(state, nodes), reason, mark=words, **counts))
+    return jobs
 
 
 def read_allocated_gpus(ident: str) -> int:
@@ -249,26 +183,17 @@ def read_node_address(node: str) -> str:
     return words[0] if words else node
 
 
-def control(verb: str, idents: Sequence[str], *arguments: str) -> None:
-    """Call scontrol once for jobs, such as `hold`. Raises SlurmRefused and SlurmUnreachable."""
-    if idents:
-        run("scontrol", verb, *arguments, ",".join(idents))
-
-
 def list_nodes() -> list[Node]:
     """Return every node, once for each of its partitions. Raises OSError."""
     printed = run("sinfo", "--noheader", "--all", "--Node", f"--Format={_NODE_FORMAT}")
-    return [_parse_node(line) for line in printed.splitlines()]
-
-
-def _parse_node(line: str) -> Node:
-    fields = [field.strip() for field in line.split("|")]
-    if len(fields) != 6 or not fields[2].rstrip(_FLAGS).replace("_", "").isalpha():
-        raise SlurmUnreachable(f'sinfo printed "{line[:100]}"')
-    name, partition, state, gpus, used, _ = fields
-    return Node(
-        name, partition.rstrip("*"), state, count_gpus(gpus).total(), count_gpus(used).total()
-    )
+    nodes = []
+    for line in printed.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != 6 or not fields[2].rstrip(_FLAGS).replace("_", "").isalpha():
+            raise SlurmUnreachable(f'sinfo printed "{line[:100]}"')
+        gpus, used = (count_gpus(text).total() for text in fields[3:5])
+        nodes.append(Node(fields[0], fields[1].rstrip("*"), fields[2], gpus, used))
+    return nodes
 
 
 def submit(options: Sequence[str], script: str, **variables: str) -> str:
@@ -295,33 +220,13 @@ def cancel(job_ids: Iterable[str]) -> None:
 def run(*command: str, stdin: str = "", **more: str) -> str:
     """Return what a command of Slurm prints; `more` are variables of its environment.
 
-    Raises SlurmUnreachable where it does not answer, and SlurmRefused where it says no.
+    It has the environment of this process without what changes the meaning of a command. Raises
+    SlurmUnreachable where it does not answer, and SlurmRefused where it says no.
     """
-    try:
-        done = subprocess.run(
-            command,
-            input=stdin,
-            env=_build_environment() | more,
-            capture_output=True,
-            check=False,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SlurmUnreachable(f"{command[0]}: no answer in {TIMEOUT_S:g} s") from error
-    if done.returncode == 0:
-        return done.stdout
-    words = f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}"
-    if done.returncode < 0 or not done.stderr.strip() or _TRY_AGAIN.search(done.stderr):
-        raise SlurmUnreachable(words)
-    raise SlurmRefused(words)
-
-
-def _build_environment() -> dict[str, str]:
-    """Return the environment of this process without what changes the meaning of a command."""
-    return {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name == "SLURM_CONF" or not (name in HIDDEN or name.startswith(_PREFIXES))
-    } | {"LC_ALL": "C"}
+    }
+    environment |= {"LC_ALL": "C", **more}
+    return call_slurm(*command, environment=environment, timeout_s=TIMEOUT_S, stdin=stdin)

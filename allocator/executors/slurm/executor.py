@@ -20,34 +20,32 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import time
-import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from allocator.clusters.adapter import Capabilities
+from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import STOP, OpenAllocation
-from allocator.executors.ledger_executor import observe_ending
+from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
+from allocator.executors.disk import read_toml
+from allocator.executors.ledger_executor import GRACE_S, PACKAGES, observe_ending
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import SHARED_GPUS
-from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
+from allocator.executors.slurm.commands import Node
 from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
-from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.batch import (
     GONE_S,
     KILL_S,
     SUBMITTED,
     BatchExecutor,
+    BatchJob,
+    build_command,
     is_to_be_submitted,
 )
-from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import GRACE_S
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.supervision.supervisor import REVOKED, read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT = "attempt"
@@ -56,28 +54,28 @@ SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observ
 OUTPUT = "slurm.out"
 TASK_NODES = "task_nodes"
 SBATCH_OPTIONS = "ALLOCATOR_SBATCH"  # variable of a job: more options of sbatch for it
-PACKAGES = Path(__file__).resolve().parents[3]
 FAILED = ("FAILED", "OUT_OF_MEMORY", "BOOT_FAIL")  # ends of a batch job without a supervisor
 _COMMENT = re.compile(r"allocator gpus=(\d+)((?: \S+:\d+)*)")
 
 
-class SlurmExecutor(BatchExecutor[BatchJob]):
+class SlurmExecutor(BatchExecutor):
     """The executor of a Slurm cluster, by its commands; limits as of `BatchExecutor`."""
 
     name = "slurm"
     unready = "its nodes took no jobs"
+    no_shares = "shares of a GPU cannot be asked of Slurm"
+    unreachable = ()  # an OSError, as of a disk
     capabilities = Capabilities(pins_nodes=True)
 
     def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
         super().__init__(folder, grace_s, **limits)
-        self._jobs: dict[str, list[BatchJob]] = {}  # batch jobs of this state by name, last answer
         self._nodes: list[Node] = []
-        self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
+        self._held = Counter[str]()  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
-    def _may_have_begun(self, place: Path) -> bool:
+    def _may_have_begun(self, one: OpenAllocation) -> bool:
         """Return whether Slurm may have its job; the next looks cancel it, or have it requeued."""
-        return any((place / name).exists() for name in (ATTEMPT, RELEASED))
+        return one.has(ATTEMPT, RELEASED)
 
     def list_cluster_jobs(self) -> Sequence[ClusterJob]:
         """Return the jobs of users that are held for this state."""
@@ -85,56 +83,43 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
     def take_cluster_jobs(
         self, job_ids: Sequence[str]
-    ) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, str]]:
+    ) -> tuple[Mapping[str, Record], Mapping[str, str]]:
         """Write the name of this state into the admin comments of users' jobs.
 
         Returns the values of their submissions, and why some jobs cannot be taken. Raises
         SlurmUnreachable.
         """
-        return self._users_jobs.take(job_ids, self._read_settings())
+        path = self.ledger.folder / SETTINGS
+        return self._users_jobs.take(job_ids, read_toml(path) if path.exists() else {})
 
     def cancel_cluster_job(self, job_id: str) -> None:
         """Cancel a job of a user for good. Raises SlurmUnreachable."""
-        commands.cancel([self._users_jobs.listed[job_id].ident])
-
-    def _read_settings(self) -> Mapping[str, Any]:
-        """Return the settings of jobs of users; none without the file slurm.toml of the state."""
-        path = self.ledger.folder / SETTINGS
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except (OSError, ValueError) as error:
-            raise UsageError(f'"{path}" cannot be read: {error}') from error
+        commands.cancel([self._users_jobs.listed[job_id].job_id])
 
     def _act_on_look(self) -> None:
         """Start and stop the jobs of users as their allocations say, and record their ends."""
         with self.ledger.hold_lock():
             alive = self._list_users_allocations()
-            self._users_jobs.begin()
             for one in alive:
                 end = self._users_jobs.observe(one, partial(self._are_nodes_ready, one))
                 if end is not None:
-                    self._end(one, *end)
+                    one.end(*end)
             self._users_jobs.carry_out(alive)
 
     def _list_users_allocations(self) -> list[OpenAllocation]:
         """Return the allocations of users' jobs that have not ended."""
-        return [
-            one
-            for one in self.ledger.known()
-            if _is_users_job(one) and not (one.folder / supervisor.EXIT).exists()
-        ]
+        return [one for one in self.ledger.known() if _is_users_job(one) and not one.has(EXIT)]
 
     def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
         self._look_if_old()
-        return [
-            NodeStatus(node.name, node.partition, round(self._count_usable(node)), node.service)
-            for node in self._nodes
-        ]
-
-    def _count_usable(self, node: Node) -> float:
-        mine = self._held.get(node.name, 0.0)
-        return node.gpus - max(0.0, node.used - mine) if node.is_available else mine
+        found = []
+        for node in self._nodes:
+            usable = mine = self._held[node.name]
+            if node.is_available:
+                usable = node.gpus - max(0, node.used - mine)
+            found.append(NodeStatus(node.name, node.partition, round(usable), node.service))
+        return found
 
     def _look(self) -> None:
         """Ask Slurm for its nodes and the batch jobs of this state."""
@@ -144,15 +129,13 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
         were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
         self._jobs = {}
-        self._held = {}
+        self._held = Counter()
         for job in jobs:
             self._jobs.setdefault(job.name, []).append(job)
             if job.is_live or job.name in were_live:
-                for node, gpus in _count_held(job).items():
-                    self._held[node] = self._held.get(node, 0.0) + gpus
+                self._held.update(_count_held(job))
         for one in self._list_users_allocations():
-            for node, gpus in self._users_jobs.count_held(one).items():
-                self._held[node] = self._held.get(node, 0.0) + gpus
+            self._held.update(self._users_jobs.count_held(one))
         self._nodes = nodes
         self._looked_s = time.monotonic()
 
@@ -162,15 +145,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     # ---- starting
     # ----------------------------------------------------------------------------------------------
 
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        """Return the nodes to ask for, and the GPUs of each; the name "" stands for any node.
-
-        Raises UsageError if Slurm can never give the job its GPUs.
-        """
-        if any(part.fraction is not None for part in order.nodes):
-            raise UsageError("shares of a GPU cannot be asked of Slurm")
-        if order.nodes:
-            return [(part.node, part.gpus) for part in order.nodes]
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
         self._look_if_old()
         sizes = [node.gpus for node in self._nodes if node.partition == order.pool]
         for number in range(1, len(sizes) + 1):
@@ -181,7 +156,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             " number on each"
         )
 
-    def _submit(self, one: OpenAllocation) -> None:
+    def _begin(self, one: OpenAllocation) -> None:
         """Submit the batch job of an allocation if that was not done. Raises SlurmUnreachable.
 
         After a call of sbatch whose answer was lost, Slurm is asked for a job of this name first.
@@ -191,25 +166,21 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         is_shared = one.order["holder"] is not None
         if not (self._is_partner_ready(one) if is_shared else self._are_nodes_ready(one)):
             return
-        if (one.folder / ATTEMPT).exists():
+        if one.has(ATTEMPT):
             self._look()
-        mine = self._list_batch_jobs(one)
-        try:
-            job_id = mine[0].job_id if mine else self._call_sbatch(one)
-        except SlurmRefused as error:
-            self._end(one, "failed", str(error))
+        mine = self._jobs.get(self._name_batch_job(one.folder))
+        if mine:
+            one.write(SUBMITTED, {"slurm_job_id": mine[0].job_id})
             return
-        write_json(one.folder / SUBMITTED, {"slurm_job_id": job_id})
-
-    def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
-        return self._jobs.get(self._name_batch_job(one.folder), [])
-
-    def _call_sbatch(self, one: OpenAllocation) -> str:
         (one.folder / ATTEMPT).touch()
         options, variables = self._build_options(one)
-        command = (sys.executable, "-m", "allocator.executors.slurm.batch_job", str(one.folder))
-        script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
-        return commands.submit(options, script, **variables)
+        script = f"#!/bin/sh\nexec {build_command('slurm.batch_job', one.folder)}\n"
+        try:
+            job_id = commands.submit(options, script, **variables)
+        except SlurmRefused as error:
+            one.end("failed", str(error))
+            return
+        one.write(SUBMITTED, {"slurm_job_id": job_id})
 
     def _build_options(self, one: OpenAllocation) -> tuple[list[str], dict[str, str]]:
         """Return the options of sbatch, and variables of its environment.
@@ -217,7 +188,6 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         Options of the job's owner come first, so that they cannot change what the order says.
         """
         asked = one.asked
-        nodes = [node for node, _ in asked if node]
         sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
         unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
@@ -233,7 +203,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             "--open-mode=append",
         ]
         if not asked:
-            partner = read_json(self._partner_folder(one) / supervisor.SUPERVISOR) or {}
+            partner = self._partner_of(one).read(SUPERVISOR) or {}
             options += ["--nodes=1", f"--nodelist={partner['node']}"]
             return options, {SHARED_GPUS: partner["indices"]}
         if len(sizes) > 1:
@@ -242,7 +212,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             options += ["--distribution=arbitrary", f"--ntasks={held}", "--gpus-per-task=1"]
             return options, {"SLURM_HOSTFILE": str(path)}
         options += [f"--nodes={len(asked)}", f"--gres=gpu:{sizes.pop()}"]
-        options += [f"--nodelist={','.join(nodes)}"] if nodes else []
+        if nodes := [node for node, _ in asked if node]:
+            options.append(f"--nodelist={','.join(nodes)}")
         return options, {}
 
     def _are_nodes_ready(self, one: OpenAllocation) -> bool:
@@ -265,45 +236,43 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         if not _is_users_job(one):
             return super()._observe_allocation(one)
-        end = supervisor.read_ending(one.folder)
-        if end is not None:
+        if (end := one.read_ending()) is not None:
             return observe_ending(one.job_id, one.generation, end)
-        has_started = (one.folder / STARTED).exists()
-        return self._running_observation(one, self._describe_progress(one)) if has_started else None
+        return self._running_observation(one) if one.has(STARTED) else None
 
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         mine = [job for job in jobs if job.job_id == who["slurm_job_id"]]
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in mine):
-            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+            if one.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(who["slurm_job_id"])
             return None
-        is_new = read_age_s(one.folder / SUBMITTED) < GONE_S
+        is_new = one.age_s(SUBMITTED) < GONE_S
         if is_new or (has_heartbeat and any(job.is_waiting for job in mine)):
             return None  # it has started since Slurm was asked
         words = ", ".join(f"{job.state} {' '.join(job.nodes)}".strip() for job in mine)
         why = f"Slurm says: {words or 'no such job'}"
         if has_heartbeat or any(job.is_live for job in mine):
-            if not (one.folder / REVOKED).exists():
-                write_json(one.folder / REVOKED, {"why": why})
+            if not one.has(REVOKED):
+                one.write(REVOKED, {"why": why})
             return None
-        return self._end(one, "lost", why)
+        return one.end("lost", why)
 
     def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> None:
-        write_json(one.folder / CANCELLED, {"why": jobs[0].reason})
+        one.write(CANCELLED, {"why": jobs[0].reason})
         self._to_cancel += [job.job_id for job in jobs]
 
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
-        cancelled = read_json(one.folder / CANCELLED)
+        cancelled = one.read(CANCELLED)
         if cancelled is not None:
             patience_s = self._start_patience_s(one.job_id)
             return "lost", f"Slurm did not start it in {patience_s:g} s: {cancelled['why']}"
-        words = supervisor.read_last_words(one.folder / OUTPUT)
+        words = read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 
 
@@ -312,11 +281,11 @@ def _is_users_job(one: OpenAllocation) -> bool:
     return USERS_JOB in one.order["environment"]
 
 
-def _count_held(job: BatchJob) -> dict[str, float]:
+def _count_held(job: BatchJob) -> Json:
     """Return the GPUs that a batch job of a state holds on each of its nodes."""
     found = _COMMENT.fullmatch(job.comment)
     if found is None:
         return {}
     parts = (part.rpartition(":") for part in found[2].split())
-    unequal = {node: float(gpus) for node, _, gpus in parts}
+    unequal = {node: int(gpus) for node, _, gpus in parts}
     return {node: unequal.get(node, int(found[1]) / len(job.nodes)) for node in job.nodes}

@@ -12,27 +12,36 @@ the state and of the job in the queue. Its number of restarts says which run an 
 
 Everything is decided from these files and from what Slurm says now. So each command may be repeated
 after a crash, and none of them is given twice for one run.
+
+Such jobs have no supervisor, so the controller reads what they print. Users choose what is read and
+write what is in it. So the output of a job is read only if it is a regular file of the job's own
+user, and from where it ended before the run; metrics are asked for on the first node of the run
+only, whatever machine their address names. The limits are those of io/progress_sources.py, and all
+that is read in one look takes READING_S at most.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
+from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
+from allocator.clusters.slurm.script import list_arguments
 from allocator.clusters.slurm.settings import MARK, read_slurm_settings
 from allocator.domain.records import USER
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.allocation import BASE, ORDER, PROGRESS, STOP, OpenAllocation
 from allocator.executors.slurm import commands
-from allocator.executors.slurm.commands import SlurmRefused, SlurmUnreachable, UsersJob
-from allocator.executors.slurm.users_progress import UsersProgress, find_output
-from allocator.io.tables.limited_reader import read_json
+from allocator.executors.slurm.commands import UsersJob
+from allocator.executors.supervision.supervisor import ProgressReader
+from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
 from allocator.loop.executor import ClusterJob
 
 # columns that say what a job has already
@@ -49,6 +58,8 @@ MISSING_S = 5.0  # seconds after which a job that is not listed is gone
 End = tuple[str, str]  # phase and detail
 FINISHED = ("COMPLETED",)
 LOST = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
+READING_S = 2.0  # for the output of all jobs in one look; the others are read at the next one
+NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
 
 
 class UsersJobs:
@@ -62,14 +73,12 @@ class UsersJobs:
         self._patience_s = patience_s
         self.listed: dict[str, UsersJob] = {}  # by job of the queue
         self._were_on: dict[str, tuple[str, ...]] = {}  # nodes of each job at the look before
-        self._to_hold: list[str] = []
-        self._to_requeue: list[str] = []
-        self._to_release: list[str] = []
-        self._progress = UsersProgress()
-        self._running: list[tuple[OpenAllocation, UsersJob, Mapping[str, Any]]] = []
+        self._readers: dict[Path, ProgressReader] = {}  # of the allocations that run, by folder
 
     def look(self) -> None:
         """Ask Slurm for the jobs. Raises OSError."""
+        self._commands: defaultdict[str, list[str]] = defaultdict(list)  # jobs by verb of scontrol
+        self._running: list[tuple[OpenAllocation, UsersJob, Record]] = []
         self._were_on = {name: job.nodes for name, job in self.listed.items()}
         found = commands.list_users_jobs(MARK)
         self.listed = {name: job for job in found if (name := self._name(job))}
@@ -78,7 +87,7 @@ class UsersJobs:
         """Return the job of the queue that it is, "" if it is of another queue."""
         words = job.mark.split()
         if words == [MARK]:
-            return f"slurm-{job.ident}-{job.submitted_s}"
+            return f"slurm-{job.job_id}-{job.submitted_s}"
         return words[2] if len(words) == 3 and words[1] == self._state else ""
 
     # ---- into the queue
@@ -92,19 +101,16 @@ class UsersJobs:
         ]
 
     def take(
-        self, names: Sequence[str], settings: Mapping[str, Any]
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        self, names: Sequence[str], settings: Record
+    ) -> tuple[dict[str, Json], dict[str, str]]:
         """Mark jobs, and return the values of their submissions, and refusals by job."""
-        try:
-            view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
-        except ClusterUnreachable as error:
-            raise SlurmUnreachable(str(error)) from error
+        view = observe_slurm(ask_slurm(), read_slurm_settings({**settings, "jobs": "marked"}))
         rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}
-        names_in_queue = {job.ident: name for name, job in self.listed.items()}
+        names_in_queue = {job.job_id: name for name, job in self.listed.items()}
         values = {}
         refused = {}
         for name in names:
-            ident = self.listed[name].ident
+            ident = self.listed[name].job_id
             row = rows.get(ident)
             if "+" in ident:
                 refused[name] = "it is part of a heterogeneous job, which is refused"
@@ -125,77 +131,70 @@ class UsersJobs:
     def observe(self, one: OpenAllocation, are_nodes_ready: Callable[[], bool]) -> End | None:
         """Return how an allocation ended; None: it has not. Note the commands that it needs."""
         job = self.listed.get(one.job_id)
-        is_stopping = (one.folder / STOP).exists()
-        released = read_json(one.folder / RELEASED)
+        released = one.read(RELEASED)
         if job is None:
-            is_gone = read_age_s(one.folder / ORDER) > MISSING_S
+            is_gone = one.age_s(ORDER) > MISSING_S
             return ("lost", "Slurm does not list it any more") if is_gone else None
         if job.is_over:
-            self._progress.finish(one)
+            self._finish(one)
             phase = "finished" if job.state in FINISHED else "failed"
             return "lost" if job.state in LOST else phase, f"Slurm says {job.state}"
         if not job.is_waiting:
-            self._check_run(one, job, released, is_stopping)
+            self._check_run(one, job, released)
             return None
         if released is not None and job.restarts > released["restarts"]:
-            return self._judge_requeued(one, job, is_stopping)
-        if (one.folder / STARTED).exists():
+            return self._judge_requeued(one, job)
+        if one.has(STARTED):
             return self._judge_forgotten(one, job)
-        if is_stopping or read_age_s(one.folder / RELEASED) > self._patience_s:
+        is_stopping = one.has(STOP)
+        if is_stopping or one.age_s(RELEASED) > self._patience_s:
             why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
-            self._to_hold.append(job.ident)
+            self._commands["hold"].append(job.job_id)
             return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
-        if job.priority:
-            return None
-        if job.restarts and time.time() - job.submitted_s < PAUSE_S:
+        has_just_ended = job.restarts and time.time() - job.submitted_s < PAUSE_S
+        if job.priority or has_just_ended:
             return None
         if are_nodes_ready():
             return self._release(one, job)
-        is_late = read_age_s(one.folder / ORDER) > self._patience_s
+        is_late = one.age_s(ORDER) > self._patience_s
         return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
 
-    def _check_run(
-        self,
-        one: OpenAllocation,
-        job: UsersJob,
-        released: Mapping[str, Any] | None,
-        is_stopping: bool,
-    ) -> None:
+    def _check_run(self, one: OpenAllocation, job: UsersJob, released: Record | None) -> None:
         """Requeue a run that is not that of the allocation, or has to stop."""
         if job.state != "RUNNING":
             return
         if released is None or job.restarts != released["restarts"]:
-            self._to_requeue.append(job.ident)
+            self._commands["requeuehold"].append(job.job_id)
             return
-        started = read_json(one.folder / STARTED)
-        if started is None:
-            gpus = commands.read_allocated_gpus(job.ident)
+        started = one.read(STARTED) or {}
+        why = started.get("why", "")
+        if not started:
+            gpus = commands.read_allocated_gpus(job.job_id)
             why = _describe_difference(one.asked, job.nodes, gpus)
-            started = {"nodes": job.nodes, "why": why}
-            write_json(one.folder / STARTED, started)
+            one.write(STARTED, {"nodes": job.nodes, "why": why})
         elif set(started["nodes"]) != set(job.nodes):
-            started["why"] = f"it has nodes {' '.join(job.nodes)} now"
-            write_json(one.folder / STARTED, started)
-        if not started["why"]:
+            why = f"it has nodes {' '.join(job.nodes)} now"
+            one.write(STARTED, {**started, "why": why})
+        if not why:
             self._running.append((one, job, released))
-        if is_stopping or started["why"]:
-            self._to_requeue.append(job.ident)
+        if why or one.has(STOP):
+            self._commands["requeuehold"].append(job.job_id)
 
-    def _judge_requeued(self, one: OpenAllocation, job: UsersJob, is_stopping: bool) -> End | None:
-        self._to_hold.append(job.ident)  # so that its user cannot release it
+    def _judge_requeued(self, one: OpenAllocation, job: UsersJob) -> End | None:
+        self._commands["hold"].append(job.job_id)  # so that its user cannot release it
         if job.priority:  # Slurm or its user requeued it, and it may start at any moment
             return None
-        self._progress.finish(one)
-        why = (read_json(one.folder / STARTED) or {}).get("why", "")
-        if is_stopping and not why:
+        self._finish(one)
+        why = (one.read(STARTED) or {}).get("why", "")
+        if not why and one.has(STOP):
             return "stopped", ""
         return "lost", why or f"Slurm requeued it: {job.reason}"
 
     def _judge_forgotten(self, one: OpenAllocation, job: UsersJob) -> End | None:
-        self._to_hold.append(job.ident)
-        if not (one.folder / FORGOTTEN).exists():
-            write_json(one.folder / FORGOTTEN, {})
-        is_over = not job.priority and read_age_s(one.folder / FORGOTTEN) > FORGOTTEN_S
+        self._commands["hold"].append(job.job_id)
+        if not one.has(FORGOTTEN):
+            one.write(FORGOTTEN, {})
+        is_over = not job.priority and one.age_s(FORGOTTEN) > FORGOTTEN_S
         return ("lost", "Slurm forgot that it was running") if is_over else None
 
     def _release(self, one: OpenAllocation, job: UsersJob) -> End | None:
@@ -205,19 +204,24 @@ class UsersJobs:
         sizes = {gpus for _, gpus in asked}
         if said["per"] == "node" and len(sizes) > 1:
             return "failed", "scontrol cannot give a job unequal numbers of GPUs on its nodes"
-        nodes = ",".join(node for node, _ in asked if node)
-        arguments = [f"Partition={one.order['pool']}", f"NumNodes={len(asked)}-{len(asked)}"]
+        gpus: Sequence[object] = ()
         if said["per"] == "node":
-            words = (find_gres_prefix(ask_version(), ()), said["gpu_type"], str(sizes.pop()))
-            arguments.append(f"TresPerNode={':'.join(word for word in words if word)}")
-        arguments += [f"ReqNodeList={nodes}", "StartTime=now"]
+            gpus = (find_gres_prefix(ask_version(), ()), said["gpu_type"], sizes.pop())
+        nodes = [node for node, _ in asked if node]
+        arguments = list_arguments(one.order["pool"], nodes, len(asked), gpus)
         try:
-            output = find_output(one, job.ident)
-            write_json(one.folder / RELEASED, {"restarts": job.restarts, **output})
-            commands.run("scontrol", "update", f"JobId={job.ident}", *arguments)
+            released: Json = {"restarts": job.restarts}
+            if LOG in one.order["environment"]:
+                # what it prints is read from where its output file ends now
+                released["output"] = path = commands.read_output_path(job.job_id)
+                released["output_size"] = 0
+                with suppress(OSError):
+                    released["output_size"] = os.lstat(path).st_size
+            one.write(RELEASED, released)
+            commands.run("scontrol", "update", f"JobId={job.job_id}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)
-        self._to_release.append(job.ident)
+        self._commands["release"].append(job.job_id)
         return None
 
     def carry_out(self, known: Sequence[OpenAllocation]) -> None:
@@ -226,36 +230,68 @@ class UsersJobs:
         for name, job in self.listed.items():
             if name not in allocated and job.mark != MARK:
                 if job.state == "RUNNING":
-                    self._to_requeue.append(job.ident)
+                    self._commands["requeuehold"].append(job.job_id)
                 elif job.is_waiting and job.priority:
-                    self._to_hold.append(job.ident)
-        self._progress.read(self._running)
-        # what has ended or changed meanwhile is refused; the next look tells
-        with suppress(SlurmRefused):
-            commands.control("requeuehold", self._to_requeue, "Incomplete")
-        with suppress(SlurmRefused):
-            commands.control("hold", self._to_hold)
-        with suppress(SlurmRefused):
-            commands.control("release", self._to_release)
+                    self._commands["hold"].append(job.job_id)
+        self._read_progress()
+        for verb in ("requeuehold", "hold", "release"):
+            more = ("Incomplete",) if verb == "requeuehold" else ()
+            # what has ended or changed meanwhile is refused; the next look tells
+            with suppress(SlurmRefused):
+                if idents := self._commands[verb]:
+                    commands.run("scontrol", verb, *more, ",".join(idents))
 
-    def count_held(self, one: OpenAllocation) -> dict[str, float]:
+    # ---- progress
+
+    def _read_progress(self) -> None:
+        """Read the progress of runs, those first that were not read for longest."""
+        before, self._readers = self._readers, {}
+        for one, job, released in self._running:
+            with suppress(SlurmUnreachable):  # the next look tries again
+                if reader := before.get(one.folder) or _make_reader(one, job, released):
+                    self._readers[one.folder] = reader
+        until = time.monotonic() + READING_S
+        for reader in sorted(self._readers.values(), key=lambda one: one.looked_s):
+            if time.monotonic() < until:
+                reader.update()
+        for one, _, _ in self._running:
+            _remember_base(one)
+
+    def _finish(self, one: OpenAllocation) -> None:
+        """Read what a run has printed last."""
+        if reader := self._readers.pop(one.folder, None):
+            reader.update(is_over=True)
+            _remember_base(one)
+
+    def count_held(self, one: OpenAllocation) -> Json:
         """Return the GPUs that an allocation holds on each node.
 
         Nodes are listed before jobs, so a job that has just ended still counts.
         """
         job = self.listed.get(one.job_id)
-        if job is None or not (one.folder / RELEASED).exists():
+        if job is None or not one.has(RELEASED):
             return {}
-        is_live = not job.is_waiting and not job.is_over
-        nodes = job.nodes if is_live else self._were_on.get(one.job_id, ())
+        nodes = job.nodes if job.is_live else self._were_on.get(one.job_id, ())
         return {node: one.order["gpus"] / len(nodes) for node in nodes}
 
-    def begin(self) -> None:
-        """Forget the commands and the runs of the last look."""
-        self._to_hold = []
-        self._to_requeue = []
-        self._to_release = []
-        self._running = []
+
+def _remember_base(one: OpenAllocation) -> None:
+    if not one.has(BASE):
+        OpenAllocation(one.folder, dict(one.order)).remember_base()
+
+
+def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> ProgressReader | None:
+    """Return the reader of a run, None if nothing is said of its progress. Raises OSError."""
+    source = read_source(one.order["environment"])
+    if source is None:
+        return None
+    logs: tuple[LogFile, ...] = ()
+    if isinstance(source, Metric):
+        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
+    else:
+        path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
+        logs = (LogFile(path, released.get("output_size", 0), job.user_id),)
+    return ProgressReader(source, logs, one.folder / PROGRESS)
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:
@@ -269,9 +305,7 @@ def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str],
     return ""
 
 
-def _build_submission(
-    name: str, row: Mapping[str, Any], known: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, Any]:
+def _build_submission(name: str, row: Record, known: Record, names: Mapping[str, str]) -> Json:
     """Return the values with which a job is submitted to the queue.
 
     Its GPUs are the same on each of its nodes, as scontrol cannot say anything else.

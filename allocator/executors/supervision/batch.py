@@ -1,7 +1,7 @@
 """What executors share that run an allocation as one job of a batch system.
 
 A supervisor in the batch job claims the allocation by keeper.json and touches that file once a
-second (batch_supervisor.py). Besides the files of supervisor.py an allocation has
+second (supervisor.py). Besides the files of supervisor.py an allocation has
 
     submitted.json   the batch job was submitted; from then on repeating the start changes nothing
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
@@ -10,26 +10,32 @@ second (batch_supervisor.py). Besides the files of supervisor.py an allocation h
 from __future__ import annotations
 
 import math
-import os
+import shlex
+import sys
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
 
+from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
-from allocator.executors.disk import read_age_s, try_lock, write_json
-from allocator.executors.errors import NotNow, find_shared
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.ledger_executor import (
-    ClusterExecutor,
+from allocator.executors.allocation import (
+    EXIT,
+    ORDER,
+    STOP,
+    SUPERVISOR,
+    OpenAllocation,
     build_ending_without_work,
+)
+from allocator.executors.errors import NotNow, find_shared
+from allocator.executors.ledger_executor import (
+    GRACE_S,
+    ClusterExecutor,
+    SupervisedExecutor,
     observe_ending,
 )
-from allocator.executors.supervision import supervisor
-from allocator.executors.supervision.supervised import GRACE_S, SupervisedExecutor
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Observation, Order
 
 SUBMITTED = "submitted.json"
@@ -41,29 +47,44 @@ FRESH_S = 2.0  # seconds for which an answer of the batch system counts as the p
 KILL_S = 30.0  # seconds after the grace period until the whole batch job is ended
 
 
-class ListedJob(Protocol):
-    """A batch job, as the batch system lists it."""
+@dataclass(frozen=True)
+class BatchJob:
+    """A batch job, as the batch system lists it.
+
+    Parameters
+    ----------
+    job_id : str
+        The id by which it is cancelled.
+    state : str
+        Its state in the words of the batch system.
+    is_waiting, is_live : bool
+        It waits to be started; it holds its GPUs.
+    nodes : tuple of str
+        Where it runs.
+    reason : str
+        Why it waits, or what became of it.
+    name : str
+        What the allocation calls it: ids may be given out again.
+    comment : str
+        Words of the batch system, or for it.
+    """
+
+    job_id: str
+    state: str
+    is_waiting: bool
+    is_live: bool
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    name: str = ""
+    comment: str = ""
 
     @property
-    def job_id(self) -> str:
-        """Return the id by which it is cancelled."""
-        ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether it waits to be started."""
-        ...
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether it holds its GPUs."""
-        ...
+    def is_over(self) -> bool:
+        """Return whether it has ended for good."""
+        return not (self.is_waiting or self.is_live)
 
 
-BatchJob = TypeVar("BatchJob", bound=ListedJob)
-
-
-class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
+class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     """The executor of a batch system.
 
     `grace_s` is the seconds between SIGTERM and SIGKILL. `patience_s` is the seconds that a
@@ -71,10 +92,12 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
     that the job was lost before its start, at most twice: a batch system that starts jobs
     slowly would only get slower if each start was given up and asked for again. `lease_s` is the
     seconds without a heartbeat after which a supervisor whose job is not listed as running counts
-    as dead. `unready` says why an allocation is not submitted.
+    as dead. `unready` says why an allocation is not submitted, and `no_shares` why none has a share
+    of a GPU.
     """
 
     unready: str
+    no_shares: str
 
     def __init__(
         self,
@@ -89,19 +112,17 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
         self._lost_starts: Counter[str] = Counter()  # in succession, by job
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
+        self._jobs: dict[str, list[BatchJob]] = {}  # of this state, by name, as of the last look
         self._suffix = f".{self.ledger.identity().state[:8]}"
         # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
         self._heartbeats: dict[Path, tuple[int, float]] = {}
-
-    def _begin(self, one: OpenAllocation) -> None:
-        self._submit(one)
 
     def _observe_all(self) -> Sequence[Observation | None]:
         """Ask once for all jobs, and return what is known of each allocation."""
         if any(is_to_be_submitted(one) for one in self.ledger.known()):
             with self.ledger.hold_lock():
                 for one in self.ledger.known():
-                    self._submit(one)
+                    self._begin(one)
         self._look()
         self._act_on_look()
         known = list(self.ledger.known())
@@ -122,36 +143,32 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
         return
 
     @abstractmethod
-    def _submit(self, one: OpenAllocation) -> None:
-        """Submit the batch job of an allocation if that was not done and can be done now."""
-
-    @abstractmethod
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """End batch jobs; those that have ended are no error."""
 
     @abstractmethod
-    def _list_batch_jobs(self, one: OpenAllocation) -> Sequence[BatchJob]:
-        """Return the batch jobs of an allocation, as of the last look."""
-
-    @abstractmethod
     def _observe_started(
-        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+        self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
+    ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
 
     @abstractmethod
-    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> dict[str, Any] | None:
+    def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Cancel batch jobs that do not start; return the end of their allocation if known."""
 
     @abstractmethod
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
 
-    @abstractmethod
-    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
-        """Return the nodes to ask for, and the GPUs of each; the name "" stands for any node.
+    def _check_options(self, order: Order) -> None:
+        """Raise UsageError if what the owner of a job asks of the batch system makes no sense."""
+        return
 
-        Raises UsageError if the job can never get its GPUs.
+    @abstractmethod
+    def _choose_nodes(self, order: Order) -> list[tuple[str, int]]:
+        """Return the nodes to ask for where the order names none, and the GPUs of each.
+
+        The name "" stands for any node. Raises UsageError if the job can never get its GPUs.
         """
 
     def _name_batch_job(self, place: Path) -> str:
@@ -163,14 +180,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
 
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
-        alive = {
-            (one.job_id, one.generation): one
-            for one in self.ledger.known()
-            if not (one.folder / supervisor.EXIT).exists()
-        }
-        for job_id, generation in alive:
-            if job_id == order.job_id:
-                raise NotNow(f'job "{job_id}": its allocation {generation} has not ended')
+        alive = self._list_unended(order)
         shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
         if shared:
             partner = alive[shared[0].job_id, shared[0].generation]
@@ -184,27 +194,31 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
             self._create_supervised(order, {f"on.{holder}": {}}, asked=[], **told)
             return
         try:
-            self._create_supervised(order, asked=self._choose_shape(order), holder=None)
+            if any(part.fraction is not None for part in order.nodes):
+                raise UsageError(self.no_shares)
+            self._check_options(order)
+            asked = [(part.node, part.gpus) for part in order.nodes] or self._choose_nodes(order)
+            self._create_supervised(order, asked=asked, holder=None)
         except UsageError as error:
             ending = build_ending_without_work("failed", str(error))
-            self.ledger.create(order, {supervisor.EXIT: ending})
+            self.ledger.create(order, {EXIT: ending})
 
     def _is_partner_ready(self, one: OpenAllocation) -> bool:
         """Return whether the allocation whose GPUs it uses has run; end it if that one is gone."""
-        partner = self._partner_folder(one)
-        if not partner.is_dir():
-            self._end(one, "lost", "the job whose GPUs it was to use has ended")
-        return (partner / supervisor.SUPERVISOR).exists()
+        partner = self._partner_of(one)
+        if not partner.folder.is_dir():
+            one.end("lost", "the job whose GPUs it was to use has ended")
+        return partner.has(SUPERVISOR)
 
     @staticmethod
-    def _partner_folder(one: OpenAllocation) -> Path:
-        return one.folder.parent / str(one.order["partner"])
+    def _partner_of(one: OpenAllocation) -> OpenAllocation:
+        return OpenAllocation(one.folder.parent / str(one.order["partner"]), {})
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
-        jobs = self._list_batch_jobs(one)
-        who = read_json(one.folder / supervisor.SUPERVISOR)  # before its end, which comes later
-        end = supervisor.read_ending(one.folder)
+        jobs = self._jobs.get(self._name_batch_job(one.folder), [])
+        who = one.read(SUPERVISOR)  # before its end, which comes later
+        end = one.read_ending()
         if end is None and who is None:
             end = self._observe_unstarted(one, jobs)
             if end is None:
@@ -214,29 +228,27 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
             self._lost_starts.pop(one.job_id, None)
             end = self._observe_started(one, who, jobs)
             if end is None:
-                return self._running_observation(one, self._describe_progress(one))
+                return self._running_observation(one)
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
         return observe_ending(one.job_id, one.generation, end or {})
 
-    def _observe_unstarted(
-        self, one: OpenAllocation, jobs: Sequence[BatchJob]
-    ) -> dict[str, Any] | None:
+    def _observe_unstarted(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
-        is_submitted = (one.folder / SUBMITTED).exists()
-        is_stopping = (one.folder / STOP).exists()
+        is_submitted = one.has(SUBMITTED)
+        is_stopping = one.has(STOP)
         patience_s = self._start_patience_s(one.job_id)
-        waited_s = read_age_s(one.folder / (SUBMITTED if is_submitted else ORDER))
-        active = [job for job in jobs if job.is_waiting or job.is_live]
+        waited_s = one.age_s(SUBMITTED if is_submitted else ORDER)
+        active = [job for job in jobs if not job.is_over]
         if active:
             is_waiting = any(job.is_waiting for job in active)
             is_late = waited_s > patience_s * (2 - is_waiting)
             return self._give_up(one, active) if is_late or (is_waiting and is_stopping) else None
         if is_stopping and (jobs or not is_submitted or waited_s > GONE_S):
-            return self._end(one, "stopped", "was told to stop before it was started")
+            return one.end("stopped", "was told to stop before it was started")
         if jobs:
-            return self._end(one, *self._judge_unstarted(one, jobs[-1]))
+            return one.end(*self._judge_unstarted(one, jobs[-1]))
         if not is_submitted and waited_s > patience_s:
-            return self._end(one, "lost", f"{self.unready} for {patience_s:g} s")
+            return one.end("lost", f"{self.unready} for {patience_s:g} s")
         if is_submitted and waited_s > GONE_S:
             # the batch system crashed before it saved the job: it is submitted again
             (one.folder / SUBMITTED).unlink(missing_ok=True)
@@ -249,27 +261,18 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor, Generic[BatchJob]):
     def _has_heartbeat(self, place: Path) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
         now = time.monotonic()
-        touched = (place / supervisor.SUPERVISOR).stat().st_mtime_ns
+        touched = (place / SUPERVISOR).stat().st_mtime_ns
         known = self._heartbeats.get(place)
         if known is None or known[0] != touched:
             known = self._heartbeats[place] = (touched, now)
         return now - known[1] < self.lease_s
 
-    def _end(self, one: OpenAllocation, phase: str, why: str) -> dict[str, Any] | None:
-        """Record the end of an allocation; None: its supervisor lives."""
-        lock = try_lock(one.folder / supervisor.LOCK)
-        if lock is None:
-            return None
-        try:
-            end = supervisor.read_ending(one.folder)
-            if end is None:
-                end = supervisor.build_ending(one.folder, dict(one.order), phase, why)
-                write_json(one.folder / supervisor.EXIT, end)
-            return end
-        finally:
-            os.close(lock)
+
+def build_command(module: str, folder: Path) -> str:
+    """Return the command of the shell that supervises an allocation in its batch job."""
+    return shlex.join([sys.executable, "-m", f"allocator.executors.{module}", str(folder)])
 
 
 def is_to_be_submitted(one: OpenAllocation) -> bool:
     """Return whether an allocation has no batch job and shall run."""
-    return not any((one.folder / name).exists() for name in (SUBMITTED, STOP, supervisor.EXIT))
+    return not one.has(SUBMITTED, STOP, EXIT)

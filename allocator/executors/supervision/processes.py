@@ -17,7 +17,6 @@ from pathlib import Path
 
 PROC = Path("/proc")
 PR_SET_CHILD_SUBREAPER = 36
-Find = Callable[[], "list[Process]"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class Process:
     pid: int
     state: str
     parent: int
-    group: int
     session: int
     started: int
 
@@ -48,8 +46,8 @@ def read_process(pid: int) -> Process | None:
     except OSError:
         return None
     # skip the name, which may hold spaces and brackets
-    fields = text[text.rindex(")") + 2 :].split()
-    return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    state, *fields = text[text.rindex(")") + 2 :].split()
+    return Process(pid, state, *(int(fields[place]) for place in (0, 2, 18)))
 
 
 def processes() -> Iterator[Process]:
@@ -76,11 +74,8 @@ def find_descendants(root: int) -> list[Process]:
     """Return the living processes below `root`, without it."""
     everybody = list(processes())
     below = {root}
-    grew = True
-    while grew:
-        more = {p.pid for p in everybody if p.parent in below} - below
+    while more := {p.pid for p in everybody if p.parent in below} - below:
         below |= more
-        grew = bool(more)
     return [p for p in everybody if p.pid in below and p.pid != root and p.alive]
 
 
@@ -105,7 +100,7 @@ def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
     ]
 
 
-def kill_all(find: Find, wait_s: float) -> bool:
+def kill_all(find: Callable[[], list[Process]], wait_s: float) -> bool:
     """Kill what `find` finds until nothing is left (True) or wait_s seconds are over (False)."""
     deadline = time.monotonic() + wait_s
     while found := find():

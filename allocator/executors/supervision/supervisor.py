@@ -6,21 +6,43 @@ It starts the command of the job, stops it when stop.json appears, makes sure th
 processes is left, and writes exit.json. It runs in its own session, so that it survives the
 controller. It holds keeper.lock as long as it lives, so that other processes can see whether it
 lives. It imports few modules, because it has to start quickly.
+
+Inside a batch job it runs on the first node of the job. What the batch system gave is compared with
+the order before the command starts; a difference ends the allocation as lost, so that the next
+round mends it. While the supervisor lives it touches keeper.json once a second. It ends its job
+when revoked.json appears, or when somebody else has recorded the end of the allocation.
 """
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from abc import abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allocator.clusters.adapter import Json
+from allocator.errors import UsageError
 from allocator.executors import report
+from allocator.executors.allocation import (
+    ERR,
+    EXIT,
+    LOCK,
+    ORDER,
+    OUT,
+    PROGRESS,
+    STOP,
+    SUPERVISOR,
+    OpenAllocation,
+)
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.supervision.processes import (
     adopt_orphans,
@@ -29,26 +51,78 @@ from allocator.executors.supervision.processes import (
     read_boot_id,
     read_process,
 )
-from allocator.executors.supervision.progress_reader import make_reader
-from allocator.io.progress_sources import LogFile
-from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
+from allocator.io.progress_sources import (
+    LOG,
+    URL,
+    LogFile,
+    LogPattern,
+    Metric,
+    Progress,
+    fetch_metric,
+    read_source,
+)
+from allocator.io.tables.limited_reader import read_end, read_json
 from allocator.loop.executor import NodePart
 
-LOCK = "keeper.lock"
-SUPERVISOR = "keeper.json"
-EXIT = "exit.json"
-BASE = "base.json"
-PROGRESS = "progress"
-OUT = "stdout"
-ERR = "stderr"
+REVOKED = "revoked.json"
+HEARTBEAT_S = 1.0
 TICK_S = 0.05  # seconds between two checks
 LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
 LAST_WORDS = 400  # characters of stderr in the detail of a failure
 # variables of the controller that jobs do not get; ALLOCATOR_* neither
 HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 MARKER = "ALLOCATOR_ALLOCATION"
-PHASES = ("stopped", "finished", "failed", "lost")
-MOST_DETAIL = 1000  # characters
+LOOK_S = 1.0  # seconds between two looks at the logs
+FETCH_EVERY_S = 10.0  # seconds between two answers with metrics
+
+
+@dataclass
+class ProgressReader:
+    """The progress of one allocation, from its logs or its metrics.
+
+    `logs` are the files that its job writes, and `progress` the file in which its progress belongs.
+    `looked_s` is when it was read last, on the monotonic clock.
+    """
+
+    _source: LogPattern | Metric
+    _logs: tuple[LogFile, ...]
+    _progress: Path
+    looked_s: float = -math.inf
+    _written: Progress | None = None
+    _metric: float | None = None
+    _fetched_s: float = -math.inf
+    _fetching: threading.Thread | None = None
+
+    def update(self, *, is_over: bool = False) -> None:
+        """Write the progress if it is another one; look at most once a second until all is over."""
+        if not is_over and time.monotonic() < self.looked_s + LOOK_S:
+            return
+        self.looked_s = time.monotonic()
+        seen: Progress | None
+        if isinstance(self._source, LogPattern):
+            found = [self._source.find(one.read_lines(is_over=is_over)) for one in self._logs]
+            seen = max((one for one in found if one is not None), default=None)
+        else:
+            is_busy = self._fetching is not None and self._fetching.is_alive()
+            if not is_busy and self.looked_s >= self._fetched_s + FETCH_EVERY_S:
+                self._fetched_s = self.looked_s
+                # in a thread, so that a slow answer holds nothing up
+                self._fetching = threading.Thread(
+                    target=self._fetch, args=(self._source,), daemon=True
+                )
+                self._fetching.start()
+            seen = None if self._metric is None else (self._metric, self._metric)
+        if seen is not None and seen != self._written:
+            try:
+                report.write(self._progress, *seen)
+            except OSError:  # a full disk: the next look tries again
+                return
+            self._written = seen
+
+    def _fetch(self, metric: Metric) -> None:
+        value = fetch_metric(metric)
+        if value is not None:
+            self._metric = value
 
 
 class Supervisor:
@@ -59,19 +133,25 @@ class Supervisor:
 
     tick_s = TICK_S
 
-    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, order: Json) -> None:
         self.folder = folder
         self.order = order
-        self.identity: dict[str, Any] = {}
+        self.allocation = OpenAllocation(folder, order)
+        self.identity: Json = {}
         self.is_termination_requested = False  # by a signal to the supervisor
         self.is_stop_requested = False  # by stop.json, while the first process of the job lived
         self.status: int | None = None  # of the job's first process, as from waitpid
         self.stopping_since: float | None = None
         self.was_killed = False
+        source = None  # its job reports its progress itself
+        if LOG in order["environment"] or URL in order["environment"]:
+            with suppress(UsageError):  # such a job could not be submitted
+                source = read_source(order["environment"])
         logs = (LogFile(folder / OUT), LogFile(folder / ERR))
-        self._reader = make_reader(order["environment"], logs, folder / PROGRESS)
+        progress = folder / PROGRESS
+        self._reader = None if source is None else ProgressReader(source, logs, progress)
 
-    def supervise(self) -> dict[str, Any]:
+    def supervise(self) -> Json:
         """Run the command to its end, and return the content of exit.json.
 
         On return none of its processes is alive.
@@ -106,19 +186,25 @@ class Supervisor:
 
     def _check_processes(self, pid: int) -> bool:
         """Check the processes and stop.json once; return False when all is over."""
-        self._reap_children(pid)
+        with suppress(ChildProcessError):  # collect every child that ended, also orphans
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == pid:
+                    self.status = ended[1]
         if self._reader is not None:
             self._reader.update()
-        remember_base(self.folder, self.order)
+        self.allocation.remember_base()
         now = time.monotonic()
         grace_s = self.order["grace_s"]
         if self.status is None:
-            self.is_stop_requested = self.is_stop_requested or (self.folder / "stop.json").exists()
-            if self.stopping_since is None and (
-                self.is_termination_requested or self.is_stop_requested
-            ):
+            self.is_stop_requested = self.is_stop_requested or self.allocation.has(STOP)
+            is_to_end = self.is_termination_requested or self.is_stop_requested
+            if self.stopping_since is None and is_to_end:
                 self.stopping_since = now
-                _terminate_group(pid)  # not reaped yet, so no other process has this pid
+                # not reaped yet, so no other process has this pid; halted ones go on, so that they
+                # can end
+                for number in (signal.SIGTERM, signal.SIGCONT):
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, number)
             if self.stopping_since is not None and now - self.stopping_since > grace_s:
                 self._kill_descendants()
             return True
@@ -137,21 +223,17 @@ class Supervisor:
         self.was_killed = self.was_killed or self.status is None
         kill_all(lambda: find_descendants(os.getpid()), 0.0)
 
-    def _reap_children(self, first: int) -> None:
-        """Collect every child that ended: the first process of the job, and orphans."""
-        with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == first:
-                    self.status = ended[1]
-
-    def _judge_exit(self) -> dict[str, Any]:
+    def _judge_exit(self) -> Json:
         assert self.status is not None
         if self._reader is not None:
             self._reader.update(is_over=True)
-            remember_base(self.folder, self.order)
+            self.allocation.remember_base()
         code = os.waitstatus_to_exitcode(self.status)
-        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        done = read_safe_work(self.folder, self.order)
+        how = f"exit code {code}"
+        if code < 0:
+            names = {number.value: number.name for number in signal.Signals}
+            how = f"killed by {names.get(-code, f'signal {-code}')}"
+        done = self.allocation.read_safe_work()
         total_work = self.order["remaining_work"]
         if code == 0 and (
             not (self.is_stop_requested or self.is_termination_requested)
@@ -159,18 +241,15 @@ class Supervisor:
         ):
             return self._build_exit("finished", code, how)
         if self.is_stop_requested:
-            grace = (
-                f" after {self.order['grace_s']:g} s in which it did not stop"
-                if self.was_killed
-                else ""
-            )
-            return self._build_exit("stopped", code, how + grace)
+            if self.was_killed:
+                how += f" after {self.order['grace_s']:g} s in which it did not stop"
+            return self._build_exit("stopped", code, how)
         if self.is_termination_requested:
             return self._build_exit("lost", code, f"its supervisor was told to end; the job: {how}")
         return self._build_exit("failed", code, f"{how}{read_last_words(self.folder / ERR)}")
 
-    def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
-        return build_ending(self.folder, self.order, phase, detail) | {"exit_code": code}
+    def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
+        return self.allocation.build_ending(phase, detail) | {"exit_code": code}
 
     def install_signal_handlers(self) -> None:
         """Make the signals that would end this process end the job first."""
@@ -181,69 +260,7 @@ class Supervisor:
         self.is_termination_requested = True
 
 
-def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
-    """Return the content of exit.json of an allocation that ended now.
-
-    `work_done` is the work since the start. `safe` is the safe work of the job in all, None if it
-    is unknown. Both are as of the last checkpoint.
-    """
-    report_line = report.read(folder / PROGRESS)
-    return {
-        "phase": phase,
-        "detail": detail,
-        "at_s": time.time(),
-        "work_done": read_safe_work(folder, order),
-        "safe": order["base"] if report_line is None else report_line[1],
-    }
-
-
-def read_ending(folder: Path) -> dict[str, Any] | None:
-    """Return the content of exit.json, or None if there is none yet.
-
-    A job may write to its folder, so an ending without the fields of `build_ending` counts as a
-    failure.
-    """
-    end = read_json(folder / EXIT)
-    if end is None:
-        return None
-    try:
-        if end["phase"] not in PHASES or not isinstance(end["detail"], str):
-            raise ValueError
-        numbers = [float(end["at_s"]), float(end["work_done"])]
-        numbers += [] if end["safe"] is None else [float(end["safe"])]
-        if not all(math.isfinite(x) and x >= 0 for x in numbers):
-            raise ValueError
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return {
-            "phase": "failed",
-            "detail": "something else than its supervisor wrote exit.json",
-            "at_s": time.time(),
-            "work_done": 0.0,
-            "safe": None,
-        }
-    return {**end, "detail": as_storable_text(end["detail"], MOST_DETAIL)}
-
-
-def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
-    """Return the work since the start that a checkpoint holds, from 0 to the remaining work."""
-    base = order["base"]
-    if base is None:
-        base = (read_json(folder / BASE) or {}).get("base")
-    report_line = report.read(folder / PROGRESS)
-    if report_line is None or base is None:
-        return 0.0
-    return float(min(max(report_line[1] - base, 0.0), order["remaining_work"]))
-
-
-def remember_base(folder: Path, order: dict[str, Any]) -> None:
-    """Record the first reported work as the base if the earlier work of the job is unknown."""
-    if order["base"] is None and (report_line := report.read(folder / PROGRESS)) is not None:
-        order["base"] = report_line[1]
-        with suppress(OSError):
-            write_json(folder / BASE, {"base": report_line[1]})
-
-
-def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
+def build_environment(folder: Path, order: Json) -> tuple[dict[str, str], str]:
     """Return (environment, working folder) of the job."""
     # a new job under the name of a forgotten one begins without work
     first = int(order["first_generation"])
@@ -288,28 +305,14 @@ def open_for_appending(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
-def _terminate_group(pid: int) -> None:
-    """Ask every process of the job's group to end, and continue halted ones so that they can."""
-    for number in (signal.SIGTERM, signal.SIGCONT):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
     """Supervise the allocation in the folder; do nothing if another process did or does.
 
     Returns the exit code of this process.
     """
     lock = try_lock(folder / LOCK)
-    order = read_json(folder / "order.json")
-    if lock is None or order is None or (folder / EXIT).exists() or (folder / SUPERVISOR).exists():
+    order = read_json(folder / ORDER)
+    if lock is None or order is None or OpenAllocation(folder, order).has(EXIT, SUPERVISOR):
         return 0
     adopt_orphans()
     supervisor = make(folder, order)
@@ -332,6 +335,62 @@ def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
                 os.write(2, f"exit.json: {error}\n".encode())
             time.sleep(1.0)
     return 1
+
+
+class BatchSupervisor(Supervisor):
+    """The supervisor of one batch job."""
+
+    tick_s = 0.25
+
+    def __init__(self, folder: Path, order: Json) -> None:
+        super().__init__(folder, order)
+        self.identity = self.read_given()
+        self._touched = 0.0
+
+    def supervise(self) -> Json:
+        """Run the command to its end if the job was given what the order asks for."""
+        difference = self.describe_difference()
+        if difference:
+            return self._build_exit("lost", None, difference)
+        return super().supervise()
+
+    @abstractmethod
+    def read_given(self) -> Json:
+        """Return what the batch system gave to this batch job."""
+
+    @abstractmethod
+    def describe_difference(self) -> str:
+        """Return how what was given differs from the order; "" if it does not."""
+
+    def _build_exit(self, phase: str, code: int | None, detail: str) -> Json:
+        revoked = self.allocation.read(REVOKED)
+        words = detail if revoked is None else f"{detail}; {revoked['why']}"
+        return super()._build_exit(phase, code, words)
+
+    def _check_processes(self, pid: int) -> bool:
+        if time.monotonic() - self._touched >= HEARTBEAT_S:
+            self._touched = time.monotonic()
+            self._renew_lease()
+        return super()._check_processes(pid)
+
+    def _renew_lease(self) -> None:
+        with suppress(OSError):
+            os.utime(self.folder / SUPERVISOR)
+        if not self.folder.is_dir() or self.allocation.has(EXIT):
+            self._kill_descendants()  # the job may run somewhere else by now
+        elif self.allocation.has(REVOKED):
+            self.is_termination_requested = True
+
+
+def supervise_batch_job(folder: Path, make: type[BatchSupervisor]) -> int:
+    """Supervise an allocation to its end, and hold its GPUs while another allocation uses them.
+
+    Returns the exit code of this process.
+    """
+    code = main(folder, make)
+    while any(folder.parent.glob(f"*/on.{glob.escape(folder.name)}")):
+        time.sleep(HEARTBEAT_S)
+    return code
 
 
 if __name__ == "__main__":

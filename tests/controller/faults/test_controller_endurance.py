@@ -30,7 +30,7 @@ from allocator.cli.queue.run import stop_on_signals
 from allocator.cli.termination import Terminator, is_termination_requested
 from allocator.controller.reporting import telemetry
 from allocator.controller.reporting.telemetry import Metrics, serve
-from allocator.executors import local
+from allocator.executors import allocation
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Phase
 from allocator.queue.queue import Queue
@@ -157,7 +157,7 @@ def test_an_end_that_cannot_be_recorded_is_looked_at_again(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "write_json", no_space)
+        patched.setattr(allocation, "write_json", no_space)
         for _ in range(5):
             time.sleep(0.05)
             assert [one.phase for one in executor.observe()] == [Phase.RUNNING]

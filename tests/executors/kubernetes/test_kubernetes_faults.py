@@ -15,9 +15,9 @@ from executor_rigs import KubernetesRig
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import kueue_cluster
 
-from allocator.clusters.adapter import ClusterUnreachable, PlannedJob
+from allocator.clusters.adapter import ClusterUnreachable, PlannedJob, Refused
 from allocator.clusters.kubernetes.admission import answer_checks
-from allocator.clusters.kubernetes.api import Reader, Refused
+from allocator.clusters.kubernetes.api import Reader
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.loop.executor import ENDED, Observation, Phase

@@ -23,8 +23,8 @@ from machine import lack
 from slurm_cluster import free_ports
 from waiting import wait_for
 
-from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import Refused, Request
+from allocator.clusters.adapter import ClusterUnreachable, Refused
+from allocator.clusters.kubernetes.api import Request
 from allocator.clusters.kubernetes.client import ClientApi
 
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))

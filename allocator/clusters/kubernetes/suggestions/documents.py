@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
 from allocator.clusters.kubernetes.workloads.constraints import (
     node_terms,
@@ -26,56 +27,40 @@ from allocator.clusters.kubernetes.workloads.jobs import (
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 
 
-def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
-    """Return the part of a pod's spec that puts it on these hostnames, or takes an old pin away."""
-    terms = unpinned_terms(one.pod, job.pinned)
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    own = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
-    if hostnames:
-        return pinned_affinity(own if terms else {}, hostnames)
-    return own if terms and terms != node_terms(one.pod) else {}
+def _specify(job: FoundJob, hostnames: Sequence[str], selector: Mapping[str, str]) -> Json:
+    """Return the part of the spec with its numbers of pods, and where they run."""
 
+    def template(one: PodSet) -> Json:
+        """Return what puts a pod on these hostnames, or takes an old pin away."""
+        terms = unpinned_terms(one.pod, job.pinned)
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        own: Json = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
+        if hostnames:
+            spec = pinned_affinity(own if terms else {}, hostnames)
+        else:
+            spec = own if terms and terms != node_terms(one.pod) else {}
+        return {"template": {"spec": spec}} if spec else {}
 
-def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
-    spec = _affinity(job, one, hostnames)
-    return {"template": {"spec": spec}} if spec else {}
-
-
-def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+    with_gpus = [one for one in job.pod_sets if one.gpus]
+    if job.kind == "JobSet":  # of what places its pods only node selectors can change
+        pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
+        parts = [{"name": one.name, "template": {"spec": pod}} for one in with_gpus]
+        return {"replicatedJobs": parts} if selector else {}
+    if job.kind == "PyTorchJob":
+        replicas = {
+            one.name.capitalize(): {"replicas": one.pods, **template(one)} for one in with_gpus
+        }
+        return {"pytorchReplicaSpecs": replicas}
     one = job.pod_sets[0]
     before = field(job.source, "spec") or {}
     completions = before.get("completions")
-    is_coupled = before.get("completionMode") == "Indexed" and completions == before.get(
-        "parallelism", 1
-    )
-    return {
-        "parallelism": one.pods,
-        **({"completions": one.pods} if is_coupled else {}),
-        **_template(job, one, hostnames),
-    }
+    is_indexed = before.get("completionMode") == "Indexed"
+    is_coupled = is_indexed and completions == before.get("parallelism", 1)
+    coupled = {"completions": one.pods} if is_coupled else {}
+    return {"parallelism": one.pods, **coupled, **template(one)}
 
 
-def _job_set_spec(job: FoundJob, selector: Mapping[str, str]) -> dict[str, Any]:
-    """Return the part of a JobSet that places its pods: of that only node selectors can change."""
-    pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
-    parts = [{"name": one.name, "template": {"spec": pod}} for one in job.pod_sets if one.gpus]
-    return {"replicatedJobs": parts} if selector else {}
-
-
-def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
-    return {
-        "pytorchReplicaSpecs": {
-            one.name.capitalize(): {"replicas": one.pods, **_template(job, one, hostnames)}
-            for one in job.pod_sets
-            if one.gpus
-        }
-    }
-
-
-_SPECS = {"Job": _job_spec, "PyTorchJob": _pytorch_spec}
-
-
-def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(one: Object, other: Object) -> Json:
     return dict(one) | {
         key: _merge(one[key], value)
         if isinstance(value, Mapping) and isinstance(one.get(key), Mapping)
@@ -84,7 +69,7 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> dict[str, Any]:
+def _identity(api_version: str, kind: str, metadata: Object, *more: str) -> Json:
     """Return the beginning of a document; another object of the same name has another uid."""
     names = ("name", "namespace", "uid", *more)
     known = {key: metadata[key] for key in names if metadata.get(key)}
@@ -98,7 +83,7 @@ def job_document(
     *,
     selector: Mapping[str, str] = {},
     is_paused: bool | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Return the document that makes a job be as it is given.
 
     Parameters
@@ -117,9 +102,7 @@ def job_document(
     names = sorted(hostnames)
     about = KINDS[job.kind]
     document = _identity(
-        about.api_version,
-        job.kind,
-        {"name": job.name, "namespace": job.namespace, "uid": job.uid},
+        about.api_version, job.kind, {"name": job.name, "namespace": job.namespace, "uid": job.uid}
     )
     paused = bool(is_suspended) if is_paused is None else is_paused
     marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
@@ -131,12 +114,11 @@ def job_document(
     suspend: Any = is_suspended
     for name in reversed(about.suspend):
         suspend = {name: suspend}
-    spec = _job_set_spec(job, selector) if job.kind == "JobSet" else _SPECS[job.kind](job, names)
     started = {} if is_suspended is None else suspend
-    return _merge(_merge(document, started), {"spec": spec})
+    return _merge(_merge(document, started), {"spec": _specify(job, names, selector)})
 
 
-def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
+def workload_activity(workload: Object, is_active: bool) -> Json:
     """Return the document that makes a workload of Kueue active, or takes it out of its queue."""
     document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
     document["metadata"]["annotations"] = {PREFIX + "paused": "false" if is_active else "true"}
@@ -150,7 +132,7 @@ def check_answer(
     message: str,
     now_s: float,
     hostnames: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Json:
     """Return the document of the status in which an admission check of a workload answers.
 
     A node selector has one value for a label, so that only one node can be named. The document has
@@ -171,7 +153,7 @@ def check_answer(
     hostnames : sequence of str
         Where its pods shall run.
     """
-    answer: dict[str, Any] = {
+    answer: Json = {
         "name": check,
         "state": state,
         "message": message[:LONGEST_MESSAGE],

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.adapter import Json, PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
@@ -60,13 +59,13 @@ class Change:
     """
 
     file: str
-    document: Mapping[str, Any] | None
+    document: Object | None
     comment: tuple[str, ...]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
-def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str, str]:
+def suggest(jobs: Sequence[PlannedJob], details: Object) -> dict[str, str]:
     """Return the files that carry a plan out: what stops first, then what starts.
 
     Parameters
@@ -77,9 +76,12 @@ def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str,
         The details of the view from which the snapshot was made.
     """
     changes = list_changes(jobs, details)
-    waiting = [
-        f"{one.job_id}: {_waiting_words(one, details)}" for one in jobs if one.action == "wait"
-    ]
+    waiting = []
+    for one in jobs:
+        if one.action == "wait":
+            said = state_in_words(details["jobs"][one.job_id]["workload"])
+            words = explain_in_words(one) + (f"; Kueue says: {said}" if said else "")
+            waiting.append(f"{one.job_id}: {words}")
     return {
         file: _file(file, mine, waiting if file == START else ())
         for file in ABOUT
@@ -87,185 +89,171 @@ def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str,
     }
 
 
-def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list[Change]:
+def list_changes(jobs: Sequence[PlannedJob], details: Object) -> list[Change]:
     """Return the changes of a plan, in their order."""
-    changes = [change for planned in jobs for change in _changes_of_job(planned, details)]
+    changes = [change for planned in jobs for change in _Job(planned, details).list_changes()]
     return [one for file in ABOUT for one in changes if one.file == file]
 
 
-def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
-    about = details["jobs"][planned.job_id]
-    if stuck := _send_back(planned, details):
-        return [stuck]
-    if planned.action == "keep":
+class _Job:
+    """A job of the cluster, and what a plan gives it."""
+
+    def __init__(self, planned: PlannedJob, details: Object) -> None:
+        self.planned = planned
+        self.details = details
+        self.about = details["jobs"][planned.job_id]
+        self.workload = self.about["workload"]
+        self.check = our_check(self.workload, details)
+        self.comment: tuple[str, ...] = ()
+
+    def change(self, file: str, document: Object | None, *words: str) -> Change:
+        return Change(file, document, (*self.comment, *words))
+
+    def answer(self, state: str, message: str, nodes: Sequence[str] = ()) -> Json:
+        """Return the document of an answer to the check of the workload."""
+        now_s = self.details["now_s"]
+        return check_answer(self.workload, self.check or "", state, message, now_s, nodes)
+
+    def list_changes(self) -> list[Change]:
+        planned = self.planned
+        if self.about["unschedulable"] and self.check and is_true(self.workload, "Admitted"):
+            # whatever the plan says: its quota would be held for nothing
+            words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
+            return [self.change(EVICT, self.answer("Retry", words), words)]
+        if planned.action == "keep":
+            return []
+        self.job = job = restore_job(self.about)
+        target = resize(job, planned.gpus) if planned.gpus else job
+        self.comment = (_summary(planned), explain_in_words(planned))
+        if target is None:
+            return [self.change(START, None, "no number of pods makes this size: not changed")]
+        hostnames, note = self._choose_hostnames(target)
+        selector, remark = self._choose_selector()
+        notes = tuple(filter(None, (note, remark)))
+        if self.workload is not None:
+            self.comment += notes
+            return self._list_with_kueue(target, hostnames)
+        if planned.action == "wait":
+            return []
+        if job.queue is not None:
+            words = "left to Kueue: it is in a queue of it and has no workload there"
+            return [self.change(START, None, words)]
+        changes = []
+        if not job.is_suspended:
+            stop = job_document(job, True, job.pinned, is_paused=True)
+            changes.append(Change(STOP, stop, self.comment, after=(_wait_for_pods(job),)))
+        if planned.gpus:
+            start = job_document(target, False, hostnames, selector=selector)
+            has_started = (
+                not job.is_suspended
+                or field(job.source, "status", "startTime") is not None
+                or bool(job.kind == "JobSet" and job.pinned)
+            )
+            before: tuple[str, ...] = ()
+            if has_started and job.kind == "Job":
+                # without this command the template of a job that ran before cannot change
+                place = f"patch job {job.name} -n {job.namespace} --subresource=status --type=merge"
+                before = (_command(f"{place} -p", json.dumps({"status": {"startTime": None}})),)
+            elif has_started and job.kind == "JobSet":
+                # a JobSet that is resumed adds labels to its Jobs, and takes none away: they would
+                # keep the node selector they had; Jobs that are missing are made anew
+                before = (_command(f"delete job {_selection(job)} --cascade=foreground"),)
+            changes.append(Change(START, start, (*self.comment, *notes), before=before))
+        return changes
+
+    def _list_with_kueue(self, target: FoundJob, hostnames: Sequence[str]) -> list[Change]:
+        """Return the changes of a job that Kueue admits: it has the last word, and is asked."""
+        planned, job, workload = self.planned, self.job, self.workload
+        is_active = field(workload, "spec", "active") is not False
+        changes = []
+        is_resized = target.gpus != job.gpus
+        if field(job.source, "metadata", "annotations", ELASTIC) == "true":  # resized in place
+            if is_resized:
+                place = STOP if target.gpus < job.gpus else START
+                return [self.change(place, job_document(target, None, ()))]
+            if planned.action == "grow":
+                said = state_in_words(workload)
+                words = f"it asks Kueue for this size already, which says: {said}"
+                return [self.change(START, None, words)]
+        if planned.previous_gpus:
+            place, stop = STOP, workload_activity(workload, False)
+            if self.check:
+                place, stop = EVICT, self.answer("Retry", explain_in_words(planned))
+            changes.append(Change(place, stop, self.comment, after=(_wait_for_pods(job),)))
+            is_active = is_active and bool(self.check)
+        if is_resized:
+            changes.append(self.change(START, job_document(target, True, (), is_paused=False)))
+        if planned.gpus and not is_active:
+            changes.append(self.change(START, workload_activity(workload, True)))
+        elif self.check and not planned.previous_gpus:
+            changes += self._answer(hostnames, bool(planned.gpus) and not is_resized)
+        if planned.gpus and not changes:
+            words = state_in_words(workload) or "Kueue has not said anything about it yet"
+            changes.append(self.change(START, None, f"left to Kueue, which says: {words}"))
+        return changes
+
+    def _answer(self, hostnames: Sequence[str], may_start: bool) -> list[Change]:
+        """Return how the answer about a workload without GPUs changes: nothing while it is right.
+
+        "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so
+        that it becomes "Pending" first. An admitted workload is left alone: its pods do not exist
+        yet, or they have ended.
+        """
+        checks = self.workload["status"]["admissionChecks"]
+        found = next(one for one in checks if one["name"] == self.check)
+        may_start = may_start and is_true(self.workload, "QuotaReserved")
+        summary = _summary(self.planned)
+        ready = self.answer("Ready", summary, hostnames)
+        if found["state"] == "Pending" and may_start:
+            return [self.change(READY, ready)]
+        nodes, (wanted,) = found.get("podSetUpdates"), ready["status"]["admissionChecks"]
+        is_elsewhere = nodes and nodes != wanted["podSetUpdates"]
+        is_open = found["state"] == "Ready" and not is_true(self.workload, "Admitted")
+        if is_open and (is_elsewhere or not may_start):
+            return [self.change(EVICT, self.answer("Pending", summary))]
         return []
-    job = restore_job(about)
-    target = resize(job, planned.gpus) if planned.gpus else job
-    comment = (_summary(planned), explain_in_words(planned))
-    if target is None:
-        return [Change(START, None, (*comment, "no number of pods makes this size: not changed"))]
-    hostnames, note = _choose_hostnames(planned, target, details)
-    selector, remark = _choose_selector(planned, target, details)
-    note += remark
-    if about["workload"] is not None:
-        return _with_kueue(planned, job, target, hostnames, details, (*comment, *note))
-    if planned.action == "wait":
-        return []
-    if job.queue is not None:
-        words = "left to Kueue: it is in a queue of it and has no workload there"
-        return [Change(START, None, (*comment, words))]
-    changes = []
-    is_unsuspended = not job.is_suspended
-    if is_unsuspended:
-        stop = job_document(job, True, job.pinned, is_paused=True)
-        changes.append(Change(STOP, stop, comment, after=(_wait_for_pods(job),)))
-    if planned.gpus:
-        start = job_document(target, False, hostnames, selector=selector)
-        has_started = (
-            is_unsuspended
-            or field(job.source, "status", "startTime") is not None
-            or bool(job.kind == "JobSet" and job.pinned)
-        )
-        reset = {"Job": _reset_start, "JobSet": _remove_jobs}.get(job.kind)
-        before = (reset(job),) if has_started and reset else ()
-        changes.append(Change(START, start, (*comment, *note), before=before))
-    return changes
+
+    def _choose_hostnames(self, target: FoundJob) -> tuple[list[str], str]:
+        """Return the hostnames of the job, and a note if the plan's nodes cannot hold its pods."""
+        planned = self.planned
+        if not planned.gpus:
+            return [], ""
+        sizes = {one.gpus for one in target.pod_sets if one.gpus}
+        hostnames = self.details["hostnames"]
+        if planned.nodes and all(n % size == 0 for n in planned.nodes.values() for size in sizes):
+            return [hostnames[name] for name in planned.nodes], ""
+        pool = self.details["pools"].get(planned.pool, ())
+        note = "its pods do not fit the nodes of the plan: any node of the pool will do"
+        return [hostnames[name] for name in pool], note
+
+    def _choose_selector(self) -> tuple[dict[str, str], str]:
+        """Return the label that names the nodes of a JobSet, and a note if it names further nodes.
+
+        The node selector of a JobSet can change, and its affinity cannot. One label names one node,
+        or all nodes that have its value: the label with the fewest nodes is taken.
+        """
+        planned, places = self.planned, self.details["places"]
+        if self.job.kind != "JobSet" or not planned.gpus:
+            return {}, ""
+        wanted = set(planned.nodes) or set(self.details["pools"].get(planned.pool, ()))
+        pairs = [set(places[name].items()) for name in wanted]
+        holders = {
+            pair: {name for name, labels in places.items() if pair in labels.items()}
+            for pair in (set.intersection(*pairs) if pairs else ())
+        }
+        if not holders:
+            return {}, "no label is common to its nodes: any node will do"
+        label, value = min(holders, key=lambda pair: (len(holders[pair]), pair))
+        is_exact = holders[label, value] == wanted
+        note = f"a JobSet names nodes by one label: any node with {label}={value}"
+        return {label: value}, "" if is_exact else note
 
 
-def _with_kueue(
-    planned: PlannedJob,
-    job: FoundJob,
-    target: FoundJob,
-    hostnames: Sequence[str],
-    details: Mapping[str, Any],
-    comment: tuple[str, ...],
-) -> list[Change]:
-    """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
-    about = details["jobs"][planned.job_id]
-    workload = about["workload"]
-    check = our_check(workload, details)
-    is_active = field(workload, "spec", "active") is not False
-    changes = []
-    is_resized = target.gpus != job.gpus
-    is_resized_in_place = field(job.source, "metadata", "annotations", ELASTIC) == "true"
-    if is_resized_in_place and is_resized:
-        place = STOP if target.gpus < job.gpus else START
-        return [Change(place, job_document(target, None, ()), comment)]
-    if is_resized_in_place and planned.action == "grow":
-        words = f"it asks Kueue for this size already, which says: {state_in_words(workload)}"
-        return [Change(START, None, (*comment, words))]
-    if planned.previous_gpus:
-        message = explain_in_words(planned)
-        stop = (
-            check_answer(workload, check, "Retry", message, details["now_s"])
-            if check
-            else workload_activity(workload, False)
-        )
-        place = EVICT if check else STOP
-        changes.append(Change(place, stop, comment, after=(_wait_for_pods(job),)))
-        is_active = is_active and bool(check)
-    if is_resized:
-        changes.append(Change(START, job_document(target, True, (), is_paused=False), comment))
-    if planned.gpus and not is_active:
-        changes.append(Change(START, workload_activity(workload, True), comment))
-    elif check and not planned.previous_gpus:
-        may_start = bool(planned.gpus) and not is_resized
-        changes += _answer(planned, workload, check, hostnames, details, comment, may_start)
-    if planned.gpus and not changes:
-        words = state_in_words(workload) or "Kueue has not said anything about it yet"
-        changes.append(Change(START, None, (*comment, f"left to Kueue, which says: {words}")))
-    return changes
-
-
-def _answer(
-    planned: PlannedJob,
-    workload: Object,
-    check: str,
-    hostnames: Sequence[str],
-    details: Mapping[str, Any],
-    comment: tuple[str, ...],
-    may_start: bool,
-) -> list[Change]:
-    """Return how the answer about a workload without GPUs changes: nothing while it is right.
-
-    "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so that it
-    becomes "Pending" first. An admitted workload is left alone: its pods do not exist yet, or they
-    have ended.
-    """
-    found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
-    may_start = may_start and is_true(workload, "QuotaReserved")
-
-    def answer(state: str, *nodes: str) -> dict[str, Any]:
-        return check_answer(workload, check, state, _summary(planned), details["now_s"], nodes)
-
-    ready = answer("Ready", *hostnames)
-    if found["state"] == "Pending" and may_start:
-        return [Change(READY, ready, comment)]
-    (wanted,) = ready["status"]["admissionChecks"]
-    is_elsewhere = found.get("podSetUpdates") and found["podSetUpdates"] != wanted["podSetUpdates"]
-    is_open = found["state"] == "Ready" and not is_true(workload, "Admitted")
-    if is_open and (is_elsewhere or not may_start):
-        return [Change(EVICT, answer("Pending"), comment)]
-    return []
-
-
-def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None:
-    """Return the answer that frees the quota of a job of which a pod finds no node, if it is one.
-
-    Whatever the plan says: its quota would be held for nothing.
-    """
-    about = details["jobs"][planned.job_id]
-    workload, check = about["workload"], our_check(about["workload"], details)
-    if check is None or not (about["unschedulable"] and is_true(workload, "Admitted")):
-        return None
-    words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
-    answer = check_answer(workload, check, "Retry", words, details["now_s"])
-    return Change(EVICT, answer, (words,))
-
-
-def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
+def our_check(workload: Object | None, details: Object) -> str | None:
     """Return the admission check of a workload that the allocator answers."""
     ours = set(details.get("checks", ()))
     found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
     return next((name for name in found if name in ours), None)
-
-
-def _choose_hostnames(
-    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return the hostnames of a job, and a note if the plan's own nodes cannot hold its pods."""
-    if not planned.gpus:
-        return [], ()
-    sizes = {one.gpus for one in job.pod_sets if one.gpus}
-    hostnames = details["hostnames"]
-    if planned.nodes and all(n % size == 0 for n in planned.nodes.values() for size in sizes):
-        return [hostnames[name] for name in planned.nodes], ()
-    pool = [hostnames[name] for name in details["pools"].get(planned.pool, ())]
-    return pool, ("its pods do not fit the nodes of the plan: any node of the pool will do",)
-
-
-def _choose_selector(
-    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the label that names the nodes of a JobSet, and a note if it names further nodes.
-
-    The node selector of a JobSet can change, and its affinity cannot. One label names one node, or
-    all nodes that have its value: the label with the fewest nodes is taken.
-    """
-    if job.kind != "JobSet" or not planned.gpus:
-        return {}, ()
-    places = details["places"]
-    wanted = set(planned.nodes) or set(details["pools"].get(planned.pool, ()))
-    common = set.intersection(*(set(places[name].items()) for name in wanted)) if wanted else set()
-    holders = {
-        pair: {name for name, labels in places.items() if pair in labels.items()} for pair in common
-    }
-    if not holders:
-        return {}, ("no label is common to its nodes: any node will do",)
-    label, value = min(holders, key=lambda pair: (len(holders[pair]), pair))
-    if holders[label, value] == wanted:
-        return {label: value}, ()
-    return {label: value}, (f"a JobSet names nodes by one label: any node with {label}={value}",)
 
 
 def _summary(planned: PlannedJob) -> str:
@@ -279,54 +267,29 @@ def _summary(planned: PlannedJob) -> str:
     )
 
 
-def _waiting_words(planned: PlannedJob, details: Mapping[str, Any]) -> str:
-    said = state_in_words(details["jobs"][planned.job_id]["workload"])
-    return explain_in_words(planned) + (f"; Kueue says: {said}" if said else "")
-
-
-def _label(job: FoundJob) -> str:
-    """Return the label of the pods and Jobs of a job."""
-    return f"{LABELS[job.kind]}={job.name}"
+def _selection(job: FoundJob) -> str:
+    """Return the words that select the pods and Jobs of a job."""
+    return f"-n {job.namespace} -l {LABELS[job.kind]}={job.name}"
 
 
 def _wait_for_pods(job: FoundJob) -> str:
-    return _command(f"wait --for=delete pod -n {job.namespace} -l {_label(job)} --timeout=10m")
-
-
-def _reset_start(job: FoundJob) -> str:
-    """Return the command without which the template of a job that ran before cannot change."""
-    patch = json.dumps({"status": {"startTime": None}})
-    place = f"patch job {job.name} -n {job.namespace} --subresource=status"
-    return _command(f"{place} --type=merge -p", patch)
-
-
-def _remove_jobs(job: FoundJob) -> str:
-    """Return the command without which the Jobs of a JobSet keep the node selector they had.
-
-    A JobSet that is resumed adds labels to its Jobs, and takes none away; Jobs that are missing are
-    made anew.
-    """
-    return _command(f"delete job -n {job.namespace} -l {_label(job)} --cascade=foreground")
+    return _command(f"wait --for=delete pod {_selection(job)} --timeout=10m")
 
 
 def _command(words: str, *more: str) -> str:
     return shlex.join(("kubectl", *words.split(), *more))
 
 
-def _apply_command(file: str) -> str:
-    part = "--subresource=status" if file in OF_STATUS else ""
-    manager = f"--field-manager={MANAGER}"
-    return _command(f"apply --server-side --force-conflicts {manager} {part} -f {file}")
-
-
 def _file(name: str, changes: Sequence[Change], remarks: Sequence[str]) -> str:
     """Return a file: the commands in their order as comments, then the documents."""
-    applied = [one for one in changes if one.document is not None]
-    commands = [
-        *(line for one in changes for line in one.before),
-        *([_apply_command(name)] if applied else ()),
-        *(line for one in changes for line in one.after),
-    ]
+    commands = [line for one in changes for line in one.before]
+    if any(one.document is not None for one in changes):
+        part = "--subresource=status" if name in OF_STATUS else ""
+        manager = f"--field-manager={MANAGER}"
+        commands.append(
+            _command(f"apply --server-side --force-conflicts {manager} {part} -f {name}")
+        )
+    commands += [line for one in changes for line in one.after]
     head = [f"{name}: {ABOUT[name]}", *(commands or ["nothing to do"]), *remarks]
     parts = [_comment(head)]
     for change in changes:

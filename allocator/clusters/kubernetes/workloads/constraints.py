@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.objects import HOSTNAME, Object, field
 
 # What the state of a node says already; a job need not tolerate them.
@@ -21,7 +21,7 @@ _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
 }
 
 
-def node_terms(pod: Object) -> list[Mapping[str, Any]]:
+def node_terms(pod: Object) -> list[Object]:
     """Return the required terms of the node affinity of a pod, of which one has to hold."""
     required = field(
         pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
@@ -29,7 +29,7 @@ def node_terms(pod: Object) -> list[Mapping[str, Any]]:
     return list(field(required, "nodeSelectorTerms") or ())
 
 
-def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[dict[str, Any]]:
+def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[Json]:
     """Return the terms of the affinity without the hostnames that the allocator itself asked for.
 
     Examples
@@ -47,7 +47,7 @@ def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[dict[str, Any]]:
     return terms
 
 
-def pinned_affinity(pod: Object, hostnames: Iterable[str]) -> dict[str, Any]:
+def pinned_affinity(pod: Object, hostnames: Iterable[str]) -> Json:
     """Return the affinity of a pod that may run on these hostnames only, as a part of its spec.
 
     Terms that it has already keep holding: each of them asks for the hostnames, too.
@@ -113,12 +113,9 @@ def admits(
 
 
 def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
-    by_label = term.get("matchExpressions") or ()
-    by_field = term.get("matchFields") or ()
-    return all(
-        _OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values") or ())
-        for one in by_label
-    ) and all(_OPERATORS[one["operator"]](name, one["values"]) for one in by_field)
+    asked = [(one, labels.get(one["key"])) for one in term.get("matchExpressions") or ()]
+    asked += [(one, name) for one in term.get("matchFields") or ()]
+    return all(_OPERATORS[one["operator"]](found, one.get("values") or ()) for one, found in asked)
 
 
 def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> bool:

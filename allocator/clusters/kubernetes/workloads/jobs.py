@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from allocator.clusters.kubernetes.objects import (
     QUEUE_NAME,
@@ -15,6 +14,7 @@ from allocator.clusters.kubernetes.objects import (
     is_true,
     name_of,
     namespace_of,
+    owners_of,
     uid_of,
 )
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
@@ -115,18 +115,16 @@ def _sets_of_job_set(job: Object) -> Iterator[PodSet]:
         inner = field(one, "template", "spec") or {}
         pods = int(one.get("replicas", 1)) * int(inner.get("parallelism") or 1)
         found = pod_set(str(one["name"]), pods, inner.get("template"))
-        yield replace(found, pod=_without_label(found.pod, annotation(job, PINNED_LABEL)))
-
-
-def _without_label(pod: Object, pinned: str | None) -> Object:
-    """Return the spec of a pod without the label of nodes that the allocator itself asked for."""
-    selector = field(pod, "nodeSelector") or {}
-    left = {name: value for name, value in selector.items() if f"{name}={value}" != pinned}
-    return pod if left == selector else {**pod, "nodeSelector": left}
+        selector = field(found.pod, "nodeSelector") or {}
+        # without the label of nodes that the allocator itself asked for
+        pinned = annotation(job, PINNED_LABEL)
+        left = {name: value for name, value in selector.items() if f"{name}={value}" != pinned}
+        is_pinned = left != selector
+        yield replace(found, pod={**found.pod, "nodeSelector": left}) if is_pinned else found
 
 
 def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:
-    replicas: Mapping[str, Any] = job["spec"].get("pytorchReplicaSpecs") or {}
+    replicas: Object = job["spec"].get("pytorchReplicaSpecs") or {}
     for name in sorted(replicas):
         one = replicas[name]
         is_elastic = name == "Worker"
@@ -164,15 +162,18 @@ def find_jobs(objects: Objects) -> list[FoundJob]:
     found: list[FoundJob] = []
     for kind, about in KINDS.items():
         for source in objects.of_kind(kind):
-            if _is_part(source) or any(is_true(source, end) for end in about.ends):
+            is_part = any(
+                one.get("kind") in KINDS and one.get("controller", True)
+                for one in owners_of(source)
+            )
+            if is_part or any(is_true(source, end) for end in about.ends):
                 continue
+            place, name = namespace_of(source), name_of(source)
             job = FoundJob(
-                "/".join(
-                    (namespace_of(source), *((kind.lower(),) * (kind != "Job")), name_of(source))
-                ),
+                f"{place}/{name}" if kind == "Job" else f"{place}/{kind.lower()}/{name}",
                 kind,
-                namespace_of(source),
-                name_of(source),
+                place,
+                name,
                 uid_of(source),
                 source,
                 tuple(about.find_sets(source)),
@@ -181,12 +182,6 @@ def find_jobs(objects: Objects) -> list[FoundJob]:
             if job.gpus:
                 found.append(job)
     return found
-
-
-def _is_part(source: Object) -> bool:
-    """Return whether an object of one of the kinds controls this one."""
-    owners = field(source, "metadata", "ownerReferences") or ()
-    return any(one.get("kind") in KINDS and one.get("controller", True) for one in owners)
 
 
 def resize(job: FoundJob, gpus: int) -> FoundJob | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.objects import field, own_annotations, unix_seconds
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet, resize
 from allocator.errors import UsageError
@@ -16,10 +17,9 @@ MOST_SIZES = 64
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
+    if not 0.0 < float(text) < math.inf:
         raise ValueError
-    return value
+    return float(text)
 
 
 def _count(text: str) -> int:
@@ -28,8 +28,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _counts(text: str) -> list[int]:
-    return sorted({_count(part) for part in text.replace(",", " ").split()})
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def _flag(text: str) -> bool:
@@ -49,7 +49,7 @@ ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
     "model": str,
     "min-gpus": _count,
     "max-gpus": _count,
-    "sizes": _counts,
+    "sizes": lambda text: sorted(set(map(_count, _words(text)))),
     "total-work": _positive,
     "remaining-work": _positive,
     "expected-seconds": _positive,
@@ -57,14 +57,14 @@ ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
     "weight": _positive,
     "preemptible": _flag,
     "restart-seconds": _positive,
-    "gpu-types": lambda text: text.replace(",", " ").split(),
+    "gpu-types": _words,
     **{name.replace("_", "-"): str for name in FIELDS},
 }
 
 
-def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
+def read_annotations(job: FoundJob) -> tuple[Json, list[str]]:
     """Return what the owner of a job says, and notes about what makes no sense."""
-    said: dict[str, Any] = {}
+    said: Json = {}
     notes = []
     own = own_annotations(job.source)
     for name, parse in ANNOTATIONS.items():
@@ -84,12 +84,12 @@ def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
     return said, notes
 
 
-def read_progress_source(said: Mapping[str, Any]) -> LogPattern | Metric | None:
+def read_progress_source(said: Record) -> LogPattern | Metric | None:
     """Return where the progress of a job comes from, by what its owner says. Raises UsageError."""
     return read_source(as_variables({name.replace("-", "_"): x for name, x in said.items()}))
 
 
-def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:
+def sizes_of(job: FoundJob, said: Record) -> list[int]:
     """Return the sizes that a job may have; without a word of its owner, only the one of its spec.
 
     Owners name a range (min-gpus, max-gpus, the annotation of Kueue for partial admission, or the

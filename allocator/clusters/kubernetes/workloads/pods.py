@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 
 from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Object, field, quantity
-
-
-def _container_gpus(container: Object) -> dict[str, int]:
-    asked = field(container, "resources")
-    amounts: Mapping[str, object] = (field(asked, "requests") or {}) | (
-        field(asked, "limits") or {}
-    )
-    return {name: int(quantity(n)) for name, n in amounts.items() if is_gpu(name) and quantity(n)}
 
 
 def gpus_of_pod(spec: Object) -> dict[str, int]:
@@ -28,21 +20,20 @@ def gpus_of_pod(spec: Object) -> dict[str, int]:
     >>> gpus_of_pod({"containers": [asks, asks], "initContainers": [asks]})
     {'nvidia.com/gpu': 8}
     """
-    together: dict[str, int] = {}
-    alone: dict[str, int] = {}
+    together, alone = Counter[str](), Counter[str]()
     run = [(True, one) for one in field(spec, "containers") or ()]
     run += [
         (one.get("restartPolicy") == "Always", one) for one in field(spec, "initContainers") or ()
     ]
     for goes_on, container in run:
-        for name, n in _container_gpus(container).items():
-            if goes_on:
-                together[name] = together.get(name, 0) + n
-            else:
-                alone[name] = max(alone.get(name, 0), n)
-    return {
-        name: max(together.get(name, 0), alone.get(name, 0)) for name in sorted(together | alone)
-    }
+        asked = field(container, "resources")
+        amounts = (field(asked, "requests") or {}) | (field(asked, "limits") or {})
+        gpus = Counter({name: int(quantity(n)) for name, n in amounts.items() if is_gpu(name)})
+        if goes_on:
+            together += gpus
+        else:
+            alone |= gpus
+    return dict(sorted((together | alone).items()))
 
 
 def is_over(pod: Object) -> bool:
