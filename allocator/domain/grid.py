@@ -18,9 +18,8 @@ from allocator.domain.findings import (
     suggest_setting,
 )
 from allocator.domain.problem import Bools, Ints
-from allocator.domain.schema.cells import ParsedColumn, default_column, parse
+from allocator.domain.schema.cells import Complaint, ParsedColumn, default_column, parse
 from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
-from allocator.domain.schema.previous_cells import PreviousCells, PreviousTables
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -45,8 +44,7 @@ class ParsedTable:
     """One table of n rows.
 
     `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
-    reading, `has_distinct_names` whether the rows are known to have names of one column that are
-    all different.
+    reading.
     """
 
     schema: TableSchema
@@ -55,7 +53,6 @@ class ParsedTable:
     columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
-    has_distinct_names: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -181,16 +178,10 @@ class ParsedTable:
             self.faults(found, unknown, words)
 
 
-def grid(
-    schema: TableSchema,
-    snapshot: Snapshot,
-    found: Findings,
-    previous: PreviousCells | None = None,
-) -> ParsedTable:
+def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
     """Parse one table of a snapshot; an absent one has no rows.
 
-    Faults of headers, cells and keys are added to `found`. `previous` has the cells of the round
-    before and keeps those of this one.
+    Faults of headers, cells and keys are added to `found`.
     """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
@@ -199,32 +190,20 @@ def grid(
         _header(schema, table, found)
     elif schema.required and readable:
         found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
-    own = [column for column in schema.columns if column.name in table.columns]
-    read = (
-        {column.name: parse(column, table.columns[column.name]) for column in own}
-        if previous is None
-        else previous.read(own, schema.key, table.columns)
-    )
-    columns = {
-        column.name: read[column.name][0]
-        if column.name in read
-        else default_column(column, len(table))
-        for column in schema.columns
-    }
-    lost = [c for c in schema.columns if c.required and c.name not in read]
-    out = ParsedTable(
-        schema,
-        table.lines,
-        table.columns,
-        columns,
-        present,
-        readable and not (lost if present else schema.required),
-        previous is not None and previous.has_distinct_names,
-    )
-    for _, complaints in read.values():
-        for row, message in complaints:
-            out.fault(found, row, message)
-    if schema.key and not out.has_distinct_names and out.ok(*schema.key).any():
+    columns: dict[str, ParsedColumn] = {}
+    wrong: list[Complaint] = []
+    for column in schema.columns:
+        if column.name in table.columns:
+            columns[column.name], complaints = parse(column, table.columns[column.name])
+            wrong += complaints
+        else:
+            columns[column.name] = default_column(column, len(table))
+    lost = any(c.required and c.name not in table.columns for c in schema.columns)
+    whole = readable and not (lost if present else schema.required)
+    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole)
+    for row, message in wrong:
+        out.fault(found, row, message)
+    if schema.key and out.ok(*schema.key).any():
         _keys(out, found)
     return out
 
@@ -234,16 +213,10 @@ def grids(
     found: Findings,
     levels: Sequence[str],
     schemas: Mapping[str, TableSchema] = TABLES,
-    previous: PreviousTables | None = None,
 ) -> dict[str, ParsedTable]:
     """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
     return {
-        file: grid(
-            _with_levels(schema, levels) if file == NODES.file else schema,
-            snapshot,
-            found,
-            None if previous is None else previous.of(file),
-        )
+        file: grid(_with_levels(schema, levels) if file == NODES.file else schema, snapshot, found)
         for file, schema in schemas.items()
     }
 

@@ -41,7 +41,6 @@ from allocator.domain.schema.colocation import first_primary
 from allocator.domain.schema.columns import CONFIG, LONGRUN
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
-from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.size_rule import sizes_of_pods
 from allocator.domain.snapshot import Snapshot
@@ -61,16 +60,13 @@ ROWS = {
 SETTINGS = {field.name for field in fields(Problem)} - {"now_s"}
 
 
-def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Problem:
+def validate(snapshot: Snapshot) -> Problem:
     """Check a snapshot against every rule, and return it as arrays.
 
     Parameters
     ----------
     snapshot : Snapshot
         Tables and settings as they were read.
-    previous : PreviousTables, optional
-        Cells of the round before. It keeps those of this one, so that the next round reads only
-        the cells that changed. The result does not depend on it.
 
     Returns
     -------
@@ -90,7 +86,7 @@ def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Prob
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)
-    tables = grids(snapshot, found, config.levels, previous=previous)
+    tables = grids(snapshot, found, config.levels)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     checked = Round(tables, known, config, now_s, found)

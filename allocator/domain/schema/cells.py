@@ -32,7 +32,6 @@ from allocator.domain.schema.columns import (
     Column,
     ColumnKind,
 )
-from allocator.domain.schema.staying_rows import StayingRows
 from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -83,49 +82,6 @@ class ParsedColumn:
     def take(self, rows: Ints) -> ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
-
-    def update(self, stays: StayingRows, changed: Ints, new: ParsedColumn) -> ParsedColumn:
-        """Return the rows that stay, and after them new ones.
-
-        The first rows of `new` replace the rows `changed` (k,) of those that stay.
-        """
-        k = len(changed)
-        size = len(stays.rows) + len(new.given) - k
-
-        def updated(a: Any, b: Any) -> Any:
-            if isinstance(a, np.ndarray):
-                if a.dtype == np.bool_ and a.all() and b.all():
-                    return all_true(size)
-                out = np.empty(size, a.dtype)
-                np.take(a, stays.rows, out=out[: len(stays.rows)], mode="clip")
-                out[changed] = b[:k]
-                out[len(stays.rows) :] = b[k:]
-                return out
-            out = stays.pick(a)
-            for i, value in zip(changed.tolist(), b, strict=False):
-                out[i] = value
-            return out + list(b[k:])
-
-        out = ParsedColumn(
-            updated(self.value, new.value), updated(self.given, new.given), updated(self.ok, new.ok)
-        )
-        if "factors" in vars(self):
-            distinct, code = self.factors
-            number = dict(zip(distinct, range(len(distinct)), strict=True))
-            others, other = new.factors
-            place = np.array([number.setdefault(x, len(number)) for x in others], dtype=np.int64)
-            vars(out)["factors"] = _renumber(list(number), updated(code, place[other]))
-        return out
-
-
-def _renumber(distinct: list[Any], code: Ints) -> tuple[list[Any], Ints]:
-    """Return the values that occur in order of first appearance, and the number of each, (n,)."""
-    first = np.full(len(distinct), len(code))
-    first[code[::-1]] = np.arange(len(code))[::-1]  # reversed: the first one writes last
-    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(code))]
-    number = np.zeros(len(distinct), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    return [distinct[i] for i in order.tolist()], number[code]
 
 
 class _Misread(Exception):
