@@ -74,14 +74,14 @@ class Rows:
         return len(next(iter(vars(self).values())))
 
     def select(self, rows: Bools | Ints | slice) -> Self:
-        """Return some rows of a table whose columns are all arrays."""
+        """Return some rows; columns of texts know them by their numbers only."""
         names = (column.name for column in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(getattr(self, name)[rows] for name in names))
+        return type(self)(*(picked(getattr(self, name), rows) for name in names))
 
     def append(self, other: Self) -> Self:
-        """Return these rows, then the others, of a table whose columns are all arrays."""
+        """Return these rows, then the others."""
         both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*map(np.concatenate, both))
+        return type(self)(*(a + b if isinstance(a, tuple) else np.append(a, b) for a, b in both))
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,8 @@ class Jobs(Rows):
             columns["shared_by"] = place[self.secondary[which]]
             columns["primary"] = first_primary(columns["shared_by"])
         columns.setdefault("shared_by", None)
-        for name, column in vars(self).items():
-            if name not in columns:
-                is_array = isinstance(column, np.ndarray)
-                columns[name] = column[which] if is_array else tuple(picked(column, which))
-        return Jobs(**columns)
+        rest = {n: picked(column, which) for n, column in vars(self).items() if n not in columns}
+        return Jobs(**rest, **columns)
 
 
 @dataclass(frozen=True)

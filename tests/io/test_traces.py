@@ -27,7 +27,7 @@ def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:
     """workload.csv of a sample, row by row."""
     source, extra = SAMPLES[name](folder)
     given = TraceOptions(extra=extra, **options)  # type: ignore[arg-type]
-    cells = import_trace(name, source, given)[0].files["workload.csv"]
+    cells = import_trace(name, source, given)[0].tables["workload.csv"].columns
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
 
 
@@ -247,7 +247,7 @@ def test_load_is_met(tmp_path: Path, load: float) -> None:
     def read(**options: Any) -> tuple[set[tuple[str, ...]], ImportSummary]:
         given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)
         tables, summary = import_trace("csv", tmp_path / "jobs.csv", given)
-        cells = tables.files["workload.csv"]
+        cells = tables.tables["workload.csv"].columns
         names = "job_id", "submitted_s", "total_work"
         return {*zip(*(cells[name] for name in names), strict=True)}, summary
 

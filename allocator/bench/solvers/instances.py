@@ -62,9 +62,7 @@ TENANTS = InstanceRules(tenants=100)
 EVERYTHING = InstanceRules(tenants=100, guarantees=0.5, churn=0.25, protected=0.05)
 
 
-def generate(
-    size: str | tuple[int, int, int], seed: int = 0, rules: InstanceRules = PLAIN
-) -> Instance:
+def generate(size: str | tuple[int, ...], seed: int = 0, rules: InstanceRules = PLAIN) -> Instance:
     """Return an instance; the same size, seed and rules give the same one.
 
     `size` is a key of SIZES or (jobs, GPUs, types).
@@ -122,8 +120,7 @@ def generate(
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
     """Draw maximum sizes: powers of two with geometric weights and a sum of about demand x gpus."""
     power = 2 ** np.arange(int(np.log2(max(2, min(256, gpus // 16)))) + 1)
-    low = 1e-3
-    high = 3.0
+    low, high = 1e-3, 3.0
     for _ in range(60):
         ratio = (low + high) / 2
         weight = ratio ** np.arange(len(power))
@@ -150,8 +147,7 @@ def _running(
 
 
 def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
-    J = int(fits.shape[0])
-    T = int(fits.shape[1])
+    J, T = map(int, fits.shape)
     alpha = rng.uniform(0.55, 0.97, J)
     leave = rng.uniform(0.75, 1.0, J)
     priority: Floats = np.asarray(rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1])) * rng.uniform(

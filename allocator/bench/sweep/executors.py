@@ -79,17 +79,21 @@ def perform(
             stderr=subprocess.PIPE,
             environment=ONE_THREAD,
         )
+        failure, words = "", b""
         try:
-            failure, words = _wait(child, begin + limit_s, stop)
+            for piece in child.read(child.process.stderr):
+                words = (words + piece)[-8 * LAST_WORDS :]
+                if stop():
+                    failure = "stopped"
+                elif time.monotonic() > begin + limit_s:
+                    failure = "killed at the time limit of the task"
+                if failure:
+                    break
         finally:
             child.kill()
         if not failure and child.process.returncode:
             failure = child.how_it_ended()
-        files = (
-            {}
-            if failure
-            else {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
-        )
+        files = {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
     if not failure and METRICS_FILE not in files:
         failure = f"left no {METRICS_FILE}"
     return TaskOutcome(
@@ -101,18 +105,6 @@ def perform(
         child.peak_mb,
         platform.node(),
     )
-
-
-def _wait(child: Child, deadline: float, stop: Callable[[], bool]) -> tuple[str, bytes]:
-    """Return why the process must be killed, or "", and the end of its output."""
-    words = b""
-    for piece in child.read(child.process.stderr):
-        words = (words + piece)[-8 * LAST_WORDS :]
-        if stop():
-            return "stopped", words
-        if time.monotonic() > deadline:
-            return "killed at the time limit of the task", words
-    return "", words
 
 
 Finished = tuple[SweepTask, TaskOutcome]

@@ -61,10 +61,7 @@ class DaskExecutor:
 
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
-            data = {
-                path: client.submit(_identical_files, files, pure=False)
-                for path, files in folders.items()
-            }
+            data = {path: client.submit(dict, files, pure=False) for path, files in folders.items()}
             # a result of an earlier call, perhaps a failure, does not count
             call = uuid.uuid4().hex[:8]
             asked = {
@@ -156,10 +153,6 @@ def _connect(address: str, quiet: bool) -> Any:
         return connect(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f'no Dask scheduler answers at "{address}": {error}') from None
-
-
-def _identical_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    return files
 
 
 def _version() -> str:

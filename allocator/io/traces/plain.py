@@ -22,7 +22,7 @@ import numpy as np
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.problem import Floats
 from allocator.errors import UsageError
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import Trace, TraceOptions, sort_out, trace_jobs
 from allocator.io.traces.text import (
     CsvRows,
@@ -117,14 +117,8 @@ def _trace(
     texts = {field: rows[names[field]] for field in ("tenant", "model") if field in names}
     ids = rows[names["job_id"]] if "job_id" in names else [""] * len(rows)
     whole = trace_jobs(ids, submitted, duration, gpus, recorded=(start, end), **texts)
-    jobs, origin = whole.take(keep).begin_at_first()
-    jobs = replace(
-        jobs,
-        job_id=_unique(jobs.job_id, [rows.lines[i] for i in keep]),
-        model=curves.draw_by_model(jobs.model, options)
-        if "model" in names
-        else curves.draw_curves(len(jobs), options),
-    )
+    jobs, origin = whole.select(keep).begin_at_first()
+    jobs = replace(jobs, job_id=_unique(jobs.job_id, [rows.lines[i] for i in keep]))
     columns = ", ".join(f"{field} = {column}" for field, column in names.items())
     return Trace(
         jobs,

@@ -34,7 +34,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.errors import Fault, UsageError
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import Trace, TraceOptions, TracePool, sort_out, trace_jobs
 from allocator.io.traces.sites.slurm_records import (
     find_missing,
@@ -95,7 +95,7 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
         recorded=(start, end),
         time_limit_s=read_limits(rows),
     )
-    jobs, origin = whole.take(keep).begin_at_first()
+    jobs, origin = whole.select(keep).begin_at_first()
     names, types = jobs.job_id, jobs.gpu_types
     if _choose(options, "pools", ("type", "partition")) == "partition":
         types = _by_partition(types, _cells(rows, "Partition", index, "--pools partition"))
@@ -105,7 +105,6 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
     jobs = replace(
         jobs,
         job_id=_unique(names),
-        model=curves.draw_curves(len(jobs), options),
         tenant=_tenants(rows, index, options, tenants) or jobs.tenant,
         gpu_types=types,
         weight=_weights(rows, index, options),
