@@ -44,7 +44,7 @@ class ParsedTable:
     """One table of n rows.
 
     `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
-    reading.
+    reading. What is wrong with rows is added to `found`.
     """
 
     schema: TableSchema
@@ -53,6 +53,7 @@ class ParsedTable:
     columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
+    found: Findings
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -130,23 +131,21 @@ class ParsedTable:
         name = self[self.schema.key[0]][row]
         return f"{self.schema.key[0].removesuffix('_id')} {quote(name)}" if name else ""
 
-    def fault(self, found: Findings, row: int, message: str) -> None:
-        found.fault(self.schema.file, self.lines[row], message, self.subject(row))
+    def fault(self, row: int, message: str) -> None:
+        self.found.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
-    def faults(self, found: Findings, rows: Bools, words: Words, **values: Any) -> None:
+    def faults(self, rows: Bools, words: Words, **values: Any) -> None:
         """Add a fault for every row that is True in `rows` (n,).
 
         Each of `values` (n,) may be named in the words, too.
         """
         for i, message in self._messages(rows, words, values):
-            self.fault(found, i, message)
+            self.fault(i, message)
 
-    def warnings(
-        self, found: Findings, rows: Bools, words: Words, sort: str, **values: Any
-    ) -> None:
+    def warnings(self, rows: Bools, words: Words, sort: str, **values: Any) -> None:
         """Add a warning for every row, as `faults` does; many of one `sort` are summed up."""
         for i, message in self._messages(rows, words, values):
-            found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
+            self.found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
 
     def _messages(
         self, rows: Bools, words: Words, values: Mapping[str, Any]
@@ -157,9 +156,7 @@ class ParsedTable:
                 words.format_map(_Shown(self, i, values)) if isinstance(words, str) else words(i),
             )
 
-    def refer(
-        self, found: Findings, column: str, known: Mapping[str, int], among: str, sort: str = ""
-    ) -> None:
+    def refer(self, column: str, known: Mapping[str, int], among: str, sort: str = "") -> None:
         """Report names that are not known: as warnings of a `sort`, or as faults."""
         if not len(self):
             return
@@ -173,9 +170,9 @@ class ParsedTable:
             return f"{column} {quote(names[i])} {among}{hint[names[i]]}"
 
         if sort:
-            self.warnings(found, unknown, words, sort)
+            self.warnings(unknown, words, sort)
         else:
-            self.faults(found, unknown, words)
+            self.faults(unknown, words)
 
 
 def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
@@ -200,11 +197,11 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
             columns[column.name] = default_column(column, len(table))
     lost = any(c.required and c.name not in table.columns for c in schema.columns)
     whole = readable and not (lost if present else schema.required)
-    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole)
+    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole, found)
     for row, message in wrong:
-        out.fault(found, row, message)
+        out.fault(row, message)
     if schema.key and out.ok(*schema.key).any():
-        _keys(out, found)
+        _keys(out)
     return out
 
 
@@ -247,7 +244,7 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
         )
 
 
-def _keys(table: ParsedTable, found: Findings) -> None:
+def _keys(table: ParsedTable) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
@@ -260,4 +257,4 @@ def _keys(table: ParsedTable, found: Findings) -> None:
         if row < i:
             what = ", ".join(f"{n} {table.shown(n, i)}" for n in names)
             message = f"{what} is already in line {table.lines[row]}"
-            found.fault(table.schema.file, table.lines[i], message)
+            table.found.fault(table.schema.file, table.lines[i], message)

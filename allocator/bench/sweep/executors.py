@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import queue
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -140,25 +139,18 @@ class ProcessExecutor:
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Implement TaskExecutor.results; the threads only wait for their processes."""
-        finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         stop = threading.Event()
-
-        def perform_one(task: SweepTask) -> None:
-            if stop.is_set():
-                return
-            try:
-                outcome = perform(task, self._runner, self._limit_s, stop.is_set)
-            # no process or folder could be made: a full disk, or no memory
-            except Exception as error:
-                outcome = TaskOutcome(failure=f"not started: {error}")
-            finished.put((task, outcome))
-
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
+        asked = {
+            pool.submit(perform, task, self._runner, self._limit_s, stop.is_set): task
+            for task in tasks
+        }
         try:
-            for task in tasks:
-                pool.submit(perform_one, task)
-            for _ in tasks:
-                yield finished.get()
+            for future in as_completed(list(asked)):
+                # no process or folder could be made: a full disk, or no memory
+                error = future.exception()
+                failed = TaskOutcome(failure=f"not started: {error}")
+                yield asked.pop(future), failed if error else future.result()
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -182,10 +182,10 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
             ),
             "",
         ]
-    assumed = {
-        f"{t.workload}: assumed: {m[ASSUMED]}": "" for t, m in metrics.items() if ASSUMED in m
-    }
-    lines += [line for pair in assumed.items() for line in pair]
+    for said in dict.fromkeys(
+        f"{t.workload}: assumed: {m[ASSUMED]}" for t, m in metrics.items() if ASSUMED in m
+    ):
+        lines += [said, ""]
     for workload in dict.fromkeys(row["workload"] for row in rows):
         lines += [
             f"## {workload}",

@@ -45,8 +45,7 @@ def _gpus(text: str) -> int | dict[str, int]:
 
 def import_jobs(args: argparse.Namespace) -> int:
     from allocator.io.traces.base import TraceOptions
-    from allocator.io.traces.run import import_trace
-    from allocator.io.workloads import write_tables
+    from allocator.io.traces.run import import_trace, write_tables
 
     given = {name: getattr(args, f"extra_{name}") for name in args.extras}
     by_type = args.gpus if isinstance(args.gpus, dict) else {}

@@ -44,6 +44,15 @@ DTYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.BOOLEAN: np.bool_,
 }
 """Types of the columns that are arrays."""
+NOTHING: Mapping[ColumnKind, Any] = {
+    ColumnKind.NUMBER: math.nan,
+    ColumnKind.INTEGER: -1,
+    ColumnKind.CHOICE: -1,
+    ColumnKind.BOOLEAN: False,
+    ColumnKind.TEXT: "",
+    ColumnKind.JSON: {},
+}
+"""Values of empty cells without a default; () for all other kinds."""
 Complaint = tuple[int, str]  # row, message
 
 
@@ -163,16 +172,11 @@ def _numbers(
     if given.any():
         for i, message in _out_of_range(column, cells, value, given, whole):
             wrong.setdefault(i, message)
-    value[~given] = _missing(column)
+    value[~given] = _default(column)
     if whole:
         value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
         return value.astype(np.int64)
     return value + 0.0  # -0.0 becomes 0.0
-
-
-def _missing(column: Column) -> float:
-    """Return the number of an empty cell, nan = none."""
-    return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
 
 
 def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
@@ -215,19 +219,11 @@ def _floats(column: Column, cells: Cells, wrong: dict[int, str]) -> tuple[Floats
         if NUMBER.fullmatch(cells[i]):
             value[i] = float(cells[i])
         else:
-            odd = (
-                "a finite number"
-                if _is_nan_or_inf(cells[i])
-                else "a whole number"
-                if column.kind is ColumnKind.INTEGER
-                else "a number"
-            )
+            odd = "a whole number" if column.kind is ColumnKind.INTEGER else "a number"
+            if cells[i].lower().lstrip("+-") in ("nan", "inf", "infinity"):
+                odd = "a finite number"
             wrong[i] = f"{column.name} {quote(cells[i])} is not {odd}"
     return value, given
-
-
-def _is_nan_or_inf(text: str) -> bool:
-    return text.lower().lstrip("+-") in ("nan", "inf", "infinity", "-nan")
 
 
 def _out_of_range(
@@ -277,25 +273,18 @@ def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
     if bad:
         wrong |= {i: bad[text] for i, text in enumerate(cells) if text in bad}
     values = map(seen.__getitem__, cells)
-    if column.kind is ColumnKind.CHOICE:
-        return np.fromiter(values, dtype=np.int64, count=len(cells))
-    if column.kind is ColumnKind.BOOLEAN:
-        return np.fromiter(values, dtype=bool, count=len(cells))
+    if column.kind in DTYPES:
+        return np.fromiter(values, dtype=DTYPES[column.kind], count=len(cells))
     return list(values)
 
 
 def _default(column: Column) -> Any:
     """Return the value of an empty cell."""
-    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-        none = _missing(column)
-        return -1 if column.kind is ColumnKind.INTEGER and math.isnan(none) else none
+    if column.default in (None, RULE):
+        return NOTHING.get(column.kind, ())
     if column.kind is ColumnKind.CHOICE:
-        return column.choices.index(column.default) if column.default in column.choices else -1
-    if column.default is None or column.default == RULE:
-        return {ColumnKind.TEXT: "", ColumnKind.BOOLEAN: False, ColumnKind.JSON: {}}.get(
-            column.kind, ()
-        )
-    return column.default
+        return column.choices.index(column.default)
+    return column.default + 0.0 if column.kind is ColumnKind.NUMBER else column.default
 
 
 def _text(_column: Column, text: str) -> str:

@@ -22,7 +22,6 @@ from allocator.io.traces.base import (
     CURVES,
     MeasuredSpeeds,
     Trace,
-    TraceJobs,
     TraceOptions,
     TracePool,
     map_distinct,
@@ -52,7 +51,8 @@ def workload(trace: Trace, options: TraceOptions) -> Snapshot:
     most = _largest_sizes(trace, options)
     speeds = trace.speeds
     if speeds is None:
-        speeds = curves.speeds(jobs.model, trace.pools, _measured_sizes(trace.pools, jobs, most))
+        sizes = rule_sizes(trace.pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
+        speeds = curves.speeds(jobs.model, trace.pools, np.array(sorted(sizes), dtype=np.int64))
     names = ("pool", "gpu_type", "gpus", "gpus_per_node")
     files: dict[str, Mapping[str, Cells]] = {
         "workload.csv": _jobs(trace, most, options),
@@ -186,11 +186,6 @@ def _largest_sizes(trace: Trace, options: TraceOptions) -> Ints:
         most = np.minimum(most, measured_range(trace, jobs)[1])
     grown: Ints = np.maximum(jobs.gpus, most.astype(np.int64))
     return grown
-
-
-def _measured_sizes(pools: Sequence[TracePool], jobs: TraceJobs, most: Ints) -> Ints:
-    sizes = rule_sizes(pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
-    return np.array(sorted(sizes), dtype=np.int64)
 
 
 def _work(trace: Trace) -> Floats:

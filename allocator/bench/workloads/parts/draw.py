@@ -86,11 +86,6 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
     return np.minimum(out, longest_s)
 
 
-def truncated_lognormal(rng: Rng, median: float, sigma: float, most: float, count: int) -> Floats:
-    """Draw log-normal values; those above `most` become `most`."""
-    return np.minimum(median * np.exp(rng.normal(0.0, sigma, count)), most)
-
-
 def elastic_max(rng: Rng, requested: Ints, most: int) -> Ints:
     """Draw max_gpus: 1, 2 or 4 times the request with probability .3, .3 and .4.
 
