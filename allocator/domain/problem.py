@@ -84,8 +84,26 @@ class Rows:
         return type(self)(*(a + b if isinstance(a, tuple) else np.append(a, b) for a, b in both))
 
 
+class Sharers:
+    """Jobs of which some run on the GPUs of others: see `colocation`."""
+
+    gpus: Ints
+    primary: Ints
+    shared_by: Ints | None
+
+    @property
+    def secondary(self) -> Ints:
+        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
+        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
+
+    @property
+    def held(self) -> Ints:
+        """GPUs that each job holds itself, (J,): those that two jobs share count once."""
+        return held_gpus(self.gpus, self.secondary)
+
+
 @dataclass(frozen=True)
-class Jobs(Rows):
+class Jobs(Sharers, Rows):
     """All jobs in file order; every array has shape (J,)."""
 
     job_id: tuple[str, ...]
@@ -135,16 +153,6 @@ class Jobs(Rows):
     loss_error: Floats  # of ln of the work left
     # of a primary job: index of its secondary job, -1 = none; None = as `primary` says
     shared_by: Ints | None = None
-
-    @property
-    def secondary(self) -> Ints:
-        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
-        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
-
-    @property
-    def held(self) -> Ints:
-        """GPUs that each job holds itself, (J,)."""
-        return held_gpus(self.gpus, self.secondary)
 
     def take(self, which: Ints, **columns: Any) -> Jobs:
         """Return the jobs with these numbers, in that order, and with some other columns.

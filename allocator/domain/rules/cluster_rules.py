@@ -23,12 +23,6 @@ HEADROOM = "headroom_gpus sessions_per_hour session_s"
 """Columns that say how much headroom a pool keeps: a number, or the sessions to come."""
 
 
-def check(x: Round) -> None:
-    """Check all rules of the cluster that concern more than one cell."""
-    for rule in RULES:
-        rule(x)
-
-
 def _check_curves(x: Round) -> None:
     """Check the parameters of speed curves."""
     curves = x["models.csv"]

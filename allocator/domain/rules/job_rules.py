@@ -32,13 +32,10 @@ FAR = 10
 _fault = partial(Rule, "jobs.csv")
 
 
-def check(x: Round) -> None:
-    """Check all rules of jobs that concern more than one cell."""
+def _check_any(x: Round) -> None:
     jobs = x["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
         x.found.warn(jobs.schema.file, None, "has no jobs")
-    for rule in RULES:
-        rule(x)
 
 
 def _is_running(jobs: ParsedTable) -> Bools:
@@ -467,6 +464,7 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
 
 
 RULES: tuple[Check, ...] = (
+    _check_any,
     _fault(
         "max_gpus {max_gpus} is below min_gpus {min_gpus}",
         "min_gpus max_gpus",

@@ -5,7 +5,7 @@ A message is a text in which {column} stands for the cell, as `ParsedTable.shown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,11 @@ class Round:
 
     def __getitem__(self, file: str) -> ParsedTable:
         return self.tables[file]
+
+    def apply(self, rules: Iterable[Check]) -> None:
+        """Add what breaks the rules to what was found."""
+        for rule in rules:
+            rule(self)
 
     def knows_all(self, names: str) -> bool:
         """Return whether a name that is not known is wrong, and not only lost to a fault."""

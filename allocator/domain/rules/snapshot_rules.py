@@ -91,8 +91,7 @@ def validate(snapshot: Snapshot) -> Problem:
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     checked = Round(tables, known, config, now_s, found)
-    job_rules.check(checked)
-    cluster_rules.check(checked)
+    checked.apply((*job_rules.RULES, *cluster_rules.RULES))
     if found.faults:
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 

@@ -71,10 +71,10 @@ def validate_workload(raw: Snapshot) -> Workload:
     }
     known = names(tables)
     checked = Round(tables, known, config, math.inf, found)
-    job_rules.check(checked)
+    checked.apply(job_rules.RULES)
     start = _find_start(config["now_s"], tables["jobs.csv"], raw, found)
     checked = replace(checked, now_s=start)
-    cluster_rules.check(checked)
+    checked.apply(cluster_rules.RULES)
     checked.refer(CAPACITY.file, "pool")
     checked.refer(NODE_EVENTS.file, "node")
     _warn_of_missing_predecessors(tables["jobs.csv"], known)

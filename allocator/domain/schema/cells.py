@@ -101,11 +101,7 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
     """Return the column's values and the faults of its cells, by row."""
     wrong: dict[int, str] = {}
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-        number, given = (
-            _typed(column, cells, wrong)
-            if isinstance(cells, np.ndarray)
-            else _floats(column, cells, wrong)
-        )
+        number, given = _floats(column, cells, wrong)
         value: Any = _numbers(column, cells, number, given, wrong)
     elif (
         isinstance(cells, np.ndarray)
@@ -179,27 +175,19 @@ def _numbers(
     return value + 0.0  # -0.0 becomes 0.0
 
 
-def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return the numbers of an array, and where a cell is not empty, (n,) each.
-
-    A number is nan where the cell is empty or not finite.
-    """
-    if cells.dtype.kind not in "fiu":
-        return _floats(column, texts_of(cells), wrong)
-    value = cells.astype(np.float64)
-    given = ~np.isnan(value)
-    for i in np.flatnonzero(np.isinf(value)).tolist():
-        wrong[i] = f"{column.name} {quote(text_of(cells[i]))} is not a finite number"
-        value[i] = np.nan
-    return value, given
-
-
 def _floats(column: Column, cells: Cells, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return the numbers of cells as text, and where a text is not empty, (n,) each.
+    """Return the numbers of cells, and where a cell is not empty, (n,) each.
 
-    A number is nan where the text is empty or no number. Plain texts are converted at once, others
-    one by one.
+    A number is nan where the cell is empty, or no finite number. Numbers of an array and plain
+    texts are converted at once, other texts one by one.
     """
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiu":
+        value = cells.astype(np.float64)
+        given = ~np.isnan(value)
+        for i in np.flatnonzero(np.isinf(value)).tolist():
+            wrong[i] = f"{column.name} {quote(text_of(cells[i]))} is not a finite number"
+            value[i] = np.nan
+        return value, given
     try:
         whole = "".join(cells)
     except TypeError:
