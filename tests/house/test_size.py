@@ -16,10 +16,10 @@ BUDGETS = {
     "allocator/cli, tokens": 50_844,
     "allocator/clusters, tokens": 44_128,
     "allocator/controller, tokens": 30_684,
-    "allocator/domain, tokens": 36_307,
+    "allocator/domain, tokens": 36_375,
     "allocator/engine, tokens": 46_626,
     "allocator/executors, tokens": 31_213,
-    "allocator/io, tokens": 43_362,
+    "allocator/io, tokens": 43_354,
     "allocator/loop, tokens": 3_106,
     "allocator/market, tokens": 10_916,
     "allocator/options, tokens": 34_364,
@@ -81,7 +81,7 @@ def test_counts_by_hand(tmp_path: Path) -> None:
     assert count_tokens(tmp_path / "tests" / "new.py") == 5
     assert measure(tmp_path) == {
         "allocator, tokens": 5,
-        "allocator/io, tokens": 43_362,
+        "allocator/io, tokens": 5,
         "docs, pages": 2,
         "docs, words": 6,
         "scripts, tokens": 10,

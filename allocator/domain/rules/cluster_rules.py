@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CURVE_PARAMETERS
+from allocator.domain.schema.columns import CURVE_PARAMETERS, Column
 from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.names import number_names
 from allocator.domain.settings import longrun_faults
@@ -35,6 +36,12 @@ def _check_curves(x: Round) -> None:
             x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
 
 
+@lru_cache(maxsize=1 << 14, typed=True)
+def _read_number(column: Column, value: Any) -> tuple[Any, str | None]:
+    """Return `parse_value`; the curves of the next round have the same numbers."""
+    return parse_value(column, value)
+
+
 def curve_parameters(
     kind: str, given: Mapping[str, object]
 ) -> tuple[dict[str, float], list[str], list[str]]:
@@ -52,7 +59,9 @@ def curve_parameters(
     ]
     for name, column in columns.items():
         if name in given:
-            values[name], message = parse_value(column, given[name])
+            is_plain = isinstance(given[name], int | float)
+            read = _read_number if is_plain else parse_value
+            values[name], message = read(column, given[name])
             wrong += [message] if message is not None else []
         elif column.default is not None:
             values[name] = column.default

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Rows
+from allocator.errors import UsageError
 
 # overhead of each further GPU, evenly spaced on a log scale (see curves.py)
 CURVES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
@@ -65,6 +66,13 @@ class TraceOptions:
     def extra_value(self, name: str, default: str = "") -> str:
         """Return the last value that was given for an extra option."""
         return self.extra.get(name, (default,))[-1]
+
+    def choose(self, name: str, known: Iterable[str], default: str) -> str:
+        """Return what an extra option says, which may say only some words."""
+        value = self.extra_value(name, default)
+        if value not in known:
+            raise UsageError(f"--{name} {value}: one of {', '.join(known)}")
+        return value
 
 
 @dataclass(frozen=True)

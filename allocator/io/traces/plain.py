@@ -89,10 +89,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     }
     wanted |= {column: text(column) for column, _ in where if column not in wanted}
     rows = csv_rows(source, list(wanted.values()))
-    unit_name = options.extra_value("unit", "s")
-    if unit_name not in UNITS:
-        raise UsageError(f"--unit {unit_name}: one of {', '.join(UNITS)}")
-    unit = UNITS[unit_name]
+    unit = UNITS[options.choose("unit", UNITS, "s")]
     submitted, dated = _clock(rows, names["submitted_s"], unit)
     start = end = np.full(len(rows), np.nan)
     if "duration_s" in names:

@@ -71,9 +71,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
     Raises InvalidInput, and UsageError if there are no profiles.
     """
-    kind = options.extra_value("speed", "goodput")
-    if kind not in KINDS:
-        raise UsageError(f"--speed {kind}: one of {', '.join(KINDS)}")
+    kind = options.choose("speed", KINDS, "goodput")
     if options.gpus_per_node is not None:
         raise UsageError(
             "--gpus-per-node: the profiles were measured on nodes of 4 (T4) and 8 GPUs"
@@ -82,20 +80,20 @@ def read(source: Path, options: TraceOptions) -> Trace:
     pools = assemble.scale_pools(POOLS, options.gpus)
     rows = csv_rows(source, COLUMNS)
     keep = np.array([a not in PIPELINE for a in rows["application"]]) & (rows["num_replicas"] >= 1)
-    index = np.flatnonzero(keep).tolist()
-    _check(source, rows, index, profiles, kind)
-    batches = rows["batch_size"] * (kind == "tuned")
-    models = [(rows["application"][i], int(batches[i])) for i in index]
+    kept = rows.select(np.flatnonzero(keep))
+    _check(kept, profiles, kind)
+    batches = kept["batch_size"] * (kind == "tuned")
+    models = list(zip(kept["application"], batches.tolist(), strict=True))
     names = [f"{application}-{batch}" if batch else application for application, batch in models]
     named = sorted(dict(zip(names, models, strict=True)).items())
     speeds, work = _table(dict(named), profiles, kind, options)
     total = np.array([work[name] for name in names], dtype=np.float64)
-    gpus = rows["num_replicas"][index]
+    gpus = kept["num_replicas"]
     duration = assemble.seconds_at_request(speeds, pools, names, gpus, total)
     restart = np.array([RESTART_S.get(a, OTHER_RESTART_S) for a, _ in models], dtype=np.float64)
     jobs = trace_jobs(
-        [rows["name"][i] for i in index],
-        rows["time"][index],
+        kept["name"],
+        kept["time"],
         duration,
         gpus,
         model=names,
@@ -130,25 +128,24 @@ def _profiles(source: Path, options: TraceOptions) -> Path:
     return found
 
 
-def _check(source: Path, rows: CsvRows, index: list[int], profiles: Path, kind: str) -> None:
+def _check(rows: CsvRows, profiles: Path, kind: str) -> None:
     known = [p.name for p in sorted(profiles.iterdir()) if p.is_dir()]
     found = [
         Fault(
-            str(source),
-            rows.lines[i],
-            f"application {quote(rows['application'][i])} has no folder in "
-            f"{quote(str(profiles))}{did_you_mean(rows['application'][i], known)}",
+            rows.file,
+            line,
+            f"application {quote(name)} has no folder in {quote(str(profiles))}"
+            f"{did_you_mean(name, known)}",
         )
-        for i in index
-        if rows["application"][i] not in known
+        for line, name in zip(rows.lines, rows["application"], strict=True)
+        if name not in known
     ]
-    if kind == "tuned":
-        found += [
-            Fault(str(source), rows.lines[i], "batch_size is empty; --speed tuned needs it")
-            for i in index
-            if rows["batch_size"][i] < 1
-        ]
-    raise_if(source, found)
+    found += [
+        Fault(rows.file, line, "batch_size is empty; --speed tuned needs it")
+        for line, batch in zip(rows.lines, rows["batch_size"], strict=True)
+        if kind == "tuned" and batch < 1
+    ]
+    raise_if(Path(rows.file), found)
 
 
 def _table(

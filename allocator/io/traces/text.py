@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.problem import Floats
+from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.domain.schema.texts import picked
 from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy
@@ -68,6 +69,11 @@ class CsvRows:
 
     def __getitem__(self, column: str) -> Any:
         return self.values[column]
+
+    def select(self, rows: Ints) -> CsvRows:
+        """Return some rows, by their numbers."""
+        values = {name: picked(cells, rows) for name, cells in self.values.items()}
+        return CsvRows(self.file, values, picked(list(self.lines), rows))
 
 
 def input_error(path: Path | str, message: str, line: int | None = None) -> InvalidInput:
