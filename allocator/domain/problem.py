@@ -687,7 +687,7 @@ class Problem:
         """Return the fewest nodes that hold jobs of these sizes, in whole pods, (n,)."""
         pod = self.jobs.gpus_per_pod[job]
         on_node = np.maximum(1, self.pools.gpus_per_node[pool] // pod) * pod
-        return np.asarray(-(-gpus // on_node), dtype=np.int64)
+        return np.asarray(-(-gpus // on_node))
 
     @cached_property
     def dearest_prices(self) -> Floats:
@@ -709,11 +709,9 @@ class Problem:
         (received.csv).
         """
         waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
-        return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)
+        return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s))
 
     @property
     def money(self) -> Floats:
         """Value of one dollar spent on each job, (J,), in units of the objective."""
-        return np.asarray(
-            self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64
-        )
+        return self.dollar_price + self.tenants.dollar_price[self.jobs.tenant]

@@ -126,7 +126,7 @@ def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
         weight = ratio ** np.arange(len(power))
         weight /= weight.sum()
         low, high = (ratio, high) if weight @ power < demand * gpus / J else (low, ratio)
-    return np.asarray(rng.choice(power, J, p=weight), dtype=np.int64)
+    return rng.choice(power, J, p=weight)
 
 
 def _running(
@@ -148,19 +148,13 @@ def _running(
 
 def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
     J, T = map(int, fits.shape)
-    alpha = rng.uniform(0.55, 0.97, J)
-    leave = rng.uniform(0.75, 1.0, J)
-    priority: Floats = np.asarray(rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1])) * rng.uniform(
-        0.7, 1.4, J
-    )
-    speed: Floats = SPEED[:T] * np.asarray(rng.lognormal(0.0, 0.25, (J, T)))
-    reference: Floats = np.asarray(np.where(fits, speed, 0.0).max(axis=1), dtype=np.float64)
-    rate: Floats = (
-        speed[job, pool] * np.power(count, alpha[job]) * np.where(count > 8, leave[job], 1.0)
-    )
-    return np.asarray(
-        priority[job] * rate / reference[job] * rng.lognormal(0.0, 0.02, len(job)), dtype=np.float64
-    )
+    alpha, leave = rng.uniform(0.55, 0.97, J), rng.uniform(0.75, 1.0, J)
+    priority = rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1]) * rng.uniform(0.7, 1.4, J)
+    speed = SPEED[:T] * rng.lognormal(0.0, 0.25, (J, T))
+    reference = np.where(fits, speed, 0.0).max(axis=1)
+    rate = speed[job, pool] * np.power(count, alpha[job]) * np.where(count > 8, leave[job], 1.0)
+    noise = rng.lognormal(0.0, 0.02, len(job))
+    return np.asarray(priority[job] * rate / reference[job] * noise, dtype=np.float64)
 
 
 def _tenants(rng: np.random.Generator, Q: int, most: Ints, gpus: int) -> tuple[Ints, Floats]:
