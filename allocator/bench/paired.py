@@ -70,24 +70,34 @@ def percent_changes(policy: Floats, baseline: Floats) -> Floats:
     return change
 
 
-def compare(policy: Sequence[float], baseline: Sequence[float]) -> PairedComparison:
-    """Compare pairs of one workload and load."""
-    x = np.asarray(policy, float)
-    b = np.asarray(baseline, float)
-    return _comparison(percent_changes(x, b), x, b)
-
-
-def compare_pooled(
-    policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
+def compare(
+    policy: Sequence[float] | Sequence[Sequence[float]],
+    baseline: Sequence[float] | Sequence[Sequence[float]],
 ) -> PairedComparison:
-    """Compare over several loads; both arrays have shape (loads, seeds).
+    """Compare pairs of one workload and load, (seeds,), or over several loads, (loads, seeds).
 
     The change of a seed is the mean of its changes at the loads. It counts once, because a seed
     draws similar jobs at every load. Seeds that lack a load are left out.
     """
-    x = np.asarray(policy, float)
-    b = np.asarray(baseline, float)
-    return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0))
+    x, b = (np.atleast_2d(np.array(values, float)) for values in (policy, baseline))
+    change = percent_changes(x, b).mean(axis=0)
+    x, b = x.mean(axis=0), b.mean(axis=0)
+    both = np.isfinite(x) & np.isfinite(b)
+    x, b = x[both], b[both]
+    sample = change[np.isfinite(change)]
+    means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
+    low, high = interval(sample)
+    return PairedComparison(
+        len(sample),
+        *means,
+        float(sample.mean()) if len(sample) else math.nan,
+        low,
+        high,
+        100.0 * (means[1] - means[0]) / abs(means[0]) if means[0] else math.nan,
+        int(np.sum(x < b)),
+        wilcoxon_p(sample),
+        t_p(sample),
+    )
 
 
 def interval(sample: Floats) -> tuple[float, float]:
@@ -149,23 +159,3 @@ def t_p(sample: Floats) -> float:
 
 def _equal(sample: Floats) -> bool:
     return bool(np.ptp(sample) <= 1e-9 * np.abs(sample).max())  # equal up to rounding
-
-
-def _comparison(change: Floats, policy: Floats, baseline: Floats) -> PairedComparison:
-    both = np.isfinite(policy) & np.isfinite(baseline)
-    x = policy[both]
-    b = baseline[both]
-    sample = change[np.isfinite(change)]
-    means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
-    low, high = interval(sample)
-    return PairedComparison(
-        len(sample),
-        *means,
-        float(sample.mean()) if len(sample) else math.nan,
-        low,
-        high,
-        100.0 * (means[1] - means[0]) / abs(means[0]) if means[0] else math.nan,
-        int(np.sum(x < b)),
-        wilcoxon_p(sample),
-        t_p(sample),
-    )

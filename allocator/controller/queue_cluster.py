@@ -44,7 +44,6 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
-from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.executors.errors import NotNow, refuse_several_primaries
@@ -175,7 +174,6 @@ class QueueCluster:
         )
         self._rental = LiveRental()
         self._rows = snapshots.PreviousRows()
-        self._tables = PreviousTables()
         self.round_input: RoundInput | None = None
         # the next round is due at once, and the rules of stability do not apply to it
         self.ignores_stability = False
@@ -469,7 +467,7 @@ class QueueCluster:
             if options.horizon is not None:
                 config["horizon"] = {**config.get("horizon", {}), "rounds": options.horizon}
             built = limit_snapshot(replace(built, config=config), capacity, nodes)
-            problem = validate(built, self._tables)
+            problem = validate(built)
             if options.learn and profiling.is_enabled(problem.settings):
                 known = profiling.read(connection)
                 trials = profiling.profile(built, problem, known, self.interval_s)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.domain.problem import NO_PLACEMENTS, Placements
-from allocator.domain.schema.colocation import held_gpus, secondary_of
-
-Ints = NDArray[np.int64]
+from allocator.domain.problem import NO_PLACEMENTS, Ints, Placements, Sharers
 
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(Sharers):
     """One option per job, in the order of Problem.jobs; arrays (J,).
 
     Attributes
@@ -43,16 +40,6 @@ class Allocation:
     primary: Ints
     places: Placements = NO_PLACEMENTS
     shared_by: Ints | None = None
-
-    @property
-    def secondary(self) -> Ints:
-        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
-        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
-
-    @property
-    def held(self) -> Ints:
-        """GPUs that each job holds itself, (J,): those that two jobs share count once."""
-        return held_gpus(self.gpus, self.secondary)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import (
     NO_CHANGES,
@@ -17,7 +16,6 @@ from allocator.domain.problem import (
     Curves,
     Floats,
     Ints,
-    Level,
     Market,
     Nodes,
     Placements,
@@ -59,7 +57,7 @@ def values(column: Column, parsed: ParsedColumn, names: Names) -> Any:
     return parsed.value if isinstance(parsed.value, np.ndarray) else tuple(parsed.value)
 
 
-def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: Findings) -> Pools:
+def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Pools:
     """Return the pools with the price and the GPUs in force at now_s.
 
     Nodes take precedence over capacity.csv (which only workloads have), capacity.csv over
@@ -73,7 +71,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         Pools,
         table,
         names,
-        gpus=_up(grids, names, gpus.astype(np.int64), source, found),
+        gpus=_up(grids, names, gpus.astype(np.int64), source),
         price_per_gpu_hour=price,
         availability=np.where(table.given("availability"), table["availability"], usual),
     )
@@ -101,21 +99,20 @@ def values_in_force(
     or "" for pools.csv.
     """
     table = grids["pools.csv"]
-    value = table[column].astype(np.float64)
-    source = [""] * len(table)
-    latest = np.full(len(table), -np.inf)
-    for moved in (grids[f] for f in MOVES if f in grids and column in grids[f].columns):
-        at_s = moved["at_s"]
-        valid = np.flatnonzero(moved.given(column) & (at_s <= now_s))
-        valid = valid[np.argsort(at_s[valid], kind="stable")]
-        row = np.full(len(table), -1)
-        # of several rows the last one counts
-        row[moved.codes("pool", table.index)[valid]] = valid
-        for p in np.flatnonzero(row >= 0).tolist():
-            if at_s[row[p]] >= latest[p]:
-                value[p], latest[p] = moved[column][row[p]], at_s[row[p]]
-                source[p] = f"{moved.schema.file}:{moved.lines[row[p]]}"
-    return value, source
+    moved = [grids[f] for f in MOVES if f in grids and column in grids[f].columns]
+    at_s, value, given = (
+        np.concatenate(parts)
+        for parts in zip(*((t["at_s"], t[column], t.given(column)) for t in moved), strict=True)
+    )
+    pool = np.concatenate([t.codes("pool", table.index) for t in moved])
+    place = [f"{t.schema.file}:{line}" for t in moved for line in t.lines]
+    valid = np.flatnonzero(given & (at_s <= now_s))
+    valid = valid[np.argsort(at_s[valid], kind="stable")]
+    row = np.full(len(table), -1)
+    # of several rows the last one counts
+    row[pool[valid]] = valid
+    in_force = np.where(row >= 0, np.append(value, 0.0)[row], table[column])
+    return in_force, [place[r] if r >= 0 else "" for r in row.tolist()]
 
 
 def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Changes:
@@ -151,13 +148,7 @@ def merge_changes(changes: Changes, use: Bools) -> Changes:
     return Changes(at_s[new], pool[new], gpus, price)
 
 
-def _up(
-    grids: Mapping[str, ParsedTable],
-    names: Names,
-    gpus: Ints,
-    source: Sequence[str],
-    found: Findings,
-) -> Ints:
+def _up(grids: Mapping[str, ParsedTable], names: Names, gpus: Ints, source: Sequence[str]) -> Ints:
     """Return the GPUs of the nodes of each pool, (P,), see `usable_gpus`.
 
     A pool without any node in nodes.csv keeps its GPUs.
@@ -187,13 +178,11 @@ def _up(
         return f"gpus {gpus[p]}" + (f" by {source[p]}" if source[p] else "")
 
     table.warnings(
-        found,
         ~has,
         lambda p: f"no node of it is in nodes.csv; {before(p)} count",
         "pools without a node in nodes.csv",
     )
     table.warnings(
-        found,
         has & (total != gpus) & (usual != gpus),
         lambda p: f"{before(p)}, but its up nodes in nodes.csv have {total[p]}; {total[p]} count",
         "pools whose nodes have another number of GPUs",
@@ -217,19 +206,6 @@ def curves(table: ParsedTable, names: Names) -> Curves:
     return rows(Curves, table, names, kind=kind, parameters=parameters)
 
 
-def levels(table: ParsedTable, named: Sequence[str]) -> tuple[Level, ...]:
-    """Return the levels of the topology that [topology] names, the nearest first."""
-    return tuple(Level(name, tuple(table[name])) for name in named) if len(table) else ()
-
-
 def placements(table: ParsedTable, names: Names) -> Placements:
     """Return the rows of placements.csv."""
     return rows(Placements, table, names, job=table.codes("job_id", names.jobs))
-
-
-def received(table: ParsedTable, names: Names) -> Floats:
-    """Return the seconds of received.csv, (J, T), 0 without a row."""
-    out = np.zeros((len(names.jobs), len(names.gpu_types)))
-    job, gpu_type = table.codes("job_id", names.jobs), table.codes("gpu_type", names.gpu_types)
-    out[job, gpu_type] = table["seconds"]
-    return out

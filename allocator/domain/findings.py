@@ -37,7 +37,7 @@ class Findings:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return _sort_faults(self._faults)
+        return tuple(sorted(dict.fromkeys(self._faults), key=_place))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -52,10 +52,6 @@ class Findings:
                 )
                 out.append((more, str(more)))
         return tuple(text for _, text in sorted(out, key=lambda pair: _place(pair[0])))
-
-
-def _sort_faults(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    return tuple(sorted(dict.fromkeys(faults), key=_place))
 
 
 def _place(fault: Fault) -> tuple[str, int]:

@@ -18,9 +18,8 @@ from allocator.domain.findings import (
     suggest_setting,
 )
 from allocator.domain.problem import Bools, Ints
-from allocator.domain.schema.cells import ParsedColumn, default_column, parse
+from allocator.domain.schema.cells import Complaint, ParsedColumn, default_column, parse
 from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
-from allocator.domain.schema.previous_cells import PreviousCells, PreviousTables
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -45,8 +44,7 @@ class ParsedTable:
     """One table of n rows.
 
     `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
-    reading, `has_distinct_names` whether the rows are known to have names of one column that are
-    all different.
+    reading. What is wrong with rows is added to `found`.
     """
 
     schema: TableSchema
@@ -55,7 +53,7 @@ class ParsedTable:
     columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
-    has_distinct_names: bool = False
+    found: Findings
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -133,23 +131,21 @@ class ParsedTable:
         name = self[self.schema.key[0]][row]
         return f"{self.schema.key[0].removesuffix('_id')} {quote(name)}" if name else ""
 
-    def fault(self, found: Findings, row: int, message: str) -> None:
-        found.fault(self.schema.file, self.lines[row], message, self.subject(row))
+    def fault(self, row: int, message: str) -> None:
+        self.found.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
-    def faults(self, found: Findings, rows: Bools, words: Words, **values: Any) -> None:
+    def faults(self, rows: Bools, words: Words, **values: Any) -> None:
         """Add a fault for every row that is True in `rows` (n,).
 
         Each of `values` (n,) may be named in the words, too.
         """
         for i, message in self._messages(rows, words, values):
-            self.fault(found, i, message)
+            self.fault(i, message)
 
-    def warnings(
-        self, found: Findings, rows: Bools, words: Words, sort: str, **values: Any
-    ) -> None:
+    def warnings(self, rows: Bools, words: Words, sort: str, **values: Any) -> None:
         """Add a warning for every row, as `faults` does; many of one `sort` are summed up."""
         for i, message in self._messages(rows, words, values):
-            found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
+            self.found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
 
     def _messages(
         self, rows: Bools, words: Words, values: Mapping[str, Any]
@@ -160,9 +156,7 @@ class ParsedTable:
                 words.format_map(_Shown(self, i, values)) if isinstance(words, str) else words(i),
             )
 
-    def refer(
-        self, found: Findings, column: str, known: Mapping[str, int], among: str, sort: str = ""
-    ) -> None:
+    def refer(self, column: str, known: Mapping[str, int], among: str, sort: str = "") -> None:
         """Report names that are not known: as warnings of a `sort`, or as faults."""
         if not len(self):
             return
@@ -176,21 +170,15 @@ class ParsedTable:
             return f"{column} {quote(names[i])} {among}{hint[names[i]]}"
 
         if sort:
-            self.warnings(found, unknown, words, sort)
+            self.warnings(unknown, words, sort)
         else:
-            self.faults(found, unknown, words)
+            self.faults(unknown, words)
 
 
-def grid(
-    schema: TableSchema,
-    snapshot: Snapshot,
-    found: Findings,
-    previous: PreviousCells | None = None,
-) -> ParsedTable:
+def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
     """Parse one table of a snapshot; an absent one has no rows.
 
-    Faults of headers, cells and keys are added to `found`. `previous` has the cells of the round
-    before and keeps those of this one.
+    Faults of headers, cells and keys are added to `found`.
     """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
@@ -199,33 +187,21 @@ def grid(
         _header(schema, table, found)
     elif schema.required and readable:
         found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
-    own = [column for column in schema.columns if column.name in table.columns]
-    read = (
-        {column.name: parse(column, table.columns[column.name]) for column in own}
-        if previous is None
-        else previous.read(own, schema.key, table.columns)
-    )
-    columns = {
-        column.name: read[column.name][0]
-        if column.name in read
-        else default_column(column, len(table))
-        for column in schema.columns
-    }
-    lost = [c for c in schema.columns if c.required and c.name not in read]
-    out = ParsedTable(
-        schema,
-        table.lines,
-        table.columns,
-        columns,
-        present,
-        readable and not (lost if present else schema.required),
-        previous is not None and previous.has_distinct_names,
-    )
-    for _, complaints in read.values():
-        for row, message in complaints:
-            out.fault(found, row, message)
-    if schema.key and not out.has_distinct_names and out.ok(*schema.key).any():
-        _keys(out, found)
+    columns: dict[str, ParsedColumn] = {}
+    wrong: list[Complaint] = []
+    for column in schema.columns:
+        if column.name in table.columns:
+            columns[column.name], complaints = parse(column, table.columns[column.name])
+            wrong += complaints
+        else:
+            columns[column.name] = default_column(column, len(table))
+    lost = any(c.required and c.name not in table.columns for c in schema.columns)
+    whole = readable and not (lost if present else schema.required)
+    out = ParsedTable(schema, table.lines, table.columns, columns, present, whole, found)
+    for row, message in wrong:
+        out.fault(row, message)
+    if schema.key and out.ok(*schema.key).any():
+        _keys(out)
     return out
 
 
@@ -234,16 +210,10 @@ def grids(
     found: Findings,
     levels: Sequence[str],
     schemas: Mapping[str, TableSchema] = TABLES,
-    previous: PreviousTables | None = None,
 ) -> dict[str, ParsedTable]:
     """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
     return {
-        file: grid(
-            _with_levels(schema, levels) if file == NODES.file else schema,
-            snapshot,
-            found,
-            None if previous is None else previous.of(file),
-        )
+        file: grid(_with_levels(schema, levels) if file == NODES.file else schema, snapshot, found)
         for file, schema in schemas.items()
     }
 
@@ -274,7 +244,7 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
         )
 
 
-def _keys(table: ParsedTable, found: Findings) -> None:
+def _keys(table: ParsedTable) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
@@ -287,4 +257,4 @@ def _keys(table: ParsedTable, found: Findings) -> None:
         if row < i:
             what = ", ".join(f"{n} {table.shown(n, i)}" for n in names)
             message = f"{what} is already in line {table.lines[row]}"
-            found.fault(table.schema.file, table.lines[i], message)
+            table.found.fault(table.schema.file, table.lines[i], message)

@@ -74,18 +74,36 @@ class Rows:
         return len(next(iter(vars(self).values())))
 
     def select(self, rows: Bools | Ints | slice) -> Self:
-        """Return some rows of a table whose columns are all arrays."""
+        """Return some rows; columns of texts know them by their numbers only."""
         names = (column.name for column in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(getattr(self, name)[rows] for name in names))
+        return type(self)(*(picked(getattr(self, name), rows) for name in names))
 
     def append(self, other: Self) -> Self:
-        """Return these rows, then the others, of a table whose columns are all arrays."""
+        """Return these rows, then the others."""
         both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*map(np.concatenate, both))
+        return type(self)(*(a + b if isinstance(a, tuple) else np.append(a, b) for a, b in both))
+
+
+class Sharers:
+    """Jobs of which some run on the GPUs of others: see `colocation`."""
+
+    gpus: Ints
+    primary: Ints
+    shared_by: Ints | None
+
+    @property
+    def secondary(self) -> Ints:
+        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
+        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
+
+    @property
+    def held(self) -> Ints:
+        """GPUs that each job holds itself, (J,): those that two jobs share count once."""
+        return held_gpus(self.gpus, self.secondary)
 
 
 @dataclass(frozen=True)
-class Jobs(Rows):
+class Jobs(Sharers, Rows):
     """All jobs in file order; every array has shape (J,)."""
 
     job_id: tuple[str, ...]
@@ -136,16 +154,6 @@ class Jobs(Rows):
     # of a primary job: index of its secondary job, -1 = none; None = as `primary` says
     shared_by: Ints | None = None
 
-    @property
-    def secondary(self) -> Ints:
-        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
-        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
-
-    @property
-    def held(self) -> Ints:
-        """GPUs that each job holds itself, (J,)."""
-        return held_gpus(self.gpus, self.secondary)
-
     def take(self, which: Ints, **columns: Any) -> Jobs:
         """Return the jobs with these numbers, in that order, and with some other columns.
 
@@ -157,11 +165,8 @@ class Jobs(Rows):
             columns["shared_by"] = place[self.secondary[which]]
             columns["primary"] = first_primary(columns["shared_by"])
         columns.setdefault("shared_by", None)
-        for name, column in vars(self).items():
-            if name not in columns:
-                is_array = isinstance(column, np.ndarray)
-                columns[name] = column[which] if is_array else tuple(picked(column, which))
-        return Jobs(**columns)
+        rest = {n: picked(column, which) for n, column in vars(self).items() if n not in columns}
+        return Jobs(**rest, **columns)
 
 
 @dataclass(frozen=True)
@@ -682,7 +687,7 @@ class Problem:
         """Return the fewest nodes that hold jobs of these sizes, in whole pods, (n,)."""
         pod = self.jobs.gpus_per_pod[job]
         on_node = np.maximum(1, self.pools.gpus_per_node[pool] // pod) * pod
-        return np.asarray(-(-gpus // on_node), dtype=np.int64)
+        return np.asarray(-(-gpus // on_node))
 
     @cached_property
     def dearest_prices(self) -> Floats:
@@ -704,11 +709,9 @@ class Problem:
         (received.csv).
         """
         waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
-        return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)
+        return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s))
 
     @property
     def money(self) -> Floats:
         """Value of one dollar spent on each job, (J,), in units of the objective."""
-        return np.asarray(
-            self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64
-        )
+        return self.dollar_price + self.tenants.dollar_price[self.jobs.tenant]

@@ -59,9 +59,8 @@ def parse_duration(text: str, plain_s: float = 1.0) -> float:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise ValueError(
-            f'"{text}" is no duration: write 90min, 2h, 1.5d, or a number of {_unit_name(plain_s)}'
-        )
+        unit = {1.0: "seconds", 3600.0: "hours", 86400.0: "days"}[plain_s]
+        raise ValueError(f'"{text}" is no duration: write 90min, 2h, 1.5d, or a number of {unit}')
     return value
 
 
@@ -139,10 +138,6 @@ def parse_date(text: str) -> float:
     """
     when = datetime.fromisoformat(text)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
-def _unit_name(plain_s: float) -> str:
-    return {1.0: "seconds", 3600.0: "hours", 86400.0: "days"}[plain_s]
 
 
 def month_start_s(now_s: float, months: int = 0) -> float:

@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.engine.decision import decide_next_round
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies.registry import AnyPolicy, name_of
@@ -69,7 +68,6 @@ class Rounds:
         self._solver = solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None
-        self._tables = PreviousTables()
         self._previous = PreviousOptions()
         self.note = "no round yet"
 
@@ -102,9 +100,7 @@ class Rounds:
         'optimal'
         """
         begin = time.monotonic()
-        checked = (
-            problem.checked if isinstance(problem, UserProblem) else validate(problem, self._tables)
-        )
+        checked = problem.checked if isinstance(problem, UserProblem) else validate(problem)
         return self.decide(checked, time.monotonic() - begin)
 
     def decide(self, problem: Problem, validate_s: float = 0.0) -> Plan:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from allocator.domain.schema.columns import CURVE_PARAMETERS, LEAST_NUMBER, MOST_NUMBER, ColumnKind
@@ -53,33 +54,22 @@ def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
 
 def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve] = ()) -> str:
     """Return models.csv with one row per fitted group and one per guessed curve."""
-    rows = [
-        (f.model, f.gpu_type, f.kind, json.dumps(parameters(f.kind, f.parameters))) for f in fitted
-    ]
-    rows += [
-        (g.model, g.gpu_type, "power", json.dumps(parameters("power", g.parameters)))
-        for g in guessed
-    ]
+    curves = [(f, f.kind) for f in fitted], [(g, "power") for g in guessed]
+    rows = (
+        (curve.model, curve.gpu_type, kind, json.dumps(parameters(kind, curve.parameters)))
+        for curve, kind in chain[tuple[SpeedFit | GuessedCurve, str]](*curves)
+    )
     return csv_text(("model", "gpu_type", "kind", "parameters"), rows)
 
 
 def fit_record(f: SpeedFit) -> dict[str, Any]:
     """Return a row of fit.csv with the fields of REPORT; errors are relative."""
-    return {
-        "model": f.model,
-        "gpu_type": f.gpu_type,
-        "kind": f.kind,
-        "form": f.form,
-        "rows": len(f.seen),
-        "sizes": list(f.sizes),
-        "mean_error": f.mean,
-        "median_error": f.median,
-        "rms_error": f.rms,
-        "error_on_its_rows": f.inside,
-        "parameters": parameters(f.kind, f.parameters),
-        "deviation": {n: float(f"{v:.3g}") for n, v in f.deviation.items()},
-        **{f"error_{form.replace(' ', '_')}": f.tried.get(form) for form in ORDER},
-    }
+    known = (f.model, f.gpu_type, f.kind, f.form, len(f.seen), list(f.sizes))
+    errors = (f.mean, f.median, f.rms, f.inside)
+    deviation = {n: float(f"{v:.3g}") for n, v in f.deviation.items()}
+    tried = (f.tried.get(form) for form in ORDER)
+    cells = (*known, *errors, parameters(f.kind, f.parameters), deviation, *tried)
+    return dict(zip(REPORT, cells, strict=True))
 
 
 def report_csv(fitted: Iterable[SpeedFit]) -> str:

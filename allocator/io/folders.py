@@ -63,7 +63,11 @@ def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
         If there is no such folder, or it cannot be listed.
     """
     folder = os.fspath(path)
-    present = _listing(folder, sort)
+    try:
+        present = sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:
+        why = _why_no_folder(folder, error, sort)
+        raise InvalidInput([Fault(folder or '""', None, why)]) from None
     readings = {file: ReadingLog(file) for file in sort.files}
     contents: dict[str, bytes] = {}
     for file in sort.files:
@@ -78,7 +82,8 @@ def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
                 + _describe_missing(folder, file, present, sort),
             )
     _warn_misnamed(present, readings, sort)
-    return parse_tables(_name(folder), contents, readings)
+    name = os.path.basename(os.path.abspath(folder)) or folder
+    return parse_tables(name, contents, readings)
 
 
 def _describe_missing(folder: str, file: str, present: list[str], sort: FolderKind) -> str:
@@ -171,20 +176,6 @@ def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: FolderKind
         )
     write_files(Path(folder), texts)
     return Path(folder)
-
-
-def _name(folder: str) -> str:
-    return os.path.basename(os.path.abspath(folder)) or folder
-
-
-def _listing(folder: str, sort: FolderKind) -> list[str]:
-    """Return the names in the folder, sorted."""
-    try:
-        return sorted(os.listdir(folder))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            [Fault(folder or '""', None, _why_no_folder(folder, error, sort))]
-        ) from None
 
 
 def _why_no_folder(folder: str, error: OSError | ValueError, sort: FolderKind) -> str:

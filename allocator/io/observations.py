@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from allocator.domain.problem import Floats
 from allocator.domain.schema.columns import TABLES
-from allocator.errors import Fault
 from allocator.io.traces import gavel, sia_profiles
-from allocator.io.traces.text import csv_rows, input_error, integer, number, raise_if, text
+from allocator.io.traces.text import csv_rows, input_error, integer, number, text
 from allocator.performance.fit.observations import Observations
 
 USED = (
@@ -50,13 +50,9 @@ def read_rates(path: Path) -> Observations:
     """Read rows like those of rates.csv. Raises InvalidInput with every fault by file and line."""
     columns = [replace(TABLES["rates.csv"].column(name), default=None) for name in USED]
     rows = csv_rows(path, (*columns, number("compute_s", required=False)))
-    raise_if(
-        path,
-        [
-            Fault(str(path), rows.lines[i], "work_per_s is 0 in every row; a speed is needed")
-            for i in ([0] if not (rows["work_per_s"] > 0).any() else [])
-        ],
-    )
+    if not (rows["work_per_s"] > 0).any():
+        words = "work_per_s is 0 in every row; a speed is needed"
+        raise input_error(path, words, rows.lines[0])
     return Observations.of(
         rows["model"],
         rows["gpu_type"],
@@ -79,7 +75,7 @@ def read_sia(path: Path) -> Observations:
         raise input_error(path, "has no APPLICATION/placements-MACHINE.csv")
     model: list[str] = []
     machine: list[str] = []
-    parts: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+    parts: list[Floats] = []
     for table in tables:
         rows = sia_profiles.read_placements(table)
         gpus = np.array([sum(map(int, p)) for p in rows["placement"]], dtype=np.float64)
@@ -99,10 +95,7 @@ def read_sia(path: Path) -> Observations:
     )
 
 
-def _efficiency(
-    folder: Path,
-    batch: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _efficiency(folder: Path, batch: Floats) -> Floats:
     """Return the useful share at each global batch, from the training curves.
 
     It is nan outside the curves, or if there are none.

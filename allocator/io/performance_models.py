@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,12 @@ from allocator.io.plans import write_files
 from formulations.model.linear import LinearModel, RowFamily
 
 FORMAT = "allocator linear model 1"
-FIELDS = {
-    "value": "f",
-    "col_lower": "f",
-    "col_upper": "f",
-    "integer": "b",
-    "start": "i",
-    "index": "i",
-    "coef": "f",
-    "lower": "f",
-    "upper": "f",
+FIELDS: Mapping[str, type[np.generic]] = {
+    **dict.fromkeys(("value", "col_lower", "col_upper"), np.float64),
+    "integer": np.bool_,
+    **dict.fromkeys(("start", "index"), np.int64),
+    **dict.fromkeys(("coef", "lower", "upper"), np.float64),
 }
-TYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
 FORMATS = (".mps", ".lp", ".npz")
 
 
@@ -91,17 +86,14 @@ def read_instance(path: Path | str) -> LinearModel:
     given = arrays_of(path)
     if str(given.get("format", "")) != FORMAT:
         raise _invalid(path, f'format is "{given.get("format", "missing")}", not "{FORMAT}"')
-    missing = [
-        name for name in (*FIELDS, "family_kind", "family_rows", "row_label") if name not in given
-    ]
-    if missing:
+    needed = (*FIELDS, "family_kind", "family_rows", "row_label")
+    if missing := [name for name in needed if name not in given]:
         raise _invalid(path, f"without {', '.join(missing)}")
     for name, kind in FIELDS.items():
-        if given[name].ndim != 1 or not np.can_cast(given[name].dtype, TYPES[kind], "same_kind"):
-            raise _invalid(
-                path, f"{name} is no list of {'numbers' if kind == 'f' else 'whole numbers'}"
-            )
-    fields = {name: given[name].astype(TYPES[kind]) for name, kind in FIELDS.items()}
+        if given[name].ndim != 1 or not np.can_cast(given[name].dtype, kind, "same_kind"):
+            what = "numbers" if kind is np.float64 else "whole numbers"
+            raise _invalid(path, f"{name} is no list of {what}")
+    fields: dict[str, Any] = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
     rows = given["family_rows"].astype(np.int64)
     if len(rows) != len(given["family_kind"]) or (rows < 0).any():
         raise _invalid(path, "family_rows is not one count per family_kind")
@@ -131,9 +123,7 @@ def arrays_of(path: Path | str) -> dict[str, Any]:
 
 def _fault(model: LinearModel, rows: int, labels: int) -> str:
     """Return what is wrong with the arrays; '' if nothing is."""
-    n = model.n
-    m = model.m
-    z = len(model.coef)
+    n, m, z = model.n, model.m, len(model.coef)
     for name in ("col_lower", "col_upper", "integer"):
         if len(getattr(model, name)) != n:
             return f"{name} has {len(getattr(model, name))} entries, value has {n}"

@@ -130,11 +130,14 @@ def write_workload(
     24
     """
     if isinstance(content, Workload):
-        raw = _raw(content)
-    else:
-        tables = tables_of_frames(content, WORKLOAD_TABLES, "write_workload")
-        raw = Snapshot(os.path.basename(os.path.abspath(path)), dict(config or {}), tables)
-        validate_workload(raw)
+        return write_folder(_raw(content), path, FOLDER)
+    tables = tables_of_frames(content, WORKLOAD_TABLES, "write_workload")
+    return write_tables(Snapshot("", dict(config or {}), tables), path)
+
+
+def write_tables(raw: Snapshot, path: str | os.PathLike[str]) -> Path:
+    """Check tables and write them as a workload, see `write_workload`."""
+    validate_workload(raw)
     return write_folder(raw, path, FOLDER)
 
 

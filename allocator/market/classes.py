@@ -120,7 +120,6 @@ def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentableP
     gpus = np.where(table.given("gpus"), table["gpus"], np.inf)
     if dollars:
         table.faults(
-            found,
             table.ok("price_per_gpu_hour") & (price <= 0) & ~table.given("gpus"),
             lambda i: (
                 "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; "
@@ -145,19 +144,16 @@ def classes(
     for column, of in (("parameter", ~is_table), ("points", is_table)):
         given = table.given(column)
         table.faults(
-            found,
             known & of & ~given,
             lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}",  # type: ignore[misc]
         )
         table.faults(
-            found,
             known & ~of & given,
             lambda i, c=column: (  # type: ignore[misc]
                 f"kind {KINDS[kind[i]]} has no {c}; leave it empty"
             ),
         )
     table.faults(
-        found,
         known & ~is_table & table.ok("parameter", "max_gpus") & (parameter == 1) & np.isinf(most),
         lambda i: (
             "parameter 1 is a speed-up without end, whose best width is infinite; give max_gpus"
@@ -206,7 +202,6 @@ def _of_class(table: ParsedTable, found: Findings) -> tuple[Ints, list[int]]:
             ok = table.ok(column)
             if ok[i] and ok[start] and table[column][i] != table[column][start]:
                 table.fault(
-                    found,
                     i,
                     f"{column} {table.text(column, i)} differs from {table.text(column, start)} in "
                     f"line {table.lines[start]}: rows of class {quote(name)} must agree in it",
@@ -217,7 +212,6 @@ def _of_class(table: ParsedTable, found: Findings) -> tuple[Ints, list[int]]:
 def _check_types(table: ParsedTable, rented: RentablePools, found: Findings) -> None:
     unknown = np.array([rented.cheapest(t) < 0 for t in table["gpu_type"]], dtype=bool)
     table.faults(
-        found,
         unknown & table.ok("gpu_type"),
         lambda i: (
             f"gpu_type {quote(table['gpu_type'][i])} is in no"
@@ -237,7 +231,6 @@ def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) ->
             s = float(speed)
         except ValueError:
             table.fault(
-                found,
                 row,
                 f"points {quote(text)}: {quote(part)} is not GPUs:speed-up, such as 2:1.9",
             )
@@ -258,9 +251,9 @@ def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) ->
             )
         )
         if wrong:
-            table.fault(found, row, f"points {quote(text)}: {quote(part)}: {wrong}")
+            table.fault(row, f"points {quote(text)}: {quote(part)}: {wrong}")
             return ()
         out[int(k)] = s
     if out and min(out) > most:
-        table.fault(found, row, f"points {quote(text)}: no size is within max_gpus {most:.0f}")
+        table.fault(row, f"points {quote(text)}: no size is within max_gpus {most:.0f}")
     return tuple(sorted(out.items()))

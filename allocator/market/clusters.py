@@ -84,7 +84,6 @@ def _check_markets(table: ParsedTable, found: Findings) -> None:
         dear = ok & ~spot & (types == types[i]) & (price < price[i])
         for k in np.flatnonzero(dear)[:1].tolist():
             table.fault(
-                found,
                 i,
                 f"price_per_hour {price[i]:g} of a spot server is above {price[k]:g}, the on-demand"
                 f" price of {quote(types[i])} in line {table.lines[k]}",
@@ -95,7 +94,6 @@ def _check_markets(table: ParsedTable, found: Findings) -> None:
         | table.given("lifetime_s")
     )
     table.faults(
-        found,
         ok & ~spot & taken,
         lambda i: (
             "an on-demand server is not taken back; write spot as its "
@@ -103,7 +101,6 @@ def _check_markets(table: ParsedTable, found: Findings) -> None:
         ),
     )
     table.faults(
-        found,
         table.given("hazard_by_age") & table.given("revocations_per_hour"),
         lambda i: "both revocations_per_hour and hazard_by_age are given; leave one empty",
     )
@@ -117,7 +114,7 @@ def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
     try:
         return replace(parse_hazard(text), lifetime_h=life)
     except ValueError as why:
-        table.fault(found, i, f"hazard_by_age {quote(text)} {why}")
+        table.fault(i, f"hazard_by_age {quote(text)} {why}")
         return Hazard.constant(0.0)
 
 
@@ -128,7 +125,6 @@ def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> 
         for i in given[1:]:
             if table[column][i] != table[column][given[0]]:
                 table.fault(
-                    found,
                     i,
                     f"{column} {table.text(column, i)} differs from that in line "
                     f"{table.lines[given[0]]} of the same cluster {quote(table['cluster'][i])}",
@@ -136,7 +132,6 @@ def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> 
     states = math.prod(int(table["workers"][i]) + 1 for i in same if table.ok("workers")[i])
     if len(same) > 1 and states > MOST_STATES:
         table.fault(
-            found,
             same[0],
             f"cluster {quote(table['cluster'][same[0]])} has {states} combinations of servers "
             f"of different sorts; at most {MOST_STATES} are looked at",

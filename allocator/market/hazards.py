@@ -30,7 +30,7 @@ def read_hazards(table: ParsedTable, found: Findings) -> Places:
         if not table.ok("from_h", "per_hour")[order].all():
             continue
         if start[0] != 0 or (np.diff(start) <= 0).any():
-            table.fault(found, mine[0], "ages from_h of one region and type must ascend from 0")
+            table.fault(mine[0], "ages from_h of one region and type must ascend from 0")
         out[place] = Hazard(table["per_hour"][order], start)
     return out
 

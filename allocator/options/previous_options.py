@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem
-from allocator.domain.schema.staying_rows import find_rows_that_stay
 from allocator.options.option_table import (
     ListedOptions,
     OptionTable,
@@ -173,9 +172,6 @@ def _update_options(
 
 def _find_old_rows(before: Sequence[str], now: Sequence[str]) -> Ints:
     """Return the row of each name in the round before, (n,), -1 = it is new."""
-    stays = find_rows_that_stay(before, now)
-    if stays is not None:
-        return np.append(stays.rows, np.full(len(now) - len(stays.rows), -1))
     place = dict(zip(before, range(len(before)), strict=True))
     return np.fromiter(map(place.get, now, repeat(-1)), dtype=np.int64, count=len(now))
 

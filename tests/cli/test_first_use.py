@@ -15,7 +15,8 @@ from places import ROOT
 
 from allocator import read_workload
 from allocator.io.traces.base import TraceOptions
-from allocator.io.traces.run import import_trace, write_tables
+from allocator.io.traces.run import import_trace
+from allocator.io.workloads import write_tables
 
 
 def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:

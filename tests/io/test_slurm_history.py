@@ -58,7 +58,7 @@ def test_recorded_times_stand_next_to_the_jobs(tmp_path: Path) -> None:
 
     def cells(**options: object) -> dict[str, list[str]]:
         given_ = TraceOptions(extra=extra, **options)  # type: ignore[arg-type]
-        return import_trace("slurm", source, given_)[0].files["workload.csv"]
+        return import_trace("slurm", source, given_)[0].tables["workload.csv"].columns
 
     found = cells()
     assert found["recorded_start_s"] == ["10", "1800", "2400", "38700", "3600"]
@@ -84,7 +84,10 @@ def test_every_assumption_is_in_the_workload_and_in_the_summary(tmp_path: Path) 
         " jobs that still ran (1) were done when the records were made"
     )
     assert f"assumed: {assumed}" in summary.notes
-    assert tables.files["workload.csv"]["min_gpus"] == tables.files["workload.csv"]["max_gpus"]
+    assert (
+        tables.tables["workload.csv"].columns["min_gpus"]
+        == tables.tables["workload.csv"].columns["max_gpus"]
+    )
     given_ = TraceOptions(gpus_by_type={"a100": 16, "v100": 8}, gpus_per_node=8)
     told = str(import_trace("slurm", source, given_)[0].config["assumed"])
     assert "at once" not in told and "nodes have" not in told
@@ -200,8 +203,8 @@ def test_time_limits(tmp_path: Path) -> None:
     limits = ["1-00:00:00", "00:10:00", "UNLIMITED", "Partition_Limit", "00:00:00", "", "2:00"]
     rows = [f"{i}|0|0|9|gres/gpu=1|{limit}" for i, limit in enumerate(limits)]
     (tmp_path / "h").write_text("\n".join([f"{HEADER}|Timelimit", *rows]), encoding="utf-8")
-    files = import_trace("slurm", tmp_path / "h", TraceOptions())[0].files
-    assert files["workload.csv"]["time_limit_s"] == ["86400", "600", "", "", "", "", "120"]
+    files = import_trace("slurm", tmp_path / "h", TraceOptions())[0].tables
+    assert files["workload.csv"].columns["time_limit_s"] == ["86400", "600", "", "", "", "", "120"]
 
 
 def test_steps_and_times_that_go_back_are_counted(tmp_path: Path) -> None:
@@ -297,6 +300,10 @@ def test_command_reads_standard_input(
 )
 def test_records_of_kubernetes(name: str, jobs: str, tmp_path: Path) -> None:
     """Workloads with a preemption of which an event tells; a pod between samples."""
-    files = import_trace(name, SAMPLES[name](tmp_path)[0], TraceOptions())[0].files["workload.csv"]
+    files = (
+        import_trace(name, SAMPLES[name](tmp_path)[0], TraceOptions())[0]
+        .tables["workload.csv"]
+        .columns
+    )
     names = "job_id", "requested_gpus", "submitted_s", "recorded_start_s", "recorded_end_s"
     assert ", ".join(map(" ".join, zip(*map(files.get, names), strict=True))) == jobs

@@ -18,6 +18,7 @@ from commands import Output, call
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.traces import assemble, gavel, openb, philly, plain, sia
 from allocator.io.traces.base import Trace, TraceOptions, TracePool
+from allocator.io.traces.curves import draw_curves
 from allocator.io.traces.run import import_trace
 from allocator.io.traces.selection import ImportSummary, select_jobs
 from allocator.io.workloads import read_workload, write_workload
@@ -27,7 +28,7 @@ def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:
     """workload.csv of a sample, row by row."""
     source, extra = SAMPLES[name](folder)
     given = TraceOptions(extra=extra, **options)  # type: ignore[arg-type]
-    cells = import_trace(name, source, given)[0].files["workload.csv"]
+    cells = import_trace(name, source, given)[0].tables["workload.csv"].columns
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
 
 
@@ -111,7 +112,9 @@ def test_columns_of_any_table(tmp_path: Path) -> None:
     jobs = trace.jobs
     assert jobs.job_id == ("a", "b", "d") and jobs.submitted_s.tolist() == [0, 60, 120]
     assert jobs.duration_s.tolist() == [100, 1000, 10]
-    assert jobs.model[0] == jobs.model[2] and jobs.model[0].startswith("bert overhead-")
+    assert jobs.model == ("bert", "resnet", "bert")
+    models = draw_curves(jobs.model, TraceOptions())
+    assert models[0] == models[2] and models[0].startswith("bert overhead-")
     assert trace.dropped["excluded by --where"] == 1
     assert read(unit=("ms",)).jobs.duration_s.tolist() == pytest.approx([0.1, 1.0, 0.2, 0.01])
     for option, value, says in (
@@ -247,7 +250,7 @@ def test_load_is_met(tmp_path: Path, load: float) -> None:
     def read(**options: Any) -> tuple[set[tuple[str, ...]], ImportSummary]:
         given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)
         tables, summary = import_trace("csv", tmp_path / "jobs.csv", given)
-        cells = tables.files["workload.csv"]
+        cells = tables.tables["workload.csv"].columns
         names = "job_id", "submitted_s", "total_work"
         return {*zip(*(cells[name] for name in names), strict=True)}, summary
 

@@ -18,8 +18,8 @@ from allocator.errors import AllocatorError, InvalidInput
 from allocator.io.formats import choose_format
 from allocator.io.traces.base import Trace, TraceOptions
 from allocator.io.traces.registry import FORMATS
-from allocator.io.traces.run import import_trace, write_tables
-from allocator.io.workloads import read_workload
+from allocator.io.traces.run import import_trace
+from allocator.io.workloads import read_workload, write_tables
 from allocator.performance.table import RateTable
 
 TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]

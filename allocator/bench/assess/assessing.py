@@ -143,7 +143,9 @@ class _Assessment:
         cases.append(self._case(PRESENT, [self.present], words, self.counted))
         use[PRESENT] = self.present.used.tolist()
         for name, workloads, words in self._variants():
-            found = [self._try(name, w) for w in workloads]
+            found = [
+                self._try(w, lambda share, _, name=name: self.watch(name, share)) for w in workloads
+            ]
             case = self._case(name, found, (*words, *self.common), self.counted)
             gpus = [self._find_fewest(name, *pair) for pair in zip(workloads, found, strict=True)]
             cases.append(case | {"fewest_gpus": [min(gpus), max(gpus)]})
@@ -201,13 +203,10 @@ class _Assessment:
             state, lambda state, turn: watch(state.share, state.cluster.world)
         )
 
-    def _run_ours(self, workload: Workload, watch: Any) -> Simulation:
+    def _try(self, workload: Workload, watch: Any) -> Outcome:
         asked = self.question
         options = {"interval_s": asked.every_s, "progress": asked.progress}
-        return self._run(workload, OURS, asked.react_s, watch, **options)
-
-    def _try(self, name: str, workload: Workload) -> Outcome:
-        run = self._run_ours(workload, lambda share, _: self.watch(name, share))
+        run = self._run(workload, OURS, asked.react_s, watch, **options)
         return outcomes.outcome_of(workload, run)
 
     def _find_fewest(self, name: str, workload: Workload, outcome: Outcome) -> float:
@@ -230,10 +229,9 @@ class _Assessment:
         def serves(gpus: int) -> bool:
             less = scale_gpus(workload, gpus / self.gpus)
             try:
-                run = self._run_ours(less, stop_if_worse)
+                return has_limits(self._try(less, stop_if_worse))
             except _WorseError:
                 return False
-            return has_limits(outcomes.outcome_of(less, run))
 
         def has_limits(outcome: Outcome) -> bool:
             both = (outcome.waiting_s[counted].sum(), outcome.completion_s[counted].sum())

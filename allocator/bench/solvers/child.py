@@ -44,10 +44,8 @@ class SolverMeter:
         self._model: LinearModel | None = None
         self.value = -math.inf
         self.bound = math.inf
-        self._cpu = cpu_seconds()
-        self._wall = time.monotonic()
-        self._own_cpu = 0.0
-        self._own_wall = 0.0
+        self._own_cpu = self._own_wall = 0.0
+        self.start()
 
     def start(self) -> None:
         """Start the clock."""
@@ -77,8 +75,7 @@ class SolverMeter:
         """Check a report, keep what is better, and pass it on."""
         with self._lock:
             now = self.now()
-            cpu_s = time.thread_time()
-            wall_s = time.monotonic()
+            cpu_s, wall_s = time.thread_time(), time.monotonic()
             if self.keep_improvement(values, bound):
                 self.send("trace", **now, value=self.value, bound=self.bound)
             self._own_cpu += time.thread_time() - cpu_s
@@ -172,10 +169,8 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
 
 def cpu_seconds() -> float:
     """Return CPU seconds, user and system, of this process and the children it has waited for."""
-    own, children = (
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def peak_memory_mb() -> float:

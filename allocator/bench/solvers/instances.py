@@ -62,9 +62,7 @@ TENANTS = InstanceRules(tenants=100)
 EVERYTHING = InstanceRules(tenants=100, guarantees=0.5, churn=0.25, protected=0.05)
 
 
-def generate(
-    size: str | tuple[int, int, int], seed: int = 0, rules: InstanceRules = PLAIN
-) -> Instance:
+def generate(size: str | tuple[int, ...], seed: int = 0, rules: InstanceRules = PLAIN) -> Instance:
     """Return an instance; the same size, seed and rules give the same one.
 
     `size` is a key of SIZES or (jobs, GPUs, types).
@@ -122,14 +120,13 @@ def generate(
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
     """Draw maximum sizes: powers of two with geometric weights and a sum of about demand x gpus."""
     power = 2 ** np.arange(int(np.log2(max(2, min(256, gpus // 16)))) + 1)
-    low = 1e-3
-    high = 3.0
+    low, high = 1e-3, 3.0
     for _ in range(60):
         ratio = (low + high) / 2
         weight = ratio ** np.arange(len(power))
         weight /= weight.sum()
         low, high = (ratio, high) if weight @ power < demand * gpus / J else (low, ratio)
-    return np.asarray(rng.choice(power, J, p=weight), dtype=np.int64)
+    return rng.choice(power, J, p=weight)
 
 
 def _running(
@@ -150,21 +147,14 @@ def _running(
 
 
 def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
-    J = int(fits.shape[0])
-    T = int(fits.shape[1])
-    alpha = rng.uniform(0.55, 0.97, J)
-    leave = rng.uniform(0.75, 1.0, J)
-    priority: Floats = np.asarray(rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1])) * rng.uniform(
-        0.7, 1.4, J
-    )
-    speed: Floats = SPEED[:T] * np.asarray(rng.lognormal(0.0, 0.25, (J, T)))
-    reference: Floats = np.asarray(np.where(fits, speed, 0.0).max(axis=1), dtype=np.float64)
-    rate: Floats = (
-        speed[job, pool] * np.power(count, alpha[job]) * np.where(count > 8, leave[job], 1.0)
-    )
-    return np.asarray(
-        priority[job] * rate / reference[job] * rng.lognormal(0.0, 0.02, len(job)), dtype=np.float64
-    )
+    J, T = map(int, fits.shape)
+    alpha, leave = rng.uniform(0.55, 0.97, J), rng.uniform(0.75, 1.0, J)
+    priority = rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1]) * rng.uniform(0.7, 1.4, J)
+    speed = SPEED[:T] * rng.lognormal(0.0, 0.25, (J, T))
+    reference = np.where(fits, speed, 0.0).max(axis=1)
+    rate = speed[job, pool] * np.power(count, alpha[job]) * np.where(count > 8, leave[job], 1.0)
+    noise = rng.lognormal(0.0, 0.02, len(job))
+    return np.asarray(priority[job] * rate / reference[job] * noise, dtype=np.float64)
 
 
 def _tenants(rng: np.random.Generator, Q: int, most: Ints, gpus: int) -> tuple[Ints, Floats]:

@@ -32,16 +32,11 @@ def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
         state.take(j, max(mine, key=state.value.__getitem__))
     _meet_lower_bounds(state)
     heap: list[tuple[float, int, int]] = []
-    left = [
-        list(range(a, b))
-        for a, b in zip(view.start[:-1].tolist(), view.start[1:].tolist(), strict=True)
-    ]
-    for j in range(view.J):
-        state.push(heap, j, left[j])
-    steps = 0
-    while heap:
-        steps += 1
-        if steps % 1000 == 0 and time.monotonic() >= deadline:
+    left = [list(range(a, b)) for a, b in itertools.pairwise(view.start.tolist())]
+    for j, columns in enumerate(left):
+        state.push(heap, j, columns)
+    for step in itertools.count(1):
+        if not heap or (step % 1000 == 0 and time.monotonic() >= deadline):
             break
         _, j, column = heapq.heappop(heap)
         if state.fits(j, column):
@@ -94,20 +89,14 @@ class _GreedyState:
 
     def push(self, heap: list[tuple[float, int, int]], j: int, columns: list[int]) -> None:
         """Push the best next step of group j, if any step gains."""
-        now = self.choice[j]
-        value = self.value[now]
-        size = self.size[now]
-        best = 0.0
-        chosen = -1
-        for c in columns:
-            gain = self.value[c] - value
-            if gain > 1e-12:
-                rate = gain / max(self.size[c] - size, 1e-3)
-                if rate > best:
-                    best = rate
-                    chosen = c
-        if chosen >= 0:
-            heapq.heappush(heap, (-best, j, chosen))
+        value, size = self.value[self.choice[j]], self.size[self.choice[j]]
+        steps = [
+            ((value - self.value[c]) / max(self.size[c] - size, 1e-3), j, c)
+            for c in columns
+            if self.value[c] - value > 1e-12
+        ]
+        if steps:
+            heapq.heappush(heap, min(steps))
 
 
 def sizes(view: Choices) -> Floats:

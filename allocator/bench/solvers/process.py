@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -79,59 +78,34 @@ def measure(run: SolverRun) -> MeasurementOutcome:
         stdout=subprocess.PIPE,
         environment=ONE_THREAD,
     )
+    late_s = run.limit_s + grace(run.limit_s)
+    begin = time.monotonic()
+    until = begin + START_S + late_s * (run.round == WARM)
+    ready: dict[str, Any] = {}
+    done: dict[str, Any] = {}
+    trace: list[Point] = []
+    killed, rest = False, b""
     try:
-        ready, trace, done, killed, wall = _listen(child, run)
+        for piece in child.read(child.process.stdout):
+            *lines, rest = (rest + piece).split(b"\n")
+            for message in map(json.loads, lines):
+                kind = message.pop("kind")
+                if kind == "ready":
+                    ready, begin = message, time.monotonic()
+                    until = begin + late_s
+                elif kind == "trace":
+                    trace.append(Point(**message))
+                else:
+                    done = message
+            killed = not done and time.monotonic() > until
+            if done or killed:
+                break
+        wall_s = time.monotonic() - begin
         words = child.printed().strip()[-500:]
     finally:
         child.kill()
-    if done:
-        return MeasurementOutcome(
-            ready, trace, done, killed, done["cpu"], done["wall"], done["peak"], words
-        )
     cpu_s = max(0.0, child.cpu_s - ready.get("cpu", 0.0))
-    return MeasurementOutcome(ready, trace, done, killed, cpu_s, wall, child.peak_mb, words)
-
-
-def _listen(
-    child: Child, run: SolverRun
-) -> tuple[dict[str, Any], tuple[Point, ...], dict[str, Any], bool, float]:
-    """Return (ready, trace, done, whether it was late, wall seconds after ready)."""
-    ready: dict[str, Any] = {}
-    trace: list[Point] = []
-    begin = time.monotonic()
-    clock = _Deadline(
-        begin + START_S + (run.limit_s + grace(run.limit_s) if run.round == WARM else 0.0)
+    used = done or {"cpu": cpu_s, "wall": wall_s, "peak": child.peak_mb}
+    return MeasurementOutcome(
+        ready, tuple(trace), done, killed, used["cpu"], used["wall"], used["peak"], words
     )
-    try:
-        for message in _messages(child, clock):
-            kind = message.pop("kind")
-            if kind == "ready":
-                ready = message
-                begin = time.monotonic()
-                clock.at = begin + run.limit_s + grace(run.limit_s)
-            elif kind == "trace":
-                trace.append(Point(**message))
-            else:
-                return ready, tuple(trace), message, False, time.monotonic() - begin
-    except TimeoutError:
-        return ready, tuple(trace), {}, True, time.monotonic() - begin
-    return ready, tuple(trace), {}, False, time.monotonic() - begin
-
-
-@dataclass
-class _Deadline:
-    at: float
-
-
-def _messages(child: Child, clock: _Deadline) -> Iterator[dict[str, Any]]:
-    """Yield the messages of the child until it ends.
-
-    Raises TimeoutError at the deadline, which may be moved meanwhile.
-    """
-    buffer = b""
-    for piece in child.read(child.process.stdout):
-        *lines, buffer = (buffer + piece).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
-        if time.monotonic() > clock.at:
-            raise TimeoutError

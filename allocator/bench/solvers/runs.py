@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 from allocator.bench.solvers.engines import check
@@ -61,16 +62,7 @@ class SolverRun:
     def key(self) -> tuple[str, ...]:
         """Return the texts of the CSV that identify the measurement; a file counts by its name."""
         name = Path(self.instance).name if self.rules == FILE else self.instance
-        return (
-            name,
-            self.rules,
-            str(self.seed),
-            self.engine,
-            repr(self.gap),
-            repr(self.limit_s),
-            str(self.threads),
-            self.round,
-        )
+        return (name, *map(str, astuple(self)[1:]))
 
 
 KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads", "round")
@@ -94,18 +86,15 @@ def grid(
     """
     for engine in engines:
         check(engine)
-    for size in sizes:
-        if size not in SIZES and not CUSTOM.fullmatch(size):
-            raise UsageError(
-                f'unknown size "{size}" (known: {", ".join(SIZES)}, or JOBSxGPUSxTYPES, at most 8'
-                " types)"
-            )
-    for rule in rules:
-        if rule not in RULES:
-            raise UsageError(f'unknown rules "{rule}" (known: {", ".join(RULES)})')
-    for name in rounds:
-        if name not in ROUNDS:
-            raise UsageError(f'unknown round "{name}" (known: {", ".join(ROUNDS)})')
+    own = [size for size in sizes if CUSTOM.fullmatch(size)]
+    for what, names, known, more in (
+        ("size", sizes, (*SIZES, *own), ", or JOBSxGPUSxTYPES, at most 8 types"),
+        ("rules", rules, RULES, ""),
+        ("round", rounds, ROUNDS, ""),
+    ):
+        for name in names:
+            if name not in known:
+                raise UsageError(f'unknown {what} "{name}" (known: {", ".join(known)}{more})')
     made = list(itertools.product(sizes, rules, range(seeds), rounds))
     made += [(file, FILE, i, COLD) for file in files for i in range(len(_read_models(file)))]
     return [
@@ -123,15 +112,11 @@ def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
     if run.rules == FILE:
         model = _read_models(run.instance)[run.seed]
         return (lambda: model,)
-    size: str | tuple[int, int, int] = run.instance
-    if run.instance not in SIZES:
-        jobs, gpus, types = map(int, run.instance.split("x"))
-        size = (jobs, gpus, types)
-    instance = generate(size, run.seed, RULES[run.rules])
-    if run.round == COLD:
-        return (lambda: build_model(instance),)
-    following = next_round(instance, run.seed)
-    return (lambda: build_model(instance), lambda: build_model(following))
+    size = SIZES.get(run.instance) or tuple(map(int, run.instance.split("x")))
+    rounds = [generate(size, run.seed, RULES[run.rules])]
+    if run.round == WARM:
+        rounds.append(next_round(rounds[0], run.seed))
+    return tuple(partial(build_model, instance) for instance in rounds)
 
 
 def _read_models(path: str) -> list[LinearModel]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import queue
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -79,17 +78,21 @@ def perform(
             stderr=subprocess.PIPE,
             environment=ONE_THREAD,
         )
+        failure, words = "", b""
         try:
-            failure, words = _wait(child, begin + limit_s, stop)
+            for piece in child.read(child.process.stderr):
+                words = (words + piece)[-8 * LAST_WORDS :]
+                if stop():
+                    failure = "stopped"
+                elif time.monotonic() > begin + limit_s:
+                    failure = "killed at the time limit of the task"
+                if failure:
+                    break
         finally:
             child.kill()
         if not failure and child.process.returncode:
             failure = child.how_it_ended()
-        files = (
-            {}
-            if failure
-            else {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
-        )
+        files = {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
     if not failure and METRICS_FILE not in files:
         failure = f"left no {METRICS_FILE}"
     return TaskOutcome(
@@ -101,18 +104,6 @@ def perform(
         child.peak_mb,
         platform.node(),
     )
-
-
-def _wait(child: Child, deadline: float, stop: Callable[[], bool]) -> tuple[str, bytes]:
-    """Return why the process must be killed, or "", and the end of its output."""
-    words = b""
-    for piece in child.read(child.process.stderr):
-        words = (words + piece)[-8 * LAST_WORDS :]
-        if stop():
-            return "stopped", words
-        if time.monotonic() > deadline:
-            return "killed at the time limit of the task", words
-    return "", words
 
 
 Finished = tuple[SweepTask, TaskOutcome]
@@ -148,25 +139,18 @@ class ProcessExecutor:
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Implement TaskExecutor.results; the threads only wait for their processes."""
-        finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         stop = threading.Event()
-
-        def perform_one(task: SweepTask) -> None:
-            if stop.is_set():
-                return
-            try:
-                outcome = perform(task, self._runner, self._limit_s, stop.is_set)
-            # no process or folder could be made: a full disk, or no memory
-            except Exception as error:
-                outcome = TaskOutcome(failure=f"not started: {error}")
-            finished.put((task, outcome))
-
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
+        asked = {
+            pool.submit(perform, task, self._runner, self._limit_s, stop.is_set): task
+            for task in tasks
+        }
         try:
-            for task in tasks:
-                pool.submit(perform_one, task)
-            for _ in tasks:
-                yield finished.get()
+            for future in as_completed(list(asked)):
+                # no process or folder could be made: a full disk, or no memory
+                error = future.exception()
+                failed = TaskOutcome(failure=f"not started: {error}")
+                yield asked.pop(future), failed if error else future.result()
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,10 @@ class DaskExecutor:
         if not tasks:
             return
         client = _connect(self._address, self._quiet)
-        from distributed import as_completed as finished
-
-        as_completed: Callable[..., Iterator[Any]] = finished
-
+        distributed: Any = import_module("distributed")
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
-            data = {
-                path: client.submit(_identical_files, files, pure=False)
-                for path, files in folders.items()
-            }
+            data = {path: client.submit(dict, files, pure=False) for path, files in folders.items()}
             # a result of an earlier call, perhaps a failure, does not count
             call = uuid.uuid4().hex[:8]
             asked = {
@@ -80,7 +75,7 @@ class DaskExecutor:
                 ): task
                 for task in tasks
             }
-            for future in as_completed(list(asked), loop=client.loop):
+            for future in distributed.as_completed(list(asked), loop=client.loop):
                 task = asked.pop(future)
                 yield task, _outcome(future)
                 future.release()
@@ -130,9 +125,8 @@ def _cancelled() -> Callable[[], bool]:
 
     The function asks without leaving the worker.
     """
-    from distributed import get_worker
-
-    worker = get_worker()
+    distributed: Any = import_module("distributed")
+    worker = distributed.get_worker()
     key = worker.get_current_task()
 
     def asked() -> bool:
@@ -144,22 +138,17 @@ def _cancelled() -> Callable[[], bool]:
 
 def _connect(address: str, quiet: bool) -> Any:
     try:
-        from distributed import Client as Connected
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise UsageError(
             f"Dask is not installed; here and on every worker: {install_command('distributed')}"
         ) from None
     if quiet:
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
-    connect: Callable[..., Any] = Connected
     try:
-        return connect(address, timeout=CONNECT_S, set_as_default=False)
+        return distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f'no Dask scheduler answers at "{address}": {error}') from None
-
-
-def _identical_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    return files
 
 
 def _version() -> str:

@@ -16,7 +16,6 @@ from allocator.bench.paired import (
     LEVEL,
     PairedComparison,
     compare,
-    compare_pooled,
 )
 from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.tasks import ASSUMED, SweepTask
@@ -144,7 +143,7 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
                 )
                 found = [(load_text(loads[i]), compare(x[i], b[i])) for i in range(len(loads))]
                 if len(loads) > 1:
-                    found.append((POOLED, compare_pooled(x, b)))
+                    found.append((POOLED, compare(x, b)))
                 rows += [_row(workload, load, policy, baseline, metric, c) for load, c in found]
     return rows
 
@@ -182,10 +181,10 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
             ),
             "",
         ]
-    assumed = {
-        f"{t.workload}: assumed: {m[ASSUMED]}": "" for t, m in metrics.items() if ASSUMED in m
-    }
-    lines += [line for pair in assumed.items() for line in pair]
+    for said in dict.fromkeys(
+        f"{t.workload}: assumed: {m[ASSUMED]}" for t, m in metrics.items() if ASSUMED in m
+    ):
+        lines += [said, ""]
     for workload in dict.fromkeys(row["workload"] for row in rows):
         lines += [
             f"## {workload}",

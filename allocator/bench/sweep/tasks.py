@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,16 +70,9 @@ class SweepTask:
     @property
     def identity(self) -> dict[str, object]:
         """Return everything but the code on which the result depends, as plain JSON values."""
-        return {
-            "format": FORMAT,
-            "workload": self.workload,
-            "digest": self.digest,
-            "load": self.load,
-            "seed": self.seed,
-            "jobs": self.jobs,
-            "policy": self.policy,
-            "options": dict(self.options),
-        }
+        values = asdict(self)
+        del values["path"]
+        return {"format": FORMAT, **values}
 
     @property
     def key(self) -> str:

@@ -44,7 +44,8 @@ def reproduction(
     gap_s: Floats = rng.exponential(60.0 / load, jobs)
     submitted: Floats = np.cumsum(gap_s).round(1)
     requested = draw.draw_keys(rng, by_size(f["sizes"]), jobs)
-    run_s = draw.truncated_lognormal(rng, f["median_s"], f["sigma"], f["longest_s"], jobs)
+    run_s = f["median_s"] * np.exp(rng.normal(0.0, f["sigma"], jobs))
+    run_s = np.minimum(run_s, f["longest_s"])
     parallel = draw.round_digits(rng.uniform(0.9, 0.995, jobs), 4)
     largest = np.minimum(32, 4 * requested)
     models = draw.names(jobs, "model")
@@ -77,9 +78,7 @@ WANDER, MEMORY = 1.2, 0.7  # sd of ln(hourly rate), correlation of consecutive h
 ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 
-def bursty(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
-) -> GeneratedWorkload:
+def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """Return heavy-tailed durations and sweeps of similar jobs, calibrated on Philly.
 
     Two of six tenants submit 70 % of the jobs, mostly sweeps of one-GPU jobs. The duration is drawn
@@ -98,8 +97,6 @@ def bursty(
     submitted.
     jobs : number of jobs.
     gpus : GPUs of the cluster.
-    longest_h : longest run at the requested size, hours. The default is half the window, at most a
-    week. Philly's own runs of up to 53 days would decide every comparison alone.
     """
     philly = FIGURES["philly"]
     rng = np.random.default_rng(seed)
@@ -111,7 +108,7 @@ def bursty(
     score = np.sqrt(ALIKE) * each[batch] + np.sqrt(1.0 - ALIKE) * rng.normal(size=jobs)
     if gpus is not None:
         size = np.minimum(size, gpus)
-    days, longest_s = _window("bursty", jobs, philly["jobs_per_h"], longest_h)
+    days, longest_s = _window("bursty", jobs, philly["jobs_per_h"])
     run_s = draw.duration_s(size[batch], score, longest_s)
     if gpus is None:
         gpus = _cluster_gpus(size[batch] * run_s, days, load)
@@ -175,13 +172,14 @@ def _submissions(rng: draw.Rng, batch: Ints, window: float) -> Floats:
     return at
 
 
-def _window(name: str, jobs: int, per_h: float, longest_h: float | None) -> tuple[int, float]:
+def _window(name: str, jobs: int, per_h: float) -> tuple[int, float]:
     """Return the days of a window, and the longest run at the requested size in seconds.
 
-    A run takes at most half of the window, and at most a week.
+    A run takes at most half of the window, and at most a week: Philly's own runs of up to 53 days
+    would decide every comparison alone.
     """
     days = max(FIGURES[name]["days"], round(jobs / per_h / 24.0))
-    return days, 3_600.0 * (min(12.0 * days, 168.0) if longest_h is None else longest_h)
+    return days, 3_600.0 * min(12.0 * days, 168.0)
 
 
 def _cluster_gpus(gpu_s: Floats, days: int, load: float) -> int:
@@ -189,9 +187,7 @@ def _cluster_gpus(gpu_s: Floats, days: int, load: float) -> int:
     return max(FEWEST, NODE * round(float(gpu_s.sum()) / (days * 86_400.0 * load) / NODE))
 
 
-def diurnal(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
-) -> GeneratedWorkload:
+def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """Return submissions by hour of the day and day of the week.
 
     The figures are those of the Helios trace (Hu et al., SC 2021), and of Venus, one of its
@@ -214,15 +210,13 @@ def diurnal(
         Number of jobs.
     gpus : int, optional
         GPUs of the cluster.
-    longest_h : float, optional
-        Longest run at the requested size, in hours. The default is half the window, at most a week.
     """
     f, venus = FIGURES["diurnal"], FIGURES["venus"]
     rng = np.random.default_rng(seed)
     median, mean = venus["duration_s"]["median"], venus["duration_s"]["mean"]
     sigma = float(np.sqrt(2.0 * np.log(mean / median)))
     run_s = draw.lognormal_in_strata(rng, median, sigma, jobs)
-    days, longest_s = _window("diurnal", jobs, venus["jobs_per_h"], longest_h)
+    days, longest_s = _window("diurnal", jobs, venus["jobs_per_h"])
     run_s = np.clip(run_s, f["shortest_s"], longest_s)
     requested = draw.draw_in_strata(rng, by_size(f["sizes"]), np.ones(jobs))
     if gpus is None:

@@ -47,9 +47,11 @@ def _zone_pools(there: Sequence[StepFunction], walks: Sequence[Walk]) -> list[di
     ]
 
 
-def _machines_of_all(zones: Sequence[StepFunction]) -> StepFunction:
+def _window_of_zones(zones: Sequence[StepFunction], others: int, gpu_s: float, end: float) -> float:
+    """Return when so many GPU-seconds were there, of the machines of all zones and other GPUs."""
     at = np.unique(np.concatenate([z.at_s for z in zones]))
-    return StepFunction(at, np.sum([z.at(at) for z in zones], axis=0))
+    machines = np.sum([z.at(at) for z in zones], axis=0)
+    return _window(at, others + MACHINE * machines, gpu_s, end)
 
 
 def _window(at: Floats, gpus: Any, gpu_s: float, end: float) -> float:
@@ -108,10 +110,10 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     walk = availability.prices(rng, A100, until)
     submitted = draw.poisson(rng, window, jobs)
     wide = draw.elastic_max(rng, training.requested, 16)
+    first = int(there.value[0]) * MACHINE
     pools = [
         _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
-        _pool("a100-spot", int(there.value[0]) * MACHINE, "spot", float(walk[1][0]), SPOT_PER_H)
-        | {"gpu_type": "A100"},
+        _pool("a100-spot", first, "spot", float(walk[1][0]), SPOT_PER_H) | {"gpu_type": "A100"},
     ]
     for pool in pools:
         del pool["region"]
@@ -145,9 +147,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     run_s, training = draw_demand(rng, "zones", jobs, reserved)
     horizon = 3.0 * training.demand / ((reserved + rented) * load) + 4 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
-    every = _machines_of_all(there)
-    gpus_there = reserved + rented + MACHINE * every.value
-    window = _window(every.at_s, gpus_there, training.demand / load, horizon)
+    window = _window_of_zones(there, reserved + rented, training.demand / load, horizon)
     until = min(horizon, 3.0 * window + 2 * DAY_S)
     submitted = draw.poisson(rng, window, jobs)
     slack_s = rng.uniform(1.5, 4.0, jobs) * run_s
@@ -194,8 +194,7 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
     horizon = 6.0 * training.demand / (most * load) + 8 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
     walks = [availability.prices(rng, V100, horizon) for _ in ZONES]
-    every = _machines_of_all(there)
-    window = max(1.0, _window(every.at_s, MACHINE * every.value, training.demand / load, horizon))
+    window = max(1.0, _window_of_zones(there, 0, training.demand / load, horizon))
     submitted = draw.poisson(rng, window, jobs)
     # on-demand GPUs are always enough: 16 for each spot GPU
     plenty = 16 * MACHINE * int(max(z.value.max() for z in there)) * len(ZONES)

@@ -44,23 +44,6 @@ class Generator:
     jobs: int
     unit: str
 
-    def make(
-        self, *, seed: int, load: float, jobs: int, gpus: int | None = None
-    ) -> GeneratedWorkload:
-        """Make a workload; the module is loaded on first use.
-
-        Parameters
-        ----------
-        seed : of every draw.
-        load : in the unit of the generator.
-        jobs : number of jobs.
-        gpus : GPUs of the cluster; None lets the generator choose.
-        """
-        modules = (importlib.import_module(f"{__package__}.{name}") for name in MODULES)
-        function = next(found for m in modules if (found := getattr(m, self.name, None)))
-        made: GeneratedWorkload = function(seed=seed, load=load, jobs=jobs, gpus=gpus)
-        return made
-
 
 GENERATORS: Mapping[str, Generator] = {
     name: Generator(name, f["about"], f["load"], tuple(f["loads"]), f["jobs"], f["unit"])
@@ -110,7 +93,9 @@ def generate(
     ):
         if not least <= value <= most:
             raise UsageError(f"{argument} is {value:g}; it must be from {least:g} to {most:g}")
-    made = generator.make(seed=seed, load=load, jobs=jobs, gpus=gpus)
+    modules = (importlib.import_module(f"{__package__}.{module}") for module in MODULES)
+    function = next(found for m in modules if (found := getattr(m, name, None)))
+    made: GeneratedWorkload = function(seed=seed, load=load, jobs=jobs, gpus=gpus)
     options = "" if gpus is None else f" --gpus {gpus}"
     if nodes_per_rack is not None:
         made = made.with_nodes(nodes_per_rack)

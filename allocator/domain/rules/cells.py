@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocator.domain.findings import Findings, quote
+from allocator.domain.findings import quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Floats
 
@@ -31,24 +31,24 @@ class Cells(NamedTuple):
     work: Floats
 
 
-def read_sessions(table: ParsedTable, found: Findings) -> dict[int, Cells]:
-    """Return the cells of each row of workload.csv that has some; faults are added to `found`."""
+def read_sessions(table: ParsedTable) -> dict[int, Cells]:
+    """Return the cells of each row of workload.csv that has some; what is wrong is a fault."""
     ok = table.ok("cells", "state_gb", "state_gb_s", "total_work", "every_s")
     given = ok & table.given("cells")
-    table.faults(found, given & table.given("every_s"), "a session of cells has no every_s")
+    table.faults(given & table.given("every_s"), "a session of cells has no every_s")
     slow = given & (table["state_gb"] > 0) & ~table.given("state_gb_s")
     words = "state_gb needs state_gb_s, the GB/s at which it is loaded and saved"
-    table.faults(found, slow, words)
+    table.faults(slow, words)
     out = {}
     for i in np.flatnonzero(given & ~table.given("every_s")).tolist():
         texts = table["cells"][i].split("|")
         cells = [_parse_cell(text) for text in texts]
         for text in [text for text, cell in zip(texts, cells, strict=True) if cell is None]:
-            table.fault(found, i, f"cell {quote(text)} is not THINK:RUN, two numbers of seconds")
+            table.fault(i, f"cell {quote(text)} is not THINK:RUN, two numbers of seconds")
         think_s, run_s = np.array([cell or (0.0, 0.0) for cell in cells]).T
         total = float(table["total_work"][i])
         if None not in cells and abs(run_s.sum() - total) > TOLERANCE * total:
-            table.fault(found, i, f"its cells run {run_s.sum():g} s, total_work is {total:g}")
+            table.fault(i, f"its cells run {run_s.sum():g} s, total_work is {total:g}")
         state_s = table["state_gb"][i] / table["state_gb_s"][i] if table["state_gb"][i] else 0.0
         out[i] = plan_cells(think_s, run_s, float(state_s))
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from allocator.domain.findings import quote, suggest_names
 from allocator.domain.problem import Isolation, State
 from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
-from allocator.domain.rules.rule import Check, Round, Rule, reference
+from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CURVE_PARAMETERS
+from allocator.domain.schema.columns import CURVE_PARAMETERS, Column
 from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.names import number_names
 from allocator.domain.settings import longrun_faults
@@ -23,22 +24,22 @@ HEADROOM = "headroom_gpus sessions_per_hour session_s"
 """Columns that say how much headroom a pool keeps: a number, or the sessions to come."""
 
 
-def check(x: Round) -> None:
-    """Check all rules of the cluster that concern more than one cell."""
-    for rule in RULES:
-        rule(x)
-
-
 def _check_curves(x: Round) -> None:
     """Check the parameters of speed curves."""
     curves = x["models.csv"]
     for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
         _, wrong, strange = curve_parameters(curves.shown("kind", i), curves["parameters"][i])
         for message in wrong:
-            curves.fault(x.found, i, f"parameters: {message}")
+            curves.fault(i, f"parameters: {message}")
         for message in strange:
             words = f"parameters: {message}"
             x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _read_number(column: Column, value: Any) -> tuple[Any, str | None]:
+    """Return `parse_value`; the curves of the next round have the same numbers."""
+    return parse_value(column, value)
 
 
 def curve_parameters(
@@ -58,7 +59,9 @@ def curve_parameters(
     ]
     for name, column in columns.items():
         if name in given:
-            values[name], message = parse_value(column, given[name])
+            is_plain = isinstance(given[name], int | float)
+            read = _read_number if is_plain else parse_value
+            values[name], message = read(column, given[name])
             wrong += [message] if message is not None else []
         elif column.default is not None:
             values[name] = column.default
@@ -79,14 +82,12 @@ def _check_rates(x: Round) -> None:
     with np.errstate(invalid="ignore"):
         over = rates["memory_gb"] > most
     rates.warnings(
-        x.found,
         over & rates.ok("memory_gb", "gpu_type"),
         "memory_gb {memory_gb} is more than any {gpu_type} GPU of pools.csv has, {most:g}",
         "memory_gb above that of every pool",
         most=most,
     )
     rates.warnings(
-        x.found,
         rates.ok("work_per_s", "model") & (rates["work_per_s"] == 0),
         "work_per_s 0: model {model} is taken as not able to run at {gpus} x {kind}",
         "speeds of 0",
@@ -102,11 +103,11 @@ def _check_pools(x: Round) -> None:
     for i in np.flatnonzero(pools.given("hazard_by_age")).tolist():
         if pools["revocations_per_gpu_hour"][i] > 0:
             words = "both revocations_per_gpu_hour and hazard_by_age are given; leave one empty"
-            pools.fault(x.found, i, words)
+            pools.fault(i, words)
         try:
             parse_hazard(pools["hazard_by_age"][i])
         except ValueError as why:
-            pools.fault(x.found, i, f"hazard_by_age {pools.shown('hazard_by_age', i)} {why}")
+            pools.fault(i, f"hazard_by_age {pools.shown('hazard_by_age', i)} {why}")
 
 
 def _check_rated_pools(x: Round) -> None:
@@ -114,7 +115,7 @@ def _check_rated_pools(x: Round) -> None:
     known = x.names.rated_types
     if x.names.complete and known:
         sort = "GPU types without any rate"
-        x["pools.csv"].refer(x.found, "gpu_type", known, "has no rate of any model", sort)
+        x["pools.csv"].refer("gpu_type", known, "has no rate of any model", sort)
 
 
 def _check_longrun_budgets(x: Round) -> None:
@@ -125,7 +126,7 @@ def _check_longrun_budgets(x: Round) -> None:
         for message in longrun_faults(
             {key for key, some in zip(keys, given[:, i], strict=True) if some}
         ):
-            tenants.fault(x.found, i, message)
+            tenants.fault(i, message)
 
 
 def _check_placements(x: Round) -> None:
@@ -152,11 +153,10 @@ def _check_placements(x: Round) -> None:
     known = of_jobs(jobs.ok("state", "pool", "gpus"))
     runs = known & of_jobs(jobs["state"] == State.RUNNING)
     words = "job_id {job_id} is not running (jobs.csv:{at})"
-    placed.faults(x.found, known & ~runs, words, at=at)
+    placed.faults(known & ~runs, words, at=at)
     pool = of_jobs(jobs["pool"], "")
     home = np.array([*nodes["pool"], ""])[node]
     placed.faults(
-        x.found,
         runs & (node >= 0) & placed.ok("node") & (pool != "") & (home != "") & (pool != home),
         lambda i: (
             f"node {placed.shown('node', i)} is in pool {quote(str(home[i]))}, "
@@ -171,7 +171,6 @@ def _check_placements(x: Round) -> None:
         np.arange(len(placed)), np.unique(np.where(runs, job, -1), return_index=True)[1]
     )
     placed.faults(
-        x.found,
         runs & is_first & of_jobs(jobs.given("gpus")) & (total != held),
         "job {job_id} has {total:g} GPUs on nodes, but gpus {held} in jobs.csv:{at}",
         total=total,
@@ -181,9 +180,9 @@ def _check_placements(x: Round) -> None:
     shares = runs & of_jobs(jobs.given("gpu_fraction"))
     ok, given = placed.ok("gpu"), placed.given("gpu")
     words = "gpu is empty, but job {job_id} has gpu_fraction (jobs.csv:{at})"
-    placed.faults(x.found, shares & ok & ~given, words, at=at)
+    placed.faults(shares & ok & ~given, words, at=at)
     words = "gpu {gpu} is given, but job {job_id} has no gpu_fraction"
-    placed.faults(x.found, runs & ~shares & ok & given, words)
+    placed.faults(runs & ~shares & ok & given, words)
     # the GPUs of two jobs of a colocation count once, and so does a GPU of which jobs have shares
     on = (node >= 0) & (of_jobs(primary_of_jobs(jobs, x.names), -1) < 0)
     whole = on & ~shares
@@ -191,7 +190,6 @@ def _check_placements(x: Round) -> None:
     used = np.bincount(node[whole], placed["gpus"][whole], minlength=len(nodes))
     used = used + np.bincount(np.unique(parts, axis=1)[0], minlength=len(nodes))
     nodes.warnings(
-        x.found,
         (used > nodes["gpus"]) & nodes.ok("gpus") if len(nodes) else nodes.ok(),
         "gpus {gpus}, but {used:g} are placed there",
         "nodes with more GPUs placed than they have",
@@ -214,7 +212,7 @@ def _check_finished(x: Round) -> None:
     if len(finished) and x.names.complete and jobs.complete:
         known = number_names(x.names.rated_models, jobs["model"])
         sort = "models without a rate and a job"
-        finished.refer(x.found, "model", known, "has no rate and no job", sort)
+        finished.refer("model", known, "has no rate and no job", sort)
 
 
 def _check_rated(file: str, column: str) -> Check:
@@ -223,7 +221,7 @@ def _check_rated(file: str, column: str) -> Check:
     def check(x: Round) -> None:
         known = x.names.rated_types if column == "gpu_type" else x.names.rated_models
         if x.names.complete:
-            x[file].refer(x.found, column, known, "has no rate", "names without a rate")
+            x[file].refer(column, known, "has no rate", "names without a rate")
 
     return check
 
@@ -250,7 +248,7 @@ RULES: tuple[Check, ...] = (
         "nodes.csv",
         "returns_s {returns_s} needs leaves_s, which is empty",
         "leaves_s returns_s",
-        lambda t: t.given("returns_s") & ~t.given("leaves_s"),
+        lacks("returns_s", "leaves_s"),
     ),
     Rule(
         "nodes.csv",
@@ -259,13 +257,11 @@ RULES: tuple[Check, ...] = (
         lambda t: t.given("leaves_s") & (t["returns_s"] <= t["leaves_s"]),
     ),
     price_rules.check,
-    quota_rules.check,
+    *quota_rules.RULES,
     _check_longrun_budgets,
     _check_placements,
-    reference("received.csv", "job_id"),
-    reference("received.csv", "gpu_type"),
-    _check_rated("pauses.csv", "model"),
-    _check_rated("pauses.csv", "gpu_type"),
+    *(reference("received.csv", column) for column in ("job_id", "gpu_type")),
+    *(_check_rated("pauses.csv", column) for column in ("model", "gpu_type")),
     Rule(
         "interactive.csv",
         "headroom_gpus and sessions are both given; headroom is one of them",
@@ -288,8 +284,6 @@ RULES: tuple[Check, ...] = (
     ),
     _check_finished,
     _check_sharing,
-    _check_rated("sharing.csv", "model_a"),
-    _check_rated("sharing.csv", "model_b"),
-    _check_rated("sharing.csv", "gpu_type"),
+    *(_check_rated("sharing.csv", column) for column in ("model_a", "model_b", "gpu_type")),
 )
 """Rules in the order in which messages about one row are listed."""

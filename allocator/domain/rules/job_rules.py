@@ -32,17 +32,19 @@ FAR = 10
 _fault = partial(Rule, "jobs.csv")
 
 
-def check(x: Round) -> None:
-    """Check all rules of jobs that concern more than one cell."""
+def _check_any(x: Round) -> None:
     jobs = x["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
         x.found.warn(jobs.schema.file, None, "has no jobs")
-    for rule in RULES:
-        rule(x)
 
 
 def _is_running(jobs: ParsedTable) -> Bools:
     return np.asarray(jobs["state"] == State.RUNNING)
+
+
+def _holds(jobs: ParsedTable, name: str, runs: bool) -> Bools:
+    """Find the jobs that run, or do not, and whose cell is empty, or is not, (J,)."""
+    return np.asarray((_is_running(jobs) == runs) & (jobs.given(name) != runs))
 
 
 def _has_no_size(jobs: ParsedTable) -> Bools:
@@ -69,7 +71,7 @@ def _check_modes(x: Round) -> None:
             try:
                 parse_mode(text)
             except ValueError as error:
-                jobs.fault(x.found, i, f"modes {quote(text)} {error}")
+                jobs.fault(i, f"modes {quote(text)} {error}")
 
 
 def _check_placements(x: Round) -> None:
@@ -81,7 +83,6 @@ def _check_placements(x: Round) -> None:
         for name in unknown
     }
     jobs.faults(
-        x.found,
         _is_among(jobs["placement"], unknown) & jobs.ok("placement"),
         lambda i: (
             f"placement {jobs.shown('placement', i)} is not known{hint[jobs['placement'][i]]}"
@@ -95,7 +96,6 @@ def _check_sizes_by_rule(x: Round) -> None:
     ruled = jobs.ok("sizes", "max_gpus") & ~jobs.given("sizes")
     top = np.minimum(pools["gpus"], max(jobs["max_gpus"][ruled], default=0))
     pools.warnings(
-        x.found,
         pools.ok("gpus", "gpus_per_node") & (top > EVERY_NODES * pools["gpus_per_node"]),
         f"has {{nodes:,}} nodes for one job; above {EVERY_NODES:,} nodes a job without sizes is "
         "offered only numbers that differ by less than 0.8 %",
@@ -110,7 +110,7 @@ def _check_submitted(x: Round) -> None:
         early = jobs["submitted_s"] > x.now_s
     words = f"submitted_s {{submitted_s}} is after now_s {x.now_s:.15g}"
     sort = "jobs submitted after now_s"
-    jobs.warnings(x.found, early & jobs.ok("submitted_s"), words, sort)
+    jobs.warnings(early & jobs.ok("submitted_s"), words, sort)
 
 
 def _check_colocated(x: Round) -> None:
@@ -164,7 +164,7 @@ def _check_colocated(x: Round) -> None:
     for i in named:
         for text, words in find_faults(i, named[i]) if ok[i] else ():
             if words:
-                jobs.fault(x.found, i, f"shared_with {quote(text)} {words}")
+                jobs.fault(i, f"shared_with {quote(text)} {words}")
 
 
 def _named_primaries(x: Round) -> dict[int, list[int]]:
@@ -179,7 +179,7 @@ def _named_primaries(x: Round) -> dict[int, list[int]]:
     if jobs.complete:
         # a name that is known is no cell of several names, which only the others are
         listed = dict(number) | {cell: places[0] for cell, places in known.items()}
-        jobs.refer(x.found, "shared_with", listed, "is not in jobs.csv")
+        jobs.refer("shared_with", listed, "is not in jobs.csv")
     here = np.flatnonzero(jobs.given("shared_with") & jobs.ok("shared_with")).tolist()
     return {i: known[cell] for i in here if (cell := jobs["shared_with"][i]) in known}
 
@@ -237,7 +237,7 @@ def _check_models(x: Round) -> None:
         return
     if rule == "refuse":
         if x["rates.csv"].present or x["models.csv"].present:
-            jobs.refer(x.found, "model", known, among)
+            jobs.refer("model", known, among)
         else:
             words = "is missing; without models.csv it must say how fast each model runs"
             x.found.fault("rates.csv", None, words)
@@ -251,7 +251,6 @@ def _check_models(x: Round) -> None:
             if (hit := find_near_miss(name, x.names.given_models, SLIP)) is not None
         }
         jobs.faults(
-            x.found,
             ok & _is_among(jobs["model"], near),
             lambda i: (
                 f"model {quote(jobs['model'][i])} {among}; did you mean"
@@ -301,7 +300,7 @@ def _check_types(x: Round) -> None:
     hint = suggest_names([name for _, name in unknown], known)
     among = f"is neither in pools.csv nor in {_rate_files(x)}"
     for i, name in unknown:
-        jobs.fault(x.found, i, f"gpu_types {quote(name)} {among}{hint[name]}")
+        jobs.fault(i, f"gpu_types {quote(name)} {among}{hint[name]}")
 
 
 def _check_tenants(x: Round) -> None:
@@ -332,9 +331,9 @@ def _check_tenants(x: Round) -> None:
         return f"tenant {quote(name)} is not in tenants.csv{effect}{hint[name]}"
 
     if refuses:
-        jobs.faults(x.found, rows, words)
+        jobs.faults(rows, words)
     else:
-        jobs.warnings(x.found, rows, words, "tenants that are not in tenants.csv")
+        jobs.warnings(rows, words, "tenants that are not in tenants.csv")
 
 
 def _find_unrated_holders(x: Round) -> Bools:
@@ -372,7 +371,6 @@ def _check_speeds(x: Round) -> None:
         return
     kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
     jobs.warnings(
-        x.found,
         _find_unrated_holders(x),
         lambda i: (
             f"runs on {jobs['gpus'][i]} GPUs of type {quote(kind_of[jobs['pool'][i]])}, where"
@@ -401,7 +399,6 @@ def _check_speeds(x: Round) -> None:
     for i in np.flatnonzero(dated).tolist():
         least_s[i] = work[i] / best_rate(jobs["model"][i], int(jobs["max_gpus"][i]))
     jobs.warnings(
-        x.found,
         dated & (least_s > FAR * given_s),
         "deadline_s {deadline_s} is {given_s:g} s after submitted_s, but the work takes"
         " {least_s:.0f} s at the best rate; deadline_s is a time on the clock of submitted_s, in"
@@ -422,12 +419,12 @@ def _check_predecessors(x: Round) -> None:
     for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
         before = [jobs.index[name] for name in jobs["after"][i] if name in jobs.index]
         if i in before:
-            jobs.fault(x.found, i, "after names the job itself")
+            jobs.fault(i, "after names the job itself")
         waits[i] = [j for j in before if j != i]
     for circle in find_cycles(waits):
         chain = " after ".join(quote(jobs["job_id"][i]) for i in (*circle[:6], circle[0]))
         chain += "" if len(circle) <= 6 else f" ({len(circle)} jobs)"
-        jobs.fault(x.found, circle[0], f"after makes a circle: {chain}")
+        jobs.fault(circle[0], f"after makes a circle: {chain}")
 
 
 def _is_among(names: Sequence[Any], some: Collection[str]) -> Bools:
@@ -467,6 +464,7 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
 
 
 RULES: tuple[Check, ...] = (
+    _check_any,
     _fault(
         "max_gpus {max_gpus} is below min_gpus {min_gpus}",
         "min_gpus max_gpus",
@@ -522,15 +520,13 @@ RULES: tuple[Check, ...] = (
         _has_torn_size,
     ),
     _check_placements,
-    _fault(
-        "loss_work {loss_work} needs loss_error, which is empty",
-        "target_loss loss_work loss_error",
-        lacks("loss_work", "loss_error"),
-    ),
-    _fault(
-        "loss_error {loss_error} needs loss_work, which is empty",
-        "target_loss loss_work loss_error",
-        lacks("loss_error", "loss_work"),
+    *(
+        _fault(
+            f"{given} {{{given}}} needs {missing}, which is empty",
+            "target_loss loss_work loss_error",
+            lacks(given, missing),
+        )
+        for given, missing in (("loss_work", "loss_error"), ("loss_error", "loss_work"))
     ),
     _fault(
         "loss_work {loss_work} needs target_loss, which is empty",
@@ -556,25 +552,13 @@ RULES: tuple[Check, ...] = (
         lambda t: t["deadline_s"] <= t["submitted_s"],
         "deadlines that have passed at submission",
     ),
-    _fault(
-        "pool is empty, but state is running",
-        "state pool",
-        lambda t: _is_running(t) & ~t.given("pool"),
-    ),
-    _fault(
-        "pool {pool} is given, but state is {state}",
-        "state pool",
-        lambda t: ~_is_running(t) & t.given("pool"),
-    ),
-    _fault(
-        "gpus is empty, but state is running",
-        "state gpus",
-        lambda t: _is_running(t) & ~t.given("gpus"),
-    ),
-    _fault(
-        "gpus {gpus:.40} is given, but state is {state}",
-        "state gpus",
-        lambda t: ~_is_running(t) & t.given("gpus"),
+    *(
+        _fault(words, f"state {name}", partial(_holds, name=name, runs=runs))
+        for name, shown in (("pool", "{pool}"), ("gpus", "{gpus:.40}"))
+        for words, runs in (
+            (f"{name} is empty, but state is running", True),
+            (f"{name} {shown} is given, but state is {{state}}", False),
+        )
     ),
     reference("jobs.csv", "pool"),
     _check_colocated,

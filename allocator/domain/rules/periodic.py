@@ -13,19 +13,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocator.domain.findings import Findings, quote
+from allocator.domain.findings import quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.rules.cells import read_sessions
 from allocator.domain.schema.cells import ParsedColumn
 
 
-def expand_rows(table: ParsedTable, found: Findings) -> ParsedTable:
-    """Return workload.csv with every job of such rows; faults are added to `found`."""
-    sessions = read_sessions(table, found)
+def expand_rows(table: ParsedTable) -> ParsedTable:
+    """Return workload.csv with every job of such rows; what is wrong with one is a fault."""
+    sessions = read_sessions(table)
     ok = table.ok("every_s", "times", "submitted_s", "deadline_s", "job_id", "after")
     every = ok & table.given("every_s")
     periodic = every & table.given("times")
-    table.faults(found, every & ~periodic, "every_s needs times, as a workload ends")
+    table.faults(every & ~periodic, "every_s needs times, as a workload ends")
     if not periodic.any() and not sessions:
         return table
     times = np.where(periodic, table["times"], 1)
@@ -65,7 +65,6 @@ def expand_rows(table: ParsedTable, found: Findings) -> ParsedTable:
     for i in np.flatnonzero(number > 1).tolist():
         if names[i] in single:
             table.fault(
-                found,
                 int(row[i]),
                 f"its time number {number[i]} is called {quote(names[i])}, as another job is",
             )

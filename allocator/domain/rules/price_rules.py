@@ -43,7 +43,6 @@ def check(x: Round) -> None:
 
     sort = "spot prices above on demand"
     pools.warnings(
-        x.found,
         spot & priced & (dollars > limit),
         lambda i: dear("spot ", pools.text(PRICE, i), i),
         sort,
@@ -52,7 +51,6 @@ def check(x: Round) -> None:
     given = (at >= 0) & prices.ok("pool", PRICE) & prices.given(PRICE)
     over = np.append(spot, False)[at] & (prices[PRICE] > np.append(limit, math.inf)[at])
     prices.warnings(
-        x.found,
         given & over,
         lambda i: dear(
             f"pool {prices.shown('pool', i)} is spot; its ", prices.text(PRICE, i), int(at[i])
@@ -61,14 +59,13 @@ def check(x: Round) -> None:
     )
     silent = prices.ok(PRICE, "gpus") & ~prices.given(PRICE) & ~prices.given("gpus")
     words = f"gives neither {PRICE} nor gpus; nothing changes"
-    prices.warnings(x.found, silent, words, "rows that say nothing")
+    prices.warnings(silent, words, "rows that say nothing")
     first: dict[int, int] = {}  # row of the first price of a pool
     dated = np.flatnonzero(given & prices.ok("at_s")).tolist()
     for i in sorted(dated, key=lambda i: float(prices["at_s"][i])):
         first.setdefault(int(at[i]), i)
     gap = [i in first and prices["at_s"][first[i]] > x.now_s for i in range(len(pools))]
     pools.warnings(
-        x.found,
         sure & ~pools.given(PRICE) & np.array(gap, dtype=bool),
         lambda i: (
             f"pool {pools.shown('pool', i)} has no {PRICE}; it costs nothing until "

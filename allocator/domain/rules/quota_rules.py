@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from allocator.domain.problem import Ints
-from allocator.domain.rules.rule import Check, Round, Rule, has_both, reference
-
-
-def check(x: Round) -> None:
-    """Check parents, and the names and numbers of quotas.csv."""
-    for rule in RULES:
-        rule(x)
+from allocator.domain.rules.rule import Check, Round, Rule, reference
 
 
 def _check_tree(x: Round) -> None:
@@ -26,7 +20,7 @@ def _check_tree(x: Round) -> None:
         above = _ancestors(parent, i)
         if above and above[-1] == i:
             names = " -> ".join(tenants.shown("tenant", k) for k in (i, *above))
-            tenants.fault(x.found, i, f"parent makes a circle: {names}")
+            tenants.fault(i, f"parent makes a circle: {names}")
             continue
         for k in above:
             if is_limit[k] and least[i] > most[k] and tenants.ok("guaranteed_gpus")[i]:
@@ -67,14 +61,12 @@ RULES: tuple[Check, ...] = (
         for file in ("tenants.csv", "quotas.csv")
     ),
     _check_tree,
-    reference("quotas.csv", "tenant"),
-    reference("quotas.csv", "pool"),
-    reference("quotas.csv", "gpu_type"),
+    *(reference("quotas.csv", column) for column in ("tenant", "pool", "gpu_type")),
     Rule(
         "quotas.csv",
         "gpu_type and pool are both given; a quota is of one of them",
         "",
-        has_both("gpu_type", "pool"),
+        lambda t: t.given("gpu_type") & t.given("pool"),
     ),
     Rule(
         "quotas.csv",

@@ -5,7 +5,7 @@ A message is a text in which {column} stands for the cell, as `ParsedTable.shown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +15,6 @@ from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import Settings
-
-AMONG = {
-    "jobs": "is not in jobs.csv",
-    "pools": "is not in pools.csv",
-    "nodes": "is not in nodes.csv",
-    "tenants": "is not in tenants.csv",
-    "gpu_types": "is a type of no pool and has no rate",
-}
-"""What is wrong with an unknown name, by what the column names (`Column.names`)."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +33,11 @@ class Round:
     def __getitem__(self, file: str) -> ParsedTable:
         return self.tables[file]
 
+    def apply(self, rules: Iterable[Check]) -> None:
+        """Add what breaks the rules to what was found."""
+        for rule in rules:
+            rule(self)
+
     def knows_all(self, names: str) -> bool:
         """Return whether a name that is not known is wrong, and not only lost to a fault."""
         if names == "gpu_types":
@@ -54,7 +50,8 @@ class Round:
         names = table.schema.column(column).names
         if self.knows_all(names):
             known = self.names.listed_tenants if names == "tenants" else getattr(self.names, names)
-            table.refer(self.found, column, known, AMONG[names])
+            why = "is a type of no pool and has no rate"
+            table.refer(column, known, why if names == "gpu_types" else f"is not in {names}.csv")
 
 
 Check = Callable[[Round], None]
@@ -92,9 +89,9 @@ class Rule:
         with np.errstate(invalid="ignore"):
             rows = table.ok(*self.cells.split()) & self.broken(table)
         if self.sort:
-            table.warnings(x.found, rows, self.words, self.sort)
+            table.warnings(rows, self.words, self.sort)
         else:
-            table.faults(x.found, rows, self.words)
+            table.faults(rows, self.words)
 
 
 def reference(file: str, column: str) -> Check:
@@ -105,8 +102,3 @@ def reference(file: str, column: str) -> Check:
 def lacks(given: str, missing: str) -> Callable[[ParsedTable], Bools]:
     """Return what finds the rows in which one of two cells is given and the other is empty."""
     return lambda t: t.given(given) & ~t.given(missing)
-
-
-def has_both(a: str, b: str) -> Callable[[ParsedTable], Bools]:
-    """Return what finds the rows in which both cells are given."""
-    return lambda t: t.given(a) & t.given(b)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from allocator.domain.problem import (
     Interactive,
     Ints,
     Jobs,
+    Level,
     Market,
     Nodes,
     Pauses,
@@ -41,7 +42,6 @@ from allocator.domain.schema.colocation import first_primary
 from allocator.domain.schema.columns import CONFIG, LONGRUN
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
-from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.size_rule import sizes_of_pods
 from allocator.domain.snapshot import Snapshot
@@ -61,16 +61,13 @@ ROWS = {
 SETTINGS = {field.name for field in fields(Problem)} - {"now_s"}
 
 
-def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Problem:
+def validate(snapshot: Snapshot) -> Problem:
     """Check a snapshot against every rule, and return it as arrays.
 
     Parameters
     ----------
     snapshot : Snapshot
         Tables and settings as they were read.
-    previous : PreviousTables, optional
-        Cells of the round before. It keeps those of this one, so that the next round reads only
-        the cells that changed. The result does not depend on it.
 
     Returns
     -------
@@ -90,57 +87,51 @@ def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Prob
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)
-    tables = grids(snapshot, found, config.levels, previous=previous)
+    tables = grids(snapshot, found, config.levels)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     checked = Round(tables, known, config, now_s, found)
-    job_rules.check(checked)
-    cluster_rules.check(checked)
+    checked.apply((*job_rules.RULES, *cluster_rules.RULES))
     if found.faults:
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
-    check_settings(config, tables, found)
+    check_settings(config, tables)
     tables["nodes.csv"] = cluster.nodes_at(
         tables["nodes.csv"], known, now_s, float(config["interval_s"])
     )
-    return build_problem(snapshot, config, tables, known, now_s, found)
+    return build_problem(snapshot, config, tables, known, now_s)
 
 
-def check_settings(config: Settings, tables: Mapping[str, ParsedTable], found: Findings) -> None:
+def check_settings(config: Settings, tables: Mapping[str, ParsedTable]) -> None:
     """Warn of files and settings without an effect, and of reserved GPUs above the budget."""
-    finished = tables["finished.csv"]
-    if len(finished) and config["sizes"] != "unknown":
-        found.warn(
-            finished.schema.file,
-            None,
-            f'counts only where sizes is "unknown"; config.toml says "{config["sizes"]}"',
-        )
+    warn = partial(tables["pools.csv"].found.warn, line=None)
+    if len(tables["finished.csv"]) and config["sizes"] != "unknown":
+        words = f'counts only where sizes is "unknown"; config.toml says "{config["sizes"]}"'
+        warn("finished.csv", message=words)
     pools, budget = tables["pools.csv"], config["budget_per_hour"]
     reserved = pools["market"] == Market.RESERVED
     dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
     if budget is not None and dollars > budget:
-        found.warn(
-            pools.schema.file,
-            None,
+        words = (
             f"the reserved GPUs cost {dollars:g} $/h together, more than "
-            f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle",
+            f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle"
         )
+        warn("pools.csv", message=words)
     longrun = config.tables["longrun"]
     window_s = float(longrun.get("window_s", WINDOW_S))
     if "average_per_hour" in longrun and config["interval_s"] > window_s:
-        found.warn(
-            "config.toml",
-            None,
+        words = (
             f"[longrun] window_s {window_s:g} is shorter than interval_s {config['interval_s']:g}:"
-            " no round may cost more than the average, as if it were budget_per_hour",
+            " no round may cost more than the average, as if it were budget_per_hour"
         )
+        warn("config.toml", message=words)
     if len(pools) and reserved.all():
         words = "prices only GPUs that are not reserved, and all pools of pools.csv are"
         keys, tenants = ("average_per_hour", "amount"), tables["tenants.csv"]
         if not longrun.keys().isdisjoint(keys):
-            found.warn("config.toml", None, f"[longrun] {words}")
+            warn("config.toml", message=f"[longrun] {words}")
         if any(tenants.given(key).any() for key in keys):
-            found.warn("tenants.csv", None, f"a long-run budget {words}")
+            warn("tenants.csv", message=f"a long-run budget {words}")
 
 
 def build_problem(
@@ -149,19 +140,20 @@ def build_problem(
     tables: Mapping[str, ParsedTable],
     known: Names,
     now_s: float,
-    found: Findings,
 ) -> Problem:
-    """Return the Problem of tables without a fault, with the pools in force at now_s.
-
-    Warnings are added to `found`.
-    """
+    """Return the Problem of tables without a fault, with the pools in force at now_s."""
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     cells = tables["jobs.csv"].columns
     sizes, size_lists = _encode_lists(listed)
     types, type_lists = _encode_lists(cells["gpu_types"], frozenset)
     modes, mode_lists = _encode_lists(cells["modes"])
     codes = {"requested_gpus": asked, "sizes": sizes, "gpu_types": types, "modes": modes}
-    pools = cluster.pools(tables, known, now_s, found)
+    pools = cluster.pools(tables, known, now_s)
+    nodes, received = tables["nodes.csv"], tables["received.csv"]
+    seconds = np.zeros((len(known.jobs), len(known.gpu_types)))
+    types_held = received.codes("gpu_type", known.gpu_types)
+    seconds[received.codes("job_id", known.jobs), types_held] = received["seconds"]
+    levels = config.levels if len(nodes) else ()
     stated: dict[str, Any] = {
         c.name: c.empty if config[c.name] is None else config[c.name] for c in CONFIG
     }
@@ -178,14 +170,14 @@ def build_problem(
         rates=cluster.rates(tables, known),
         curves=cluster.curves(tables["models.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
-        levels=cluster.levels(tables["nodes.csv"], config.levels),
-        received=cluster.received(tables["received.csv"], known),
+        levels=tuple(Level(name, tuple(nodes[name])) for name in levels),
+        received=seconds,
         models=tuple(known.models),
         gpu_types=tuple(known.gpu_types),
         size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
         mode_sets=tuple(tuple(map(parse_mode, texts)) for texts in mode_lists),
-        warnings=(*snapshot.warnings, *found.warnings),
+        warnings=(*snapshot.warnings, *nodes.found.warnings),
         announced=cluster.later(tables, known, now_s),
     )
 

@@ -60,9 +60,8 @@ def check(x: Round) -> None:
     known = given & (fewest > 0)
     over = known & (rates["spread"] > rates["gpus"])
     words = "spread {spread} is above gpus {gpus}: each node has at least one GPU of a job"
-    rates.faults(x.found, over, words)
+    rates.faults(over, words)
     rates.warnings(
-        x.found,
         known & ~over & (rates["spread"] < fewest),
         "spread {spread} is below the {fewest} nodes that {gpus} x {kind} need by gpus_per_node of"
         " pools.csv: the row counts as the packed shape",
@@ -73,9 +72,8 @@ def check(x: Round) -> None:
     first = _find_duplicates(rates, known)
     words = "model {model} has this spread at {gpus} x {kind} already in line {line}"
     line = np.asarray(rates.lines)[first]
-    rates.faults(x.found, first >= 0, words, kind=kind, line=line)
+    rates.faults(first >= 0, words, kind=kind, line=line)
     rates.warnings(
-        x.found,
         given & (fewest == 0) & np.isin(kind, x["pools.csv"]["gpu_type"]),
         "spread {spread} is no shape of its own: no pool of {gpu_type} has nodes in nodes.csv, so"
         " the row counts as packed",

@@ -19,7 +19,7 @@ import numpy as np
 from allocator.domain.cluster import rows
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import HEADER, ParsedTable, grids
-from allocator.domain.problem import NO_CHANGES, Bools
+from allocator.domain.problem import NO_CHANGES
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.rules.periodic import expand_rows
 from allocator.domain.rules.rule import Round
@@ -64,41 +64,43 @@ def validate_workload(raw: Snapshot) -> Workload:
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
     tables = grids(_drop_columns_of_started_jobs(raw, found), found, config.levels, WORKLOAD_TABLES)
-    _check_recorded(tables[WORKLOAD.file], found)
+    _check_recorded(tables[WORKLOAD.file])
     tables |= {
-        "jobs.csv": _as_jobs(expand_rows(tables[WORKLOAD.file], found)),
+        "jobs.csv": _as_jobs(expand_rows(tables[WORKLOAD.file])),
         **grids(replace(raw, tables={}), found, (), NOT_STARTED),
     }
     known = names(tables)
     checked = Round(tables, known, config, math.inf, found)
-    job_rules.check(checked)
+    checked.apply(job_rules.RULES)
     start = _find_start(config["now_s"], tables["jobs.csv"], raw, found)
     checked = replace(checked, now_s=start)
-    cluster_rules.check(checked)
+    checked.apply(cluster_rules.RULES)
     checked.refer(CAPACITY.file, "pool")
     checked.refer(NODE_EVENTS.file, "node")
-    _warn_of_missing_predecessors(tables["jobs.csv"], known, found)
+    _warn_of_missing_predecessors(tables["jobs.csv"], known)
     if config["assumed"]:
         found.warn(CONFIG_FILE, raw.config_lines.get("assumed"), f"assumed: {config['assumed']}")
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
-    check_settings(config, tables, found)
-    events = _read_node_events(tables[NODE_EVENTS.file], known)
+    check_settings(config, tables)
+    events = rows(NodeEvents, tables[NODE_EVENTS.file], known)
+    events = events.select(np.argsort(events.at_s, kind="stable"))
     is_early = events.at_s <= start
-    tables["nodes.csv"] = _apply_events(tables["nodes.csv"], events, is_early)
-    _warn_of_counts(tables, start, found)
-    problem = build_problem(raw, config, tables, known, start, found)
-    later = events.select(~is_early)
+    tables["nodes.csv"] = _apply_events(tables["nodes.csv"], events.select(is_early))
+    _warn_of_counts(tables, start)
+    problem = build_problem(raw, config, tables, known, start)
+    recorded = RecordedTimes(*(tables["jobs.csv"][column.name] for column in RECORDED))
+    is_recorded = not all(np.isnan(times).all() for times in vars(recorded).values())
     return Workload(
         replace(problem, announced=NO_CHANGES),
         problem.announced,
-        later,
+        events.select(~is_early),
         config["assumed"],
-        _recorded_times(tables["jobs.csv"]),
+        recorded if is_recorded else NOT_RECORDED,
     )
 
 
-def _check_recorded(table: ParsedTable, found: Findings) -> None:
+def _check_recorded(table: ParsedTable) -> None:
     """Check the recorded times of a job against its submission, and each other."""
     for early, late in (
         ("submitted_s", "recorded_start_s"),
@@ -108,44 +110,26 @@ def _check_recorded(table: ParsedTable, found: Findings) -> None:
         given = table.given(early) & table.given(late) & table.ok(early, late)
         with np.errstate(invalid="ignore"):
             wrong = given & (table[late] < table[early])
-        table.faults(found, wrong, f"{late} {{{late}}} is before {early} {{{early}}}")
+        table.faults(wrong, f"{late} {{{late}}} is before {early} {{{early}}}")
     for name in (column.name for column in RECORDED):
         several = table.given("every_s") | table.given("cells")
-        table.faults(
-            found, several & table.given(name), f"{name} is of one job, and this row has several"
-        )
+        table.faults(several & table.given(name), f"{name} is of one job, and this row has several")
 
 
-def _recorded_times(jobs: ParsedTable) -> RecordedTimes:
-    """Return the recorded times of the jobs, without rows where there are none."""
-    recorded = [jobs[column.name] for column in RECORDED]
-    known = any(not np.isnan(values).all() for values in recorded)
-    return RecordedTimes(*recorded) if known else NOT_RECORDED
-
-
-def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:
-    """Return the rows of node_events.csv in order of time."""
-    order = np.argsort(table["at_s"], kind="stable")
-    return rows(NodeEvents, table, known).select(order)
-
-
-def _apply_events(nodes: ParsedTable, events: NodeEvents, chosen: Bools) -> ParsedTable:
-    """Return nodes.csv with the states after some of the events; the last one of a node counts."""
-    if not chosen.any():
-        return nodes
+def _apply_events(nodes: ParsedTable, events: NodeEvents) -> ParsedTable:
+    """Return nodes.csv with the states after events; the last one of a node counts."""
     state = nodes["state"].copy()
-    state[events.node[chosen]] = events.state[chosen]
+    state[events.node] = events.state
     column = replace(nodes.columns["state"], value=state)
     return replace(nodes, columns={**nodes.columns, "state": column})
 
 
-def _warn_of_counts(tables: Mapping[str, ParsedTable], start: float, found: Findings) -> None:
+def _warn_of_counts(tables: Mapping[str, ParsedTable], start: float) -> None:
     """Warn of later numbers of GPUs of pools with nodes, which have no effect."""
     has_nodes = set(tables["nodes.csv"]["pool"])
     for table in (tables[CAPACITY.file], tables["prices.csv"]):
         listed = np.array([name in has_nodes for name in table["pool"]], dtype=bool)
         table.warnings(
-            found,
             listed & table.given("gpus") & (table["at_s"] > start),
             "gpus of pool {pool} has no effect: its GPUs are those of its nodes, whose states are"
             f" in {NODE_EVENTS.file}",
@@ -190,7 +174,7 @@ def _as_jobs(table: ParsedTable) -> ParsedTable:
     return replace(table, schema=SUBMITTED, cells=cells, columns=columns)
 
 
-def _warn_of_missing_predecessors(jobs: ParsedTable, known: Names, found: Findings) -> None:
+def _warn_of_missing_predecessors(jobs: ParsedTable, known: Names) -> None:
     """Warn of predecessors that never appear, which are probably misspelt."""
     if not jobs.complete:
         return
@@ -204,7 +188,6 @@ def _warn_of_missing_predecessors(jobs: ParsedTable, known: Names, found: Findin
     rows = np.zeros(len(jobs), dtype=bool)
     rows[list(missing)] = True
     jobs.warnings(
-        found,
         rows,
         lambda i: (
             f"after {quote(missing[i])} is no job of the workload and counts as done"

@@ -32,7 +32,6 @@ from allocator.domain.schema.columns import (
     Column,
     ColumnKind,
 )
-from allocator.domain.schema.staying_rows import StayingRows
 from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -45,6 +44,15 @@ DTYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.BOOLEAN: np.bool_,
 }
 """Types of the columns that are arrays."""
+NOTHING: Mapping[ColumnKind, Any] = {
+    ColumnKind.NUMBER: math.nan,
+    ColumnKind.INTEGER: -1,
+    ColumnKind.CHOICE: -1,
+    ColumnKind.BOOLEAN: False,
+    ColumnKind.TEXT: "",
+    ColumnKind.JSON: {},
+}
+"""Values of empty cells without a default; () for all other kinds."""
 Complaint = tuple[int, str]  # row, message
 
 
@@ -84,49 +92,6 @@ class ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
 
-    def update(self, stays: StayingRows, changed: Ints, new: ParsedColumn) -> ParsedColumn:
-        """Return the rows that stay, and after them new ones.
-
-        The first rows of `new` replace the rows `changed` (k,) of those that stay.
-        """
-        k = len(changed)
-        size = len(stays.rows) + len(new.given) - k
-
-        def updated(a: Any, b: Any) -> Any:
-            if isinstance(a, np.ndarray):
-                if a.dtype == np.bool_ and a.all() and b.all():
-                    return all_true(size)
-                out = np.empty(size, a.dtype)
-                np.take(a, stays.rows, out=out[: len(stays.rows)], mode="clip")
-                out[changed] = b[:k]
-                out[len(stays.rows) :] = b[k:]
-                return out
-            out = stays.pick(a)
-            for i, value in zip(changed.tolist(), b, strict=False):
-                out[i] = value
-            return out + list(b[k:])
-
-        out = ParsedColumn(
-            updated(self.value, new.value), updated(self.given, new.given), updated(self.ok, new.ok)
-        )
-        if "factors" in vars(self):
-            distinct, code = self.factors
-            number = dict(zip(distinct, range(len(distinct)), strict=True))
-            others, other = new.factors
-            place = np.array([number.setdefault(x, len(number)) for x in others], dtype=np.int64)
-            vars(out)["factors"] = _renumber(list(number), updated(code, place[other]))
-        return out
-
-
-def _renumber(distinct: list[Any], code: Ints) -> tuple[list[Any], Ints]:
-    """Return the values that occur in order of first appearance, and the number of each, (n,)."""
-    first = np.full(len(distinct), len(code))
-    first[code[::-1]] = np.arange(len(code))[::-1]  # reversed: the first one writes last
-    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(code))]
-    number = np.zeros(len(distinct), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    return [distinct[i] for i in order.tolist()], number[code]
-
 
 class _Misread(Exception):
     """The reason why one cell is not valid, without the name of the column."""
@@ -136,11 +101,7 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
     """Return the column's values and the faults of its cells, by row."""
     wrong: dict[int, str] = {}
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-        number, given = (
-            _typed(column, cells, wrong)
-            if isinstance(cells, np.ndarray)
-            else _floats(column, cells, wrong)
-        )
+        number, given = _floats(column, cells, wrong)
         value: Any = _numbers(column, cells, number, given, wrong)
     elif (
         isinstance(cells, np.ndarray)
@@ -207,39 +168,26 @@ def _numbers(
     if given.any():
         for i, message in _out_of_range(column, cells, value, given, whole):
             wrong.setdefault(i, message)
-    value[~given] = _missing(column)
+    value[~given] = _default(column)
     if whole:
         value[~np.isfinite(value) | (np.abs(value) > MOST_INTEGER)] = -1
         return value.astype(np.int64)
     return value + 0.0  # -0.0 becomes 0.0
 
 
-def _missing(column: Column) -> float:
-    """Return the number of an empty cell, nan = none."""
-    return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
-
-
-def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return the numbers of an array, and where a cell is not empty, (n,) each.
-
-    A number is nan where the cell is empty or not finite.
-    """
-    if cells.dtype.kind not in "fiu":
-        return _floats(column, texts_of(cells), wrong)
-    value = cells.astype(np.float64)
-    given = ~np.isnan(value)
-    for i in np.flatnonzero(np.isinf(value)).tolist():
-        wrong[i] = f"{column.name} {quote(text_of(cells[i]))} is not a finite number"
-        value[i] = np.nan
-    return value, given
-
-
 def _floats(column: Column, cells: Cells, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return the numbers of cells as text, and where a text is not empty, (n,) each.
+    """Return the numbers of cells, and where a cell is not empty, (n,) each.
 
-    A number is nan where the text is empty or no number. Plain texts are converted at once, others
-    one by one.
+    A number is nan where the cell is empty, or no finite number. Numbers of an array and plain
+    texts are converted at once, other texts one by one.
     """
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiu":
+        value = cells.astype(np.float64)
+        given = ~np.isnan(value)
+        for i in np.flatnonzero(np.isinf(value)).tolist():
+            wrong[i] = f"{column.name} {quote(text_of(cells[i]))} is not a finite number"
+            value[i] = np.nan
+        return value, given
     try:
         whole = "".join(cells)
     except TypeError:
@@ -259,19 +207,11 @@ def _floats(column: Column, cells: Cells, wrong: dict[int, str]) -> tuple[Floats
         if NUMBER.fullmatch(cells[i]):
             value[i] = float(cells[i])
         else:
-            odd = (
-                "a finite number"
-                if _is_nan_or_inf(cells[i])
-                else "a whole number"
-                if column.kind is ColumnKind.INTEGER
-                else "a number"
-            )
+            odd = "a whole number" if column.kind is ColumnKind.INTEGER else "a number"
+            if cells[i].lower().lstrip("+-") in ("nan", "inf", "infinity"):
+                odd = "a finite number"
             wrong[i] = f"{column.name} {quote(cells[i])} is not {odd}"
     return value, given
-
-
-def _is_nan_or_inf(text: str) -> bool:
-    return text.lower().lstrip("+-") in ("nan", "inf", "infinity", "-nan")
 
 
 def _out_of_range(
@@ -321,25 +261,18 @@ def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
     if bad:
         wrong |= {i: bad[text] for i, text in enumerate(cells) if text in bad}
     values = map(seen.__getitem__, cells)
-    if column.kind is ColumnKind.CHOICE:
-        return np.fromiter(values, dtype=np.int64, count=len(cells))
-    if column.kind is ColumnKind.BOOLEAN:
-        return np.fromiter(values, dtype=bool, count=len(cells))
+    if column.kind in DTYPES:
+        return np.fromiter(values, dtype=DTYPES[column.kind], count=len(cells))
     return list(values)
 
 
 def _default(column: Column) -> Any:
     """Return the value of an empty cell."""
-    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-        none = _missing(column)
-        return -1 if column.kind is ColumnKind.INTEGER and math.isnan(none) else none
+    if column.default in (None, RULE):
+        return NOTHING.get(column.kind, ())
     if column.kind is ColumnKind.CHOICE:
-        return column.choices.index(column.default) if column.default in column.choices else -1
-    if column.default is None or column.default == RULE:
-        return {ColumnKind.TEXT: "", ColumnKind.BOOLEAN: False, ColumnKind.JSON: {}}.get(
-            column.kind, ()
-        )
-    return column.default
+        return column.choices.index(column.default)
+    return column.default + 0.0 if column.kind is ColumnKind.NUMBER else column.default
 
 
 def _text(_column: Column, text: str) -> str:

@@ -85,27 +85,28 @@ class TableSchema:
 
 def read_columns(declared: Mapping[str, Mapping[str, Any]]) -> tuple[Column, ...]:
     """Return declared columns."""
-    return tuple(_read_column(name, column) for name, column in declared.items())
-
-
-def _read_column(name: str, declared: Mapping[str, Any]) -> Column:
-    word = next(key for key in declared if key in KINDS)
-    fields = {key: value for key, value in declared.items() if key != word}
-    kind, more = KINDS[word]["kind"], {k: v for k, v in KINDS[word].items() if k != "kind"} | fields
-    choices = BUILT_IN if kind == ColumnKind.OBJECTIVE else tuple(more.pop("choices", ()))
-    return Column(name, ColumnKind(kind), declared[word], choices=choices, **more)
-
-
-def read_table(name: str, declared: Mapping[str, Any]) -> TableSchema:
-    """Return a declared table, whose file is NAME.csv."""
-    key, required = tuple(declared.get("key", ())), declared.get("required", False)
-    columns = read_columns(declared["columns"])
-    return TableSchema(f"{name}.csv", declared["doc"], columns, key, required)
+    columns = []
+    for name, given in declared.items():
+        word = next(key for key in given if key in KINDS)
+        more = {**KINDS[word], **given}
+        kind, doc = ColumnKind(more.pop("kind")), more.pop(word)
+        choices = BUILT_IN if kind is ColumnKind.OBJECTIVE else tuple(more.pop("choices", ()))
+        columns.append(Column(name, kind, doc, choices=choices, **more))
+    return tuple(columns)
 
 
 def read_tables(section: str) -> Mapping[str, TableSchema]:
-    """Return the tables of a section of columns.toml by file."""
-    return {f"{name}.csv": read_table(name, table) for name, table in DECLARED[section].items()}
+    """Return the tables of a section of columns.toml by file, which is NAME.csv."""
+    return {
+        f"{name}.csv": TableSchema(
+            f"{name}.csv",
+            table["doc"],
+            read_columns(table["columns"]),
+            tuple(table.get("key", ())),
+            table.get("required", False),
+        )
+        for name, table in DECLARED[section].items()
+    }
 
 
 TABLES = read_tables("snapshot")

@@ -55,9 +55,13 @@ def has_values(cells: Cells) -> bool:
     return any(cells)
 
 
-def picked(cells: Cells, rows: NDArray[np.int64]) -> Cells:
-    """Return the cells of some rows, in their order."""
-    return cells[rows] if isinstance(cells, np.ndarray) else [cells[i] for i in rows.tolist()]
+def picked(cells: Any, rows: Any) -> Any:
+    """Return the cells of some rows of an array, a list or a tuple, in their order."""
+    return (
+        cells[rows]
+        if isinstance(cells, np.ndarray)
+        else type(cells)(map(cells.__getitem__, rows.tolist()))
+    )
 
 
 def format_numbers(numbers: NDArray[np.float64]) -> list[str]:

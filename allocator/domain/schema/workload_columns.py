@@ -87,16 +87,6 @@ CAPACITY = TableSchema(
 )
 
 
-def _describe_for_workload(schema: TableSchema) -> TableSchema:
-    """Return the schema of a snapshot's file in words that fit a workload."""
-    return replace(
-        schema,
-        columns=tuple(
-            replace(c, doc=c.doc.replace(JOBS.file, WORKLOAD.file)) for c in schema.columns
-        ),
-    )
-
-
 NODE_EVENTS = TableSchema(
     "node_events.csv",
     "states of nodes over time",
@@ -114,7 +104,11 @@ NODE_EVENTS = TableSchema(
 )
 
 WORKLOAD_TABLES: Mapping[str, TableSchema] = {
-    t.file: _describe_for_workload(t)
+    # in words that fit a workload
+    t.file: replace(
+        t,
+        columns=tuple(replace(c, doc=c.doc.replace(JOBS.file, WORKLOAD.file)) for c in t.columns),
+    )
     for t in (
         WORKLOAD,
         POOLS,

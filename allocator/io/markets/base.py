@@ -60,12 +60,7 @@ class PoolSeries:
     @property
     def begin(self) -> float:
         """The first time of which anything is known; inf if the series is empty."""
-        return float(
-            min(
-                self.gpus_at[0] if len(self.gpus_at) else np.inf,
-                self.price_at[0] if len(self.price_at) else np.inf,
-            )
-        )
+        return float(min((*self.gpus_at[:1], *self.price_at[:1]), default=np.inf))
 
 
 @dataclass(frozen=True)

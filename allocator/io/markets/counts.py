@@ -20,54 +20,48 @@ import numpy as np
 
 from allocator.domain.problem import Ints
 from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
-from allocator.io.traces.text import content, input_error, read_first_lines
+from allocator.io.traces.text import content, form_of, input_error, read_first_lines
 
 NAME = re.compile(r"(?P<zone>.+)_(?P<type>[A-Za-z0-9-]+)_(?P<gpus>\d+)\.json")
 
 
 def recognise(source: Path) -> str:
     """Return "" if the file begins as an object with gap_seconds, else the reason."""
-    begin = "".join(read_first_lines(source))[:200]
-    return (
-        ""
-        if begin.lstrip().startswith("{") and '"gap_seconds"' in begin
-        else 'is no JSON with "gap_seconds"'
-    )
+    begin = "".join(read_first_lines(source))[:200].lstrip()
+    mine = begin.startswith("{") and '"gap_seconds"' in begin
+    return "" if mine else 'is no JSON with "gap_seconds"'
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read one pool, named after zone, type and GPUs of a machine. Raises InvalidInput."""
     gap, data = _data(source)
-    told = NAME.fullmatch(source.name)
-    per_machine = options.gpus or (int(told["gpus"]) if told else 1)
-    kind = told["type"].upper() if told else "GPU"
-    at = np.arange(len(data), dtype=np.float64) * gap
+    name, kind, gpus, warnings = source.stem, "GPU", 1, []
     there = float((data > 0).mean())
-    notes = (
-        (
-            f"{source.name}: 1 = up; machines can be had {there:.0%} of"
-            f" {len(data) * gap / 86400:.1f} days, at most {int(data.max())} of {per_machine} GPUs"
-        ),
+    if told := NAME.fullmatch(source.name):
+        kind, gpus = told["type"].upper(), int(told["gpus"])
+        name = f"{told['zone']}-{kind.lower()}x{told['gpus']}"
+        small = source.with_name(f"{told['zone']}_{told['type']}_1.json")
+        other = float((_data(small)[1] > 0).mean()) if gpus != 1 and small.is_file() else 1.0
+        if other < there:
+            warnings.append(
+                f"{source.name}: {told['gpus']} GPUs can be had {there:.0%} of the time, one GPU"
+                f" ({small.name}) only {other:.0%}: is 1 = up?"
+            )
+    gpus = options.gpus or gpus
+    note = (
+        f"{source.name}: 1 = up; machines can be had {there:.0%} of"
+        f" {len(data) * gap / 86400:.1f} days, at most {int(data.max())} of {gpus} GPUs"
     )
-    name = f"{told['zone']}-{kind.lower()}x{told['gpus']}" if told else source.stem
-    return MarketHistory(
-        (gpu_series(name, kind, at, data * per_machine, len(data) * gap),),
-        notes,
-        _compare_with_smaller(source, told, there),
-    )
+    at = np.arange(len(data), dtype=np.float64) * gap
+    series = gpu_series(name, kind, at, data * gpus, len(data) * gap)
+    return MarketHistory((series,), (note,), tuple(warnings))
 
 
 def _data(source: Path) -> tuple[float, Ints]:
-    try:
+    with form_of(source, '{"metadata": {"gap_seconds": S}, "data": [...]}'):
         document: Any = json.loads(content(source))
         gap = float(document["metadata"]["gap_seconds"])
         raw = document["data"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise input_error(
-            source,
-            f'is no {{"metadata": {{"gap_seconds": S}}, "data": [...]}}: {error}',
-            getattr(error, "lineno", None),
-        ) from None
     if not 0 < gap < 1e7:
         raise input_error(source, f"gap_seconds is {gap:g}; it must be above 0")
     if not isinstance(raw, list) or not raw:
@@ -84,22 +78,3 @@ def _data(source: Path) -> tuple[float, Ints]:
             + (f"; {len(odd)} values are wrong" if len(odd) > 1 else ""),
         )
     return gap, np.array(raw, dtype=np.int64)
-
-
-def _compare_with_smaller(
-    source: Path, told: re.Match[str] | None, there: float
-) -> tuple[str, ...]:
-    if told is None or int(told["gpus"]) == 1:
-        return ()
-    small = source.with_name(f"{told['zone']}_{told['type']}_1.json")
-    if not small.is_file():
-        return ()
-    other = float((_data(small)[1] > 0).mean())
-    if other >= there:
-        return ()
-    return (
-        (
-            f"{source.name}: {told['gpus']} GPUs can be had {there:.0%} of the time, one GPU"
-            f" ({small.name}) only {other:.0%}: is 1 = up?"
-        ),
-    )

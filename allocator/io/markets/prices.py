@@ -23,7 +23,7 @@ import numpy as np
 from allocator.errors import Fault
 from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
 from allocator.io.markets.money import parse_dollars
-from allocator.io.traces.text import content, input_error, raise_if, read_first_lines
+from allocator.io.traces.text import content, form_of, input_error, raise_if, read_first_lines
 
 GPUS = {
     "p2.xlarge": 1,
@@ -48,17 +48,11 @@ FIELDS = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
 def recognise(source: Path) -> str:
     """Return "" for an object with SpotPriceHistory, or a folder with one, else why not."""
     if source.is_dir():
-        return (
-            ""
-            if any(not recognise(f) for f in sorted(source.glob("*.json"))[:20])
-            else "has no file of spot prices"
-        )
-    begin = "".join(read_first_lines(source))[:400]
-    return (
-        ""
-        if begin.lstrip().startswith("{") and '"SpotPriceHistory"' in begin
-        else 'has no "SpotPriceHistory"'
-    )
+        files = sorted(source.glob("*.json"))[:20]
+        return "has no file of spot prices" if all(map(recognise, files)) else ""
+    begin = "".join(read_first_lines(source))[:400].lstrip()
+    mine = begin.startswith("{") and '"SpotPriceHistory"' in begin
+    return "" if mine else 'has no "SpotPriceHistory"'
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
@@ -77,12 +71,12 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     if not found:
         raise input_error(source, "has no spot price")
     series: list[PoolSeries] = []
-    unknown = set()
     gaps = []
+    gpus_of = {i: options.gpus or GPUS.get(i, 0) for _, i in found}
+    unknown = ", ".join(sorted(i for i, gpus in gpus_of.items() if not gpus))
     for (zone, instance), rows in sorted(found.items()):
-        gpus = options.gpus or GPUS.get(instance)
-        if gpus is None:
-            unknown.add(instance)
+        gpus = gpus_of[instance]
+        if not gpus:
             continue
         family = instance.split(".")[0]
         at, price = np.array(rows).T
@@ -93,9 +87,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
                 f"{zone}-{instance}: no record for {longest:.0f} h; the price before it holds until"
                 " the next"
             )
-        known = (
-            options.on_demand if options.on_demand is not None else ON_DEMAND.get(family, np.nan)
-        )
+        known = ON_DEMAND.get(family, np.nan) if options.on_demand is None else options.on_demand
         series.append(
             PoolSeries(
                 f"{zone}-{instance}",
@@ -107,31 +99,19 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
             )
         )
     if not series:
-        raise input_error(
-            source,
-            f"has no instance type whose GPUs are known ({', '.join(sorted(unknown))}); say"
-            " --gpus N",
-        )
-    left = f"; left out, GPUs unknown: {', '.join(sorted(unknown))}" if unknown else ""
-    return MarketHistory(
-        tuple(series),
-        (
-            (
-                f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
-                f"{sum(len(s.price) for s in series)} changes{left}"
-            ),
-            *gaps,
-        ),
+        words = f"has no instance type whose GPUs are known ({unknown}); say --gpus N"
+        raise input_error(source, words)
+    left = f"; left out, GPUs unknown: {unknown}" if unknown else ""
+    note = (
+        f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
+        f"{sum(len(s.price) for s in series)} changes{left}"
     )
+    return MarketHistory(tuple(series), (note, *gaps))
 
 
 def _rows(file: Path) -> list[Any]:
-    try:
+    with form_of(file, '{"SpotPriceHistory": [...]}'):
         rows = json.loads(content(file))["SpotPriceHistory"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise input_error(
-            file, f'is no {{"SpotPriceHistory": [...]}}: {error}', getattr(error, "lineno", None)
-        ) from None
     if not isinstance(rows, list):
         raise input_error(file, "SpotPriceHistory is no list")
     return rows

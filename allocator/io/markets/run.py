@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -167,21 +168,19 @@ def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
         for s in market.series
     ]
     files = {"pools.csv": csv_text(columns, pools)}
-    for file, column, at in (
-        ("capacity.csv", "gpus", "gpus_at"),
-        ("prices.csv", "price_per_gpu_hour", "price_at"),
+    for file, name, column in (
+        ("capacity.csv", "gpus", "gpus"),
+        ("prices.csv", "price", "price_per_gpu_hour"),
     ):
-        values = column.removesuffix("_per_gpu_hour")
         rows = sorted(
             (t, s.pool, value)
             for s in market.series
-            for t, value in zip(getattr(s, at)[1:], getattr(s, values)[1:], strict=True)
+            for t, value in zip(getattr(s, f"{name}_at")[1:], getattr(s, name)[1:], strict=True)
         )
         if rows:
             files[file] = csv_text(("at_s", "pool", column), [map(text_of, row) for row in rows])
-    path = Path(folder)
-    write_files(path, files)
-    return path
+    write_files(Path(folder), files)
+    return Path(folder)
 
 
 def _cut_to_window(s: PoolSeries, begin: float, seconds: float) -> PoolSeries:
@@ -190,21 +189,10 @@ def _cut_to_window(s: PoolSeries, begin: float, seconds: float) -> PoolSeries:
     What is in force at the begin of the window counts from there.
     """
     end = begin + seconds
-    gpus_at, gpus = _steps_in_window(s.gpus_at, s.gpus, begin, end)
-    price_at, price = _steps_in_window(s.price_at, s.price, begin, end)
-    return replace(
-        s,
-        gpus_at=gpus_at,
-        gpus=gpus.astype(np.int64),
-        price_at=price_at,
-        price=price,
-        end=min(s.end, end) - begin,
-    )
-
-
-def _steps_in_window(
-    at: np.ndarray, value: np.ndarray, begin: float, end: float
-) -> tuple[np.ndarray, np.ndarray]:
-    first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
-    last = int(np.searchsorted(at, end, side="left"))
-    return np.maximum(0.0, at[first:last] - begin), value[first:last].astype(np.float64)
+    steps: dict[str, Any] = {}
+    for name in ("gpus", "price"):
+        at = getattr(s, f"{name}_at")
+        first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
+        some = slice(first, int(np.searchsorted(at, end, side="left")))
+        steps |= {f"{name}_at": np.maximum(0.0, at[some] - begin), name: getattr(s, name)[some]}
+    return replace(s, **steps, end=min(s.end, end) - begin)

@@ -49,18 +49,13 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
         raise InvalidInput(
             [Fault(str(path), None, f"{name} does not fit G or caps") for name in wrong]
         )
-    p = float(given["p"])
-    lam = float(given["lam"])
-    V = _option_values(
-        given["G"].astype(np.float64),
-        given["restart"].astype(np.float64),
-        given["prev"].astype(np.int64),
-        p,
-    )
+    p, lam = float(given["p"]), float(given["lam"])
+    numbers = (given[name].astype(np.float64) for name in ("G", "restart", "use", "caps"))
+    G, restart, use, caps = numbers
+    V = _option_values(G, restart, given["prev"].astype(np.int64), p)
     value = lam - V if p < 0 else V - lam
-    use = np.broadcast_to(given["use"].astype(np.float64), (J, C, K))
-    caps, names = given["caps"].astype(np.float64), given["names"].tolist()
-    return build_choices(value, use, np.arange(K), caps, -np.inf, names)
+    use = np.broadcast_to(use, (J, C, K))
+    return build_choices(value, use, np.arange(K), caps, -np.inf, given["names"].tolist())
 
 
 def sia_objective(path: Path | str, value: float) -> float:

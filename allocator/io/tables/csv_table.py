@@ -94,7 +94,7 @@ def parse_csv(content: bytes, reading: ReadingLog) -> Table | None:
     if regular is not None:
         header, columns = regular
         first = 1
-        lines = _below_header(len(columns[0]))
+        lines: Sequence[int] = range(2, len(columns[0]) + 2)
     else:
         rows, at = _records(text, reading)
         if not rows:
@@ -110,10 +110,6 @@ def parse_csv(content: bytes, reading: ReadingLog) -> Table | None:
         return None
     columns, lines = _without_empty_rows(columns, lines, reading)
     return _named_columns(header, columns, lines, first, reading)
-
-
-def _below_header(rows: int) -> Sequence[int]:
-    return range(2, rows + 2)
 
 
 def _split_regular(text: str) -> tuple[list[str], list[list[str]]] | None:

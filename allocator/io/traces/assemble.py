@@ -12,26 +12,25 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.texts import Cells as Values, has_values, texts_of
+from allocator.domain.schema.texts import Cells, texts_of
+from allocator.domain.schema.workload_columns import WORKLOAD_TABLES
 from allocator.domain.size_rule import sizes_by_rule
+from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 from allocator.io.traces import curves
 from allocator.io.traces.base import (
     CURVES,
-    Cells,
     MeasuredSpeeds,
     Trace,
-    TraceJobs,
     TraceOptions,
     TracePool,
-    WorkloadText,
     map_distinct,
 )
 from allocator.io.traces.selection import largest_pool, measured_range
 
 
-def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
-    """Return the files of the workload, with the jobs in order of submission.
+def workload(trace: Trace, options: TraceOptions) -> Snapshot:
+    """Return the workload, not yet checked, with the jobs in order of submission.
 
     `min_gpus` is 1, or the requested size if sizes are rigid. `max_gpus` is max_factor times the
     requested size, at most `most_gpus`, and at least the requested size. It is also at most what
@@ -49,13 +48,15 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
             "--rule-sizes and --curves are for jobs that may run at other sizes than asked for;"
             " that takes --max-factor, and no --rigid"
         )
-    most = _largest_sizes(trace, jobs, options)
+    most = _largest_sizes(trace, options)
     speeds = trace.speeds
     if speeds is None:
-        speeds = curves.speeds(jobs.model, trace.pools, _measured_sizes(trace.pools, jobs, most))
-    files: dict[str, Cells] = {
-        "workload.csv": _jobs(trace, jobs, most, options),
-        "pools.csv": _pools(trace.pools),
+        sizes = rule_sizes(trace.pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
+        speeds = curves.speeds(jobs.model, trace.pools, np.array(sorted(sizes), dtype=np.int64))
+    names = ("pool", "gpu_type", "gpus", "gpus_per_node")
+    files: dict[str, Mapping[str, Cells]] = {
+        "workload.csv": _jobs(trace, most, options),
+        "pools.csv": {name: [getattr(pool, name) for pool in trace.pools] for name in names},
         "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
     }
     if trace.has_nodes:
@@ -65,7 +66,11 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
         config["interval_s"] = trace.interval_s
     if trace.speeds is None:
         config["assumed"] = _assumptions(trace, options)
-    return WorkloadText(files, config)
+    tables = {
+        file: Table.of(WORKLOAD_TABLES[file], {n: list(texts_of(v)) for n, v in columns.items()})
+        for file, columns in files.items()
+    }
+    return Snapshot("trace", config, tables)
 
 
 def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool, ...]:
@@ -170,7 +175,8 @@ def _assumptions(trace: Trace, options: TraceOptions) -> str:
     return "; ".join(said)
 
 
-def _largest_sizes(trace: Trace, jobs: TraceJobs, options: TraceOptions) -> Ints:
+def _largest_sizes(trace: Trace, options: TraceOptions) -> Ints:
+    jobs = trace.jobs
     if options.rigid:
         return jobs.gpus
     factor = trace.max_factor if options.max_factor is None else options.max_factor
@@ -182,17 +188,13 @@ def _largest_sizes(trace: Trace, jobs: TraceJobs, options: TraceOptions) -> Ints
     return grown
 
 
-def _measured_sizes(pools: Sequence[TracePool], jobs: TraceJobs, most: Ints) -> Ints:
-    sizes = rule_sizes(pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
-    return np.array(sorted(sizes), dtype=np.int64)
-
-
-def _work(trace: Trace, jobs: TraceJobs) -> Floats:
+def _work(trace: Trace) -> Floats:
     """Return the work of each job, shape (n,).
 
     It is what the trace gives, or else the duration times the rate at the requested size on the
     slowest type that could hold the job.
     """
+    jobs = trace.jobs
     if trace.speeds is not None:
         return jobs.work
 
@@ -204,31 +206,23 @@ def _work(trace: Trace, jobs: TraceJobs) -> Floats:
     return work
 
 
-def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> Cells:
-    return _cells(
-        {
-            "job_id": jobs.job_id,
-            "submitted_s": jobs.submitted_s,
-            "model": jobs.model,
-            "total_work": _work(trace, jobs),
-            "requested_gpus": jobs.gpus,
-            "min_gpus": jobs.gpus if options.rigid else np.ones_like(jobs.gpus),
-            "max_gpus": most,
-            "sizes": _sizes(trace.pools, jobs.gpus, most, options),
-            "tenant": jobs.tenant,
-            "gpu_types": jobs.gpu_types,
-            "restart_s": jobs.restart_s,
-            "time_limit_s": jobs.time_limit_s,
-            "weight": np.where(jobs.weight == 1, np.nan, jobs.weight),
-            "recorded_start_s": jobs.recorded_start_s,
-            "recorded_end_s": jobs.recorded_end_s,
-        }
-    )
-
-
-def _cells(columns: Mapping[str, Values]) -> Cells:
-    """Return the columns that have values as texts."""
-    return {name: list(texts_of(v)) for name, v in columns.items() if has_values(v)}
+def _jobs(trace: Trace, most: Ints, options: TraceOptions) -> dict[str, Cells]:
+    jobs = trace.jobs
+    names = ("tenant", "gpu_types", "restart_s", "time_limit_s")
+    recorded = ("recorded_start_s", "recorded_end_s")
+    return {
+        "job_id": jobs.job_id,
+        "submitted_s": jobs.submitted_s,
+        "model": jobs.model,
+        "total_work": _work(trace),
+        "requested_gpus": jobs.gpus,
+        "min_gpus": jobs.gpus if options.rigid else np.ones_like(jobs.gpus),
+        "max_gpus": most,
+        "sizes": _sizes(trace.pools, jobs.gpus, most, options),
+        **{name: getattr(jobs, name) for name in names},
+        "weight": np.where(jobs.weight == 1, np.nan, jobs.weight),
+        **{name: getattr(jobs, name) for name in recorded},
+    }
 
 
 def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOptions) -> list[str]:
@@ -250,12 +244,7 @@ def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOp
     return map_distinct(listed, asked.tolist(), most.tolist())
 
 
-def _pools(pools: Sequence[TracePool]) -> Cells:
-    names = ("pool", "gpu_type", "gpus", "gpus_per_node")
-    return _cells({name: [getattr(pool, name) for pool in pools] for name in names})
-
-
-def _nodes(pools: Sequence[TracePool]) -> Cells:
+def _nodes(pools: Sequence[TracePool]) -> dict[str, Cells]:
     """Return full nodes, and a last one with what is left."""
     rows = [
         (f"{p.pool}-{at // p.gpus_per_node}", p.pool, str(min(p.gpus_per_node, p.gpus - at)))
@@ -265,7 +254,9 @@ def _nodes(pools: Sequence[TracePool]) -> Cells:
     return dict(zip(("node", "pool", "gpus"), zip(*rows, strict=True), strict=True))
 
 
-def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]) -> Cells:
+def _rates(
+    speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]
+) -> dict[str, Cells]:
     """Return the rows of the models in use, for GPU types that a pool has."""
     types = {p.gpu_type for p in pools}
     pairs = enumerate(zip(speeds.model, speeds.gpu_type, strict=True))
@@ -274,14 +265,12 @@ def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str])
     def known(values: Floats | Ints, usual: int) -> Floats:
         return np.where(values[use] == usual, np.nan, values[use])
 
-    return _cells(
-        {
-            "model": [speeds.model[i] for i in use],
-            "gpu_type": [speeds.gpu_type[i] for i in use],
-            "gpus": speeds.gpus[use],
-            "work_per_s": speeds.work_per_s[use],
-            "efficiency": known(speeds.efficiency, 1),
-            "batch_size": known(speeds.batch_size, 0),
-            "accumulation": known(speeds.accumulation, 0),
-        }
-    )
+    return {
+        "model": [speeds.model[i] for i in use],
+        "gpu_type": [speeds.gpu_type[i] for i in use],
+        "gpus": speeds.gpus[use],
+        "work_per_s": speeds.work_per_s[use],
+        "efficiency": known(speeds.efficiency, 1),
+        "batch_size": known(speeds.batch_size, 0),
+        "accumulation": known(speeds.accumulation, 0),
+    }

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.problem import Bools, Floats, Ints, Rows
+from allocator.errors import UsageError
 
-Cells = Mapping[str, Sequence[str]]  # column -> text of every row
 # overhead of each further GPU, evenly spaced on a log scale (see curves.py)
 CURVES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
 
@@ -67,9 +67,16 @@ class TraceOptions:
         """Return the last value that was given for an extra option."""
         return self.extra.get(name, (default,))[-1]
 
+    def choose(self, name: str, known: Iterable[str], default: str) -> str:
+        """Return what an extra option says, which may say only some words."""
+        value = self.extra_value(name, default)
+        if value not in known:
+            raise UsageError(f"--{name} {value}: one of {', '.join(known)}")
+        return value
+
 
 @dataclass(frozen=True)
-class TraceJobs:
+class TraceJobs(Rows):
     """Jobs of a trace in any order; every field has n entries.
 
     Attributes
@@ -100,20 +107,6 @@ class TraceJobs:
     recorded_end_s: Floats
     time_limit_s: Floats
 
-    def __len__(self) -> int:
-        return len(self.job_id)
-
-    def take(self, rows: Ints) -> TraceJobs:
-        """Return the jobs of these rows, in this order; a row may occur twice."""
-        index = rows.tolist()
-
-        def some(value: Any) -> Any:
-            if isinstance(value, np.ndarray):
-                return value[rows]
-            return tuple(value[i] for i in index)
-
-        return TraceJobs(**{name: some(value) for name, value in vars(self).items()})
-
     def shift(self, seconds: float) -> TraceJobs:
         """Return the jobs with all times so much later."""
         times = ("submitted_s", "recorded_start_s", "recorded_end_s")
@@ -130,39 +123,32 @@ def trace_jobs(
     submitted_s: Floats,
     duration_s: Floats,
     gpus: Ints,
-    model: Sequence[str] | None = None,
     *,
-    tenant: Sequence[str] | None = None,
-    gpu_types: Sequence[str] | None = None,
-    work: Floats | None = None,
-    restart_s: Floats | None = None,
-    weight: Floats | None = None,
     recorded: tuple[Floats, Floats] | None = None,
-    time_limit_s: Floats | None = None,
+    **columns: Any,
 ) -> TraceJobs:
-    """Return TraceJobs with the defaults filled in.
+    """Return jobs with some further columns, and the others as if the trace did not say.
 
     `recorded` has the start and the end of each job, which count where they are in order.
     """
     n = len(job_id)
-    texts = [("",) * n if given is None else tuple(given) for given in (model, tenant, gpu_types)]
     unknown = np.full(n, np.nan)
     start, end = recorded or (unknown, unknown)
     start = np.where((submitted_s <= start) & ~(end < start), start, np.nan)
+    columns = {
+        **dict.fromkeys(("work", "restart_s", "time_limit_s"), unknown),
+        "weight": np.ones(n),
+        **columns,
+        **{name: tuple(columns.get(name, ("",) * n)) for name in ("model", "tenant", "gpu_types")},
+    }
     return TraceJobs(
-        tuple(job_id),
-        submitted_s.astype(np.float64),
-        duration_s.astype(np.float64),
-        gpus.astype(np.int64),
-        texts[0],
-        texts[1],
-        texts[2],
-        unknown if work is None else work,
-        unknown if restart_s is None else restart_s,
-        np.ones(n) if weight is None else weight,
-        start,
-        np.where(np.isnan(start), np.nan, end),
-        unknown if time_limit_s is None else time_limit_s,
+        job_id=tuple(job_id),
+        submitted_s=submitted_s.astype(np.float64),
+        duration_s=duration_s.astype(np.float64),
+        gpus=gpus.astype(np.int64),
+        recorded_start_s=start,
+        recorded_end_s=np.where(np.isnan(start), np.nan, end),
+        **columns,
     )
 
 
@@ -263,11 +249,3 @@ class Trace:
         """Return the pools that jobs of these GPU types may use."""
         allowed = types.split("|")
         return [p for p in self.pools if not types or p.gpu_type in allowed]
-
-
-@dataclass(frozen=True)
-class WorkloadText:
-    """A workload as text: file -> columns, and config.toml."""
-
-    files: Mapping[str, Cells]
-    config: Mapping[str, object]

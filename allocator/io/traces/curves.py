@@ -26,24 +26,27 @@ from allocator.io.traces.base import MeasuredSpeeds, TraceOptions, TracePool, ma
 PREFIX = "overhead-"
 
 
-def draw_curves(n: int, options: TraceOptions) -> tuple[str, ...]:
-    """Draw the curve of each of n jobs.
+def draw_curves(models: Sequence[str], options: TraceOptions) -> tuple[str, ...]:
+    """Draw the curve of each job, of which the trace says the model, or "".
 
-    The result depends on the seed only: a later selection of jobs does not change it.
+    Jobs of one model scale alike, and the name of their curve keeps it: "bert overhead-0.02". Where
+    no model is known, each job has a curve of its own. The result depends on the seed only: a later
+    selection of jobs does not change it.
     """
-    if not options.invents:
-        return (name(0),) * n
-    names = [name(c) for c in _check_curves(options.curves)]
-    return tuple(names[i] for i in _stream(options).integers(0, len(names), n).tolist())
-
-
-def draw_by_model(models: Sequence[str], options: TraceOptions) -> tuple[str, ...]:
-    """Draw one curve per distinct model, so that jobs of one model scale alike.
-
-    The name of a curve keeps the model: "bert overhead-0.02".
-    """
-    distinct = sorted(set(models))
-    curve = dict(zip(distinct, draw_curves(len(distinct), options), strict=True))
+    distinct = sorted(set(models)) if any(models) else models
+    drawn = [name(0)] * len(distinct)
+    if options.invents:
+        if not options.curves or not all(0 <= c <= 10 for c in options.curves):
+            raise UsageError(
+                "curves must be numbers from 0 to 10, got"
+                f" {', '.join(f'{c:g}' for c in options.curves) or 'none'}"
+            )
+        rng = np.random.default_rng([options.seed, 1])
+        at = rng.integers(0, len(options.curves), len(distinct))
+        drawn = [name(options.curves[i]) for i in at.tolist()]
+    if distinct is models:
+        return tuple(drawn)
+    curve = dict(zip(distinct, drawn, strict=True))
     return tuple(f"{m} {curve[m]}" if m else curve[m] for m in models)
 
 
@@ -78,16 +81,3 @@ def speeds(models: Sequence[str], pools: Sequence[TracePool], sizes: Ints) -> Me
     gpus = np.array([k for _, _, k, _ in rows])
     rates = rate(overhead([m for m, _, _, _ in rows]), gpus).tolist()
     return MeasuredSpeeds.of((m, t, k, r * s) for (m, t, k, s), r in zip(rows, rates, strict=True))
-
-
-def _stream(options: TraceOptions) -> np.random.Generator:
-    return np.random.default_rng([options.seed, 1])
-
-
-def _check_curves(curves: Sequence[float]) -> Sequence[float]:
-    if not curves or not all(0 <= c <= 10 for c in curves):
-        raise UsageError(
-            "curves must be numbers from 0 to 10, got"
-            f" {', '.join(f'{c:g}' for c in curves) or 'none'}"
-        )
-    return curves

@@ -108,12 +108,17 @@ def read(source: Path, options: TraceOptions) -> Trace:
         values["submitted"],
         duration,
         gpus,
-        model,
+        model=model,
         work=values["steps"],
         weight=values["weight"],
     )
     return Trace(
-        jobs.take(known), tuple(pools), len(model), dropped, (f"speeds from {table.name}",), speeds
+        jobs.select(known),
+        tuple(pools),
+        len(model),
+        dropped,
+        (f"speeds from {table.name}",),
+        speeds,
     )
 
 

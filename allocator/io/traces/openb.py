@@ -14,13 +14,12 @@ Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from allocator.errors import UsageError
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import (
     Trace,
     TraceOptions,
@@ -99,14 +98,13 @@ def read(source: Path, options: TraceOptions) -> Trace:
         rows["num_gpu"],
         gpu_types=map_distinct(lambda spec: _types(spec, there), rows["gpu_spec"]),
         recorded=(begin, np.where(is_cut, np.nan, end)),
-    ).take(keep)
+    ).select(keep)
     parts = (rows["gpu_milli"][keep] < 1000).sum()
     notes = (
         f"{parts} pods ask for a part of a GPU and get a whole one",
         f"{is_cut[keep].sum()} pods were still running at the end of the trace; their run time is"
         " cut there",
     )
-    jobs = replace(jobs, model=curves.draw_curves(len(jobs), options))
     return Trace(jobs, pools, len(rows), dropped, notes)
 
 

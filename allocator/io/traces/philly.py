@@ -11,12 +11,11 @@ Workloads", ATC 2019.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import Trace, TraceOptions, sort_out, trace_jobs
 from allocator.io.traces.text import csv_rows, integer, missing_columns, number, parse_seconds, text
 
@@ -55,9 +54,9 @@ def read(source: Path, options: TraceOptions) -> Trace:
     )
     names = [f"philly-{line}" for line in rows.lines]
     whole = trace_jobs(names, when, rows["duration"], rows["num_gpus"], tenant=rows["cluster"])
-    jobs, origin = whole.take(keep).begin_at_first()
+    jobs, origin = whole.select(keep).begin_at_first()
     return Trace(
-        replace(jobs, model=curves.draw_curves(len(jobs), options)),
+        jobs,
         assemble.one_pool(options, "GPU", GPUS),
         len(rows),
         dropped,

@@ -22,7 +22,7 @@ import numpy as np
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.problem import Floats
 from allocator.errors import UsageError
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import Trace, TraceOptions, sort_out, trace_jobs
 from allocator.io.traces.text import (
     CsvRows,
@@ -89,16 +89,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     }
     wanted |= {column: text(column) for column, _ in where if column not in wanted}
     rows = csv_rows(source, list(wanted.values()))
-    return _trace(rows, names, where, options)
-
-
-def _trace(
-    rows: CsvRows,
-    names: dict[str, str],
-    where: Sequence[tuple[str, set[str]]],
-    options: TraceOptions,
-) -> Trace:
-    unit = _unit(options)
+    unit = UNITS[options.choose("unit", UNITS, "s")]
     submitted, dated = _clock(rows, names["submitted_s"], unit)
     start = end = np.full(len(rows), np.nan)
     if "duration_s" in names:
@@ -106,25 +97,19 @@ def _trace(
     else:
         start, end = (_clock(rows, names[field], unit)[0] for field in ("started_s", "ended_s"))
         duration = end - start
-    wanted = np.ones(len(rows), dtype=bool)
+    is_wanted = np.ones(len(rows), dtype=bool)
     for column, values in where:
-        wanted &= np.array([cell in values for cell in rows[column]], dtype=bool)
+        is_wanted &= np.array([cell in values for cell in rows[column]], dtype=bool)
     gpus = rows[names["gpus"]]
     works = (gpus >= 1) & (duration > 0) & ~np.isnan(submitted)
     dropped, keep = sort_out(
-        {"excluded by --where": ~wanted, "have no GPU, time or duration": ~works}
+        {"excluded by --where": ~is_wanted, "have no GPU, time or duration": ~works}
     )
     texts = {field: rows[names[field]] for field in ("tenant", "model") if field in names}
     ids = rows[names["job_id"]] if "job_id" in names else [""] * len(rows)
     whole = trace_jobs(ids, submitted, duration, gpus, recorded=(start, end), **texts)
-    jobs, origin = whole.take(keep).begin_at_first()
-    jobs = replace(
-        jobs,
-        job_id=_unique(jobs.job_id, [rows.lines[i] for i in keep]),
-        model=curves.draw_by_model(jobs.model, options)
-        if "model" in names
-        else curves.draw_curves(len(jobs), options),
-    )
+    jobs, origin = whole.select(keep).begin_at_first()
+    jobs = replace(jobs, job_id=_unique(jobs.job_id, [rows.lines[i] for i in keep]))
     columns = ", ".join(f"{field} = {column}" for field, column in names.items())
     return Trace(
         jobs,
@@ -174,13 +159,6 @@ def _condition(pair: str, there: Sequence[str]) -> tuple[str, set[str]]:
 def _clock(rows: CsvRows, column: str, unit: float) -> tuple[Floats, bool]:
     value, dated = parse_seconds(rows, column)
     return (value, True) if dated else (value * unit, False)
-
-
-def _unit(options: TraceOptions) -> float:
-    name = options.extra_value("unit", "s")
-    if name not in UNITS:
-        raise UsageError(f"--unit {name}: one of {', '.join(UNITS)}")
-    return UNITS[name]
 
 
 def _unique(ids: Sequence[str], lines: Sequence[int]) -> tuple[str, ...]:

@@ -6,19 +6,23 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
+from allocator.io import workloads
 from allocator.io.formats import choose_format
 from allocator.io.traces.assemble import workload
-from allocator.io.traces.base import TraceOptions, WorkloadText
+from allocator.io.traces.base import TraceOptions
+from allocator.io.traces.curves import draw_curves
 from allocator.io.traces.registry import FORMATS
 from allocator.io.traces.selection import ImportSummary, select_jobs
-from allocator.io.workloads import write_workload
+
+write_tables = workloads.write_tables
 
 
 def import_trace(
     name: str, source: str | os.PathLike[str], options: TraceOptions
-) -> tuple[WorkloadText, ImportSummary]:
-    """Return the workload of a trace as text, and a summary of what became of its jobs.
+) -> tuple[Snapshot, ImportSummary]:
+    """Return the workload of a trace, not yet checked, and a summary of what became of its jobs.
 
     Parameters
     ----------
@@ -38,22 +42,11 @@ def import_trace(
     if options.gpus_by_type and not FORMATS[chosen].has_types:
         raise UsageError(f"--gpus TYPE=N: {chosen} does not name the GPU types; write --gpus N")
     whole = FORMATS[chosen].load().read(path, options)
+    if whole.speeds is None:
+        model = draw_curves(whole.jobs.model, options)
+        whole = replace(whole, jobs=replace(whole.jobs, model=model))
     trace, summary = select_jobs(whole, options, chosen)
     tables = workload(trace, options)
     if "assumed" in tables.config:
         summary = replace(summary, notes=(*summary.notes, f"assumed: {tables.config['assumed']}"))
     return tables, summary
-
-
-def write_tables(tables: WorkloadText, folder: str | os.PathLike[str]) -> Path:
-    """Check the workload and write it into a folder, which is made if needed; return its path.
-
-    Raises the errors of `write_workload`.
-    """
-    import pandas as pd
-
-    frames = {
-        file.removesuffix(".csv"): pd.DataFrame(dict(cells), dtype=object)
-        for file, cells in tables.files.items()
-    }
-    return write_workload(folder, frames, config=tables.config)

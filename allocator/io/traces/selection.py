@@ -9,8 +9,7 @@ last submission if no window was asked for, or if the number of jobs cut the win
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any
+from functools import reduce
 
 import numpy as np
 
@@ -76,30 +75,22 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
     inside = trace.jobs.submitted_s >= begin
     if options.hours is not None:
         inside &= trace.jobs.submitted_s < begin + options.hours * 3600
-    jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window")
-    jobs = jobs.shift(-begin)
-    jobs = _keep_jobs(
-        jobs,
-        jobs.gpus <= largest_pool(trace, jobs),
-        dropped,
-        "ask for more GPUs than any pool for them has",
-    )
+    jobs = _keep_jobs(trace.jobs, inside, dropped, "outside the window").shift(-begin)
+    fits = jobs.gpus <= largest_pool(trace, jobs)
+    jobs = _keep_jobs(jobs, fits, dropped, "ask for more GPUs than any pool for them has")
     if trace.speeds is not None:
         low, high = measured_range(trace, jobs)
-        jobs = _keep_jobs(
-            jobs,
-            (low <= jobs.gpus) & (jobs.gpus <= high),
-            dropped,
-            "have no speed at the size they ask for",
-        )
-    jobs, truncated = _truncate_durations(
-        jobs, trace.max_hours if options.max_hours is None else options.max_hours
-    )
+        known = (low <= jobs.gpus) & (jobs.gpus <= high)
+        jobs = _keep_jobs(jobs, known, dropped, "have no speed at the size they ask for")
+    most_s = 3600 * (trace.max_hours if options.max_hours is None else options.max_hours)
+    long = jobs.duration_s > most_s
+    work = np.where(long, jobs.work * most_s / jobs.duration_s, jobs.work)
+    jobs = replace(jobs, work=work, duration_s=np.minimum(jobs.duration_s, most_s))
     order = np.argsort(jobs.submitted_s, kind="stable")
     cut = options.jobs is not None and options.jobs < len(order)
     if cut:
         dropped["beyond --jobs"] = len(order) - (options.jobs or 0)
-    jobs = jobs.take(order[: options.jobs])
+    jobs = jobs.select(order[: options.jobs])
     if not len(jobs):
         why = ", ".join(f"{n} {w}" for w, n in dropped.items() if n)
         raise UsageError(f"no job is left of {trace.read_rows}: {why or 'the trace has none'}")
@@ -116,7 +107,7 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
         name,
         trace.read_rows,
         dropped,
-        truncated,
+        int(long.sum()),
         clones,
         len(jobs),
         trace.gpus,
@@ -136,8 +127,8 @@ def largest_pool(trace: Trace, jobs: TraceJobs) -> Ints:
     return np.array(map_distinct(largest, jobs.gpu_types), dtype=np.int64)
 
 
-def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
-    """Return the smallest and largest measured size of each job, two arrays (n,).
+def measured_range(trace: Trace, jobs: TraceJobs) -> Ints:
+    """Return the smallest and largest measured size of each job, (2, n).
 
     Only GPU types that the job may use count. The sizes are 1 and 0 if none was measured.
     """
@@ -153,7 +144,7 @@ def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
         return min(found, default=1), max(found, default=0)
 
     both = np.array(map_distinct(range_of, jobs.model, jobs.gpu_types), dtype=np.int64)
-    return both.reshape(-1, 2)[:, 0], both.reshape(-1, 2)[:, 1]
+    return both.reshape(-1, 2).T
 
 
 def scale_to_load(
@@ -196,7 +187,7 @@ def scale_to_load(
             f"--load {load:g} is less than the smallest part of the trace; take a larger window or"
             " load"
         )
-    parts = [jobs.take(rows) for rows in copies]
+    parts = [jobs.select(rows) for rows in copies]
     for i, part_ in enumerate(parts[1:], start=1):
         moved = (part_.submitted_s + rng.uniform(0, span)) % span
         unknown = np.full(len(part_), np.nan)
@@ -207,9 +198,9 @@ def scale_to_load(
             recorded_start_s=unknown,
             recorded_end_s=unknown,
         )
-    merged = _merge_jobs(parts)
+    merged = reduce(TraceJobs.append, parts)
     clones = sum(map(len, parts[1:]))
-    return merged.take(np.argsort(merged.submitted_s, kind="stable")), clones
+    return merged.select(np.argsort(merged.submitted_s, kind="stable")), clones
 
 
 def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
@@ -227,27 +218,11 @@ def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
     return best[1]
 
 
-def _merge_jobs(parts: list[TraceJobs]) -> TraceJobs:
-    def join(values: tuple[Any, ...]) -> Any:
-        return (
-            np.concatenate(values) if isinstance(values[0], np.ndarray) else tuple(chain(*values))
-        )
-
-    return TraceJobs(*map(join, zip(*(vars(part).values() for part in parts), strict=True)))
-
-
 def _keep_jobs(jobs: TraceJobs, keep: Bools, dropped: dict[str, int], why: str) -> TraceJobs:
     if keep.all():
         return jobs
     dropped[why] = int((~keep).sum())
-    return jobs.take(np.flatnonzero(keep))
-
-
-def _truncate_durations(jobs: TraceJobs, most_hours: float) -> tuple[TraceJobs, int]:
-    most_s = most_hours * 3600
-    long = jobs.duration_s > most_s
-    work = np.where(long, jobs.work * most_s / jobs.duration_s, jobs.work)
-    return replace(jobs, work=work, duration_s=np.minimum(jobs.duration_s, most_s)), int(long.sum())
+    return jobs.select(np.flatnonzero(keep))
 
 
 def _window_start(trace: Trace, options: TraceOptions) -> float:

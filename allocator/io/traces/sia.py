@@ -10,8 +10,9 @@ simulated execution. Rounds last 60 s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,18 +61,6 @@ INTERVAL_S = 60.0
 KINDS = ("goodput", "batches", "tuned", "samples")
 
 
-@dataclass(frozen=True)
-class _Model:
-    """An application with the batch size to which its speeds are bound (0: any batch size)."""
-
-    application: str
-    batch: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.application}-{self.batch}" if self.batch else self.application
-
-
 def recognise(source: Path) -> str:
     """Return "" if the first line has the columns of a workload, else what is missing."""
     return missing_columns(source, ("name", "time", "application", "num_replicas"))
@@ -82,9 +71,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
     Raises InvalidInput, and UsageError if there are no profiles.
     """
-    kind = options.extra_value("speed", "goodput")
-    if kind not in KINDS:
-        raise UsageError(f"--speed {kind}: one of {', '.join(KINDS)}")
+    kind = options.choose("speed", KINDS, "goodput")
     if options.gpus_per_node is not None:
         raise UsageError(
             "--gpus-per-node: the profiles were measured on nodes of 4 (T4) and 8 GPUs"
@@ -93,26 +80,23 @@ def read(source: Path, options: TraceOptions) -> Trace:
     pools = assemble.scale_pools(POOLS, options.gpus)
     rows = csv_rows(source, COLUMNS)
     keep = np.array([a not in PIPELINE for a in rows["application"]]) & (rows["num_replicas"] >= 1)
-    index = np.flatnonzero(keep).tolist()
-    _check(source, rows, index, profiles, kind)
-    models = [
-        _Model(rows["application"][i], int(rows["batch_size"][i]) if kind == "tuned" else 0)
-        for i in index
-    ]
-    speeds, work = _table(sorted(set(models), key=lambda m: m.name), profiles, kind, options)
-    names = [m.name for m in models]
-    total = np.array([work[m] for m in models], dtype=np.float64)
-    gpus = rows["num_replicas"][index]
+    kept = rows.select(np.flatnonzero(keep))
+    _check(kept, profiles, kind)
+    batches = kept["batch_size"] * (kind == "tuned")
+    models = list(zip(kept["application"], batches.tolist(), strict=True))
+    names = [f"{application}-{batch}" if batch else application for application, batch in models]
+    named = sorted(dict(zip(names, models, strict=True)).items())
+    speeds, work = _table(dict(named), profiles, kind, options)
+    total = np.array([work[name] for name in names], dtype=np.float64)
+    gpus = kept["num_replicas"]
     duration = assemble.seconds_at_request(speeds, pools, names, gpus, total)
-    restart = np.array(
-        [RESTART_S.get(m.application, OTHER_RESTART_S) for m in models], dtype=np.float64
-    )
+    restart = np.array([RESTART_S.get(a, OTHER_RESTART_S) for a, _ in models], dtype=np.float64)
     jobs = trace_jobs(
-        [rows["name"][i] for i in index],
-        rows["time"][index],
+        kept["name"],
+        kept["time"],
         duration,
         gpus,
-        names,
+        model=names,
         work=total,
         restart_s=restart,
     )
@@ -144,80 +128,58 @@ def _profiles(source: Path, options: TraceOptions) -> Path:
     return found
 
 
-def _check(source: Path, rows: CsvRows, index: list[int], profiles: Path, kind: str) -> None:
+def _check(rows: CsvRows, profiles: Path, kind: str) -> None:
     known = [p.name for p in sorted(profiles.iterdir()) if p.is_dir()]
     found = [
         Fault(
-            str(source),
-            rows.lines[i],
-            f"application {quote(rows['application'][i])} has no folder in "
-            f"{quote(str(profiles))}{did_you_mean(rows['application'][i], known)}",
+            rows.file,
+            line,
+            f"application {quote(name)} has no folder in {quote(str(profiles))}"
+            f"{did_you_mean(name, known)}",
         )
-        for i in index
-        if rows["application"][i] not in known
+        for line, name in zip(rows.lines, rows["application"], strict=True)
+        if name not in known
     ]
-    if kind == "tuned":
-        found += [
-            Fault(str(source), rows.lines[i], "batch_size is empty; --speed tuned needs it")
-            for i in index
-            if rows["batch_size"][i] < 1
-        ]
-    raise_if(source, found)
+    found += [
+        Fault(rows.file, line, "batch_size is empty; --speed tuned needs it")
+        for line, batch in zip(rows.lines, rows["batch_size"], strict=True)
+        if kind == "tuned" and batch < 1
+    ]
+    raise_if(Path(rows.file), found)
 
 
 def _table(
-    models: list[_Model], profiles: Path, kind: str, options: TraceOptions
-) -> tuple[MeasuredSpeeds, dict[_Model, float]]:
-    """Return the speeds of each model by type and measured size, and the work of each model."""
+    models: Mapping[str, tuple[str, int]], profiles: Path, kind: str, options: TraceOptions
+) -> tuple[MeasuredSpeeds, dict[str, float]]:
+    """Return the speeds of each model by type and measured size, and the work of each model.
+
+    A model is an application with the batch size to which its speeds are bound, 0 = any.
+    """
     calibrate = options.extra_value("calibrate", "yes")
     if calibrate not in ("yes", "no"):
         raise UsageError(f"--calibrate {calibrate}: yes or no")
-    per_node = {p.gpu_type: p.gpus_per_node for p in POOLS}
-    rows: list[tuple[str, str, int, float, float, int, int]] = []
-    work: dict[_Model, float] = {}
-    for model in models:
-        folder = profiles / model.application
+    rows: list[tuple[Any, ...]] = []
+    work: dict[str, float] = {}
+    for name, (application, batch) in models.items():
+        folder = profiles / application
         train = sia_profiles.read_training(folder)
-        work[model] = train.progress
-        slow = CALIBRATION.get(model.application, OTHER_CALIBRATION) if calibrate == "yes" else 1.0
-        for gpu_type, machines in MACHINES.items():
+        work[name] = train.progress
+        slow = CALIBRATION.get(application, OTHER_CALIBRATION) if calibrate == "yes" else 1.0
+        tried = {"tuned": [batch], "batches": train.batch.tolist()}.get(kind)
+        for pool in POOLS:
             tables = (
-                sia_profiles.steps(folder, machine, per_node[gpu_type]) for machine in machines
+                sia_profiles.steps(folder, machine, pool.gpus_per_node)
+                for machine in MACHINES[pool.gpu_type]
             )
             for k, measured in next((t for t in tables if t), {}).items():
+                every = sia_profiles.rank_batches(train, measured, k, tried)
+                if kind == "samples" and every:
+                    speed, _, *settings = max(every)
+                    every = [(speed, 1.0, *settings)]
                 rows += [
-                    (model.name, gpu_type, k, speed / slow, useful, batch, passes)
-                    for speed, useful, batch, passes in _rows(train, measured, k, kind, model.batch)
+                    (name, pool.gpu_type, k, speed / slow, *more)
+                    for speed, *more in (every if kind == "batches" else every[:1])
                 ]
     if not rows:
-        raise input_error(
-            profiles, f"has no step times for {', '.join(m.name for m in models) or 'any job'}"
-        )
+        raise input_error(profiles, f"has no step times for {', '.join(models) or 'any job'}")
     return MeasuredSpeeds.of(rows), work
-
-
-def _rows(
-    train: sia_profiles.Training,
-    measured: sia_profiles.MeasuredSteps,
-    k: int,
-    kind: str,
-    batch: int,
-) -> list[tuple[float, float, int, int]]:
-    """Return (work_per_s, efficiency, batch, accumulation) of one size for a kind of speeds."""
-    tried = {"tuned": [batch], "batches": train.batch.tolist()}.get(kind)
-    best = sia_profiles.rank_batches(train, measured, k, tried)
-    if best is None:
-        return []
-    every = list(
-        zip(
-            best.work_per_s.tolist(),
-            best.efficiency.tolist(),
-            best.batch.tolist(),
-            best.accumulation.tolist(),
-            strict=True,
-        )
-    )
-    if kind == "samples":
-        speed, _, size, passes = max(every)
-        return [(speed, 1.0, size, passes)]
-    return every if kind == "batches" else every[:1]

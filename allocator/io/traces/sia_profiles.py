@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats
 from allocator.errors import Fault
 from allocator.io.traces.text import (
     CsvRows,
@@ -56,19 +57,6 @@ BATCHES = 50
 
 
 @dataclass(frozen=True)
-class MeasuredSteps:
-    """Measured steps of one size.
-
-    Arrays have shape (m,): ascending local batch, seconds of a step, and seconds of its
-    communication.
-    """
-
-    local: Floats
-    step_s: Floats
-    sync_s: Floats
-
-
-@dataclass(frozen=True)
 class Training:
     """What the training of one application takes.
 
@@ -85,19 +73,6 @@ class Training:
         The result is interpolated linearly.
         """
         return np.interp(batch, self.batch, self.steps)
-
-
-@dataclass(frozen=True)
-class RankedBatches:
-    """Batch settings of one size, fastest first.
-
-    Arrays have shape (r,): total batch, accumulation passes, work_per_s and efficiency.
-    """
-
-    batch: Ints
-    accumulation: Ints
-    work_per_s: Floats
-    efficiency: Floats
 
 
 def read_training(folder: Path) -> Training:
@@ -124,11 +99,12 @@ def read_training(folder: Path) -> Training:
     )
 
 
-def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]:
+def steps(folder: Path, machine: str, per_node: int) -> dict[int, Floats]:
     """Return measured steps by size, for jobs packed on as few nodes as possible.
 
-    {} if the machine has no tables. A size above one node consists of full nodes and a rest. If one
-    batch was measured more than once, the mean counts. Raises InvalidInput.
+    Those of a size are (3, m): ascending local batch, seconds of a step, and seconds of its
+    communication. {} if the machine has no tables. A size above one node consists of full nodes
+    and a rest. If one batch was measured more than once, the mean counts. Raises InvalidInput.
     """
     placements = find_packed(folder, f"placements-{machine}.csv")
     if placements is None:
@@ -149,7 +125,10 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
         ):
             if k not in measured and nodes == len(pack_on_nodes(k, per_node)):
                 _add(found, k, rows, i)
-    return {k: _steps(found[k]) for k in sorted(found)}
+    return {
+        k: np.array([(b, *np.mean(pairs, axis=0)) for b, pairs in sorted(found[k].items())]).T
+        for k in sorted(found)
+    }
 
 
 def read_placements(path: Path) -> CsvRows:
@@ -171,13 +150,13 @@ def pack_on_nodes(k: int, per_node: int) -> list[int]:
 
 
 def rank_batches(
-    train: Training, measured: MeasuredSteps, k: int, batches: Sequence[float] | None = None
-) -> RankedBatches | None:
-    """Return the total batch sizes that k GPUs can run, fastest useful speed first, or None.
+    train: Training, measured: Floats, k: int, batches: Sequence[float] | None = None
+) -> list[tuple[Any, ...]]:
+    """Return (work_per_s, efficiency, total batch, passes) of what k GPUs can run.
 
-    A local batch above the largest measured one is split into accumulation passes. One GPU needs
-    two passes for any batch above the smallest, since the gradient noise is estimated from more
-    than one gradient.
+    The fastest useful speed comes first. A local batch above the largest measured one is split into
+    accumulation passes. One GPU needs two passes for any batch above the smallest, since the
+    gradient noise is estimated from more than one gradient.
 
     Parameters
     ----------
@@ -187,37 +166,28 @@ def rank_batches(
     batches : batch sizes to try. The default is BATCHES values between the smallest and the largest
     batch of the training curves, and the batches of the curves themselves.
     """
-    first = train.batch[0]
-    last = train.batch[-1]
+    first, last = train.batch[[0, -1]].tolist()
+    local_batch, *seconds_of = measured
     tried = (
         np.union1d(np.round(np.geomspace(first, last, BATCHES)), train.batch)
         if batches is None
         else np.array(batches, dtype=np.float64)
     )
     local = np.ceil(tried / k - 1e-8)
-    passes = np.ceil(local / measured.local[-1] - 1e-8)
+    passes = np.ceil(local / local_batch[-1] - 1e-8)
     if k == 1:
         passes = np.where(tried > first, np.maximum(passes, 2), passes)
     part = np.ceil(local / passes - 1e-8)
-    able = (part >= measured.local[0]) & (tried >= first) & (tried <= last)
-    if not able.any():
-        return None
-    tried = tried[able]
-    passes = passes[able]
-    part = part[able]
-    step_s, sync_s = (
-        np.interp(part, measured.local, y) for y in (measured.step_s, measured.sync_s)
-    )
+    able = (part >= local_batch[0]) & (tried >= first) & (tried <= last)
+    tried, passes, part = tried[able], passes[able], part[able]
+    step_s, sync_s = (np.interp(part, local_batch, y) for y in seconds_of)
     seconds = step_s + (passes - 1) * np.maximum(step_s - sync_s, 0)
     work_per_s = tried / first / seconds
     efficiency = np.minimum(1.0, train.progress * first / (train.steps_at(tried) * tried))
     order = np.argsort(-work_per_s * efficiency, kind="stable")
-    return RankedBatches(
-        tried[order].astype(np.int64),
-        passes[order].astype(np.int64),
-        work_per_s[order],
-        efficiency[order],
-    )
+    whole = (x.astype(np.int64) for x in (tried, passes))
+    ranked = (x[order].tolist() for x in (work_per_s, efficiency, *whole))
+    return list(zip(*ranked, strict=True))
 
 
 def _add(
@@ -227,9 +197,3 @@ def _add(
     pair = (float(rows["step_time"][i]), float(rows["sync_time"][i]))
     if local >= 1 and pair[0] > 0:
         found.setdefault(k, {}).setdefault(local, []).append(pair)
-
-
-def _steps(by_local: dict[int, list[tuple[float, float]]]) -> MeasuredSteps:
-    local = sorted(by_local)
-    mean = np.array([np.mean(by_local[b], axis=0) for b in local])
-    return MeasuredSteps(np.array(local, dtype=np.float64), mean[:, 0], mean[:, 1])

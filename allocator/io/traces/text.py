@@ -10,8 +10,8 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.problem import Floats
+from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.domain.schema.texts import picked
 from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy
@@ -68,6 +69,11 @@ class CsvRows:
 
     def __getitem__(self, column: str) -> Any:
         return self.values[column]
+
+    def select(self, rows: Ints) -> CsvRows:
+        """Return some rows, by their numbers."""
+        values = {name: picked(cells, rows) for name, cells in self.values.items()}
+        return CsvRows(self.file, values, picked(list(self.lines), rows))
 
 
 def input_error(path: Path | str, message: str, line: int | None = None) -> InvalidInput:
@@ -144,6 +150,16 @@ def read_header(path: Path) -> list[str]:
     """Return the names in the first line of a CSV file, none if it cannot be read. Never raises."""
     lines = read_first_lines(path)
     return [name.strip().strip('"') for name in lines[0].split(",")] if lines else []
+
+
+@contextmanager
+def form_of(path: Path, form: str) -> Iterator[None]:
+    """Turn what goes wrong with a document of another form into InvalidInput, which says it."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        line = getattr(error, "lineno", None)
+        raise input_error(path, f"is no {form}: {error}", line) from None
 
 
 def find_packed(folder: Path, *names: str) -> Path | None:
@@ -226,23 +242,29 @@ def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
             return np.array(cells, dtype="datetime64[us]").astype(np.float64) / 1e6, True
         except ValueError:  # such as the 31st of April
             pass
-    return _dates(rows, column), True
+
+    def date(cell: str) -> float:
+        try:
+            return parse_date(cell) if cell else np.nan
+        except ValueError:
+            words = f"{column} {quote(cell)} is not a date like 2017-10-09 08:00:05"
+            raise ValueError(words) from None
+
+    return np.array(parse_cells(rows, cells, date), dtype=np.float64), True
 
 
-def _dates(rows: CsvRows, column: str) -> Floats:
-    out = np.full(len(rows), np.nan)
+def parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]) -> list[Any]:
+    """Return what a function makes of the cells, each of which it sees once.
+
+    Raises InvalidInput with the errors of the function.
+    """
+    known: dict[str, Any] = {}
     found = []
-    for i, cell in enumerate(rows[column]):
-        if cell:
-            try:
-                out[i] = parse_date(cell)
-            except ValueError:
-                found.append(
-                    Fault(
-                        rows.file,
-                        rows.lines[i],
-                        f"{column} {quote(cell)} is not a date like 2017-10-09 08:00:05",
-                    )
-                )
+    for line, cell in zip(rows.lines, cells, strict=True):
+        try:
+            if cell not in known:
+                known[cell] = parse(cell)
+        except ValueError as error:
+            found.append(Fault(rows.file, line, str(error)))
     raise_if(Path(rows.file), found)
-    return out
+    return [known[cell] for cell in cells]

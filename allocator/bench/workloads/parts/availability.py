@@ -63,9 +63,7 @@ class StepFunction:
 
     def at(self, times: Floats) -> Ints:
         """Return the value at each of the times."""
-        return np.asarray(
-            self.value[np.searchsorted(self.at_s, times, side="right") - 1], dtype=np.int64
-        )
+        return self.value[np.searchsorted(self.at_s, times, side="right") - 1]
 
 
 def zones(

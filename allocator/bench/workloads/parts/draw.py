@@ -86,18 +86,13 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
     return np.minimum(out, longest_s)
 
 
-def truncated_lognormal(rng: Rng, median: float, sigma: float, most: float, count: int) -> Floats:
-    """Draw log-normal values; those above `most` become `most`."""
-    return np.minimum(median * np.exp(rng.normal(0.0, sigma, count)), most)
-
-
 def elastic_max(rng: Rng, requested: Ints, most: int) -> Ints:
     """Draw max_gpus: 1, 2 or 4 times the request with probability .3, .3 and .4.
 
     It is at most `most`, but never below the request.
     """
     wide = requested * rng.choice(np.array([1, 2, 4]), len(requested), p=[0.3, 0.3, 0.4])
-    return np.asarray(np.maximum(np.minimum(wide, most), requested), np.int64)
+    return np.asarray(np.maximum(np.minimum(wide, most), requested))
 
 
 def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
@@ -113,7 +108,7 @@ def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
 
 def poisson(rng: Rng, window_s: float, count: int) -> Floats:
     """Draw submission times in whole seconds at an even rate."""
-    return np.asarray(np.floor(arrivals(rng, np.ones(1), window_s, count)))
+    return np.floor(arrivals(rng, np.ones(1), window_s, count))
 
 
 def round_digits(x: Floats, count: int) -> Floats:
@@ -140,7 +135,7 @@ def autoregression(rng: Rng, count: int, memory: float) -> Floats:
     out = rng.normal(size=count)
     for i in range(1, count):
         out[i] = memory * out[i - 1] + np.sqrt(1.0 - memory**2) * out[i]
-    return np.asarray(out, dtype=np.float64)
+    return out
 
 
 def job_columns(

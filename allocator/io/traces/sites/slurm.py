@@ -34,7 +34,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.errors import Fault, UsageError
-from allocator.io.traces import assemble, curves
+from allocator.io.traces import assemble
 from allocator.io.traces.base import Trace, TraceOptions, TracePool, sort_out, trace_jobs
 from allocator.io.traces.sites.slurm_records import (
     find_missing,
@@ -85,7 +85,6 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
             "have times that go back": (start < submitted) | (seconds < 0),
         }
     )
-    index = keep.tolist()
     whole = trace_jobs(
         rows["JobID"],
         submitted,
@@ -95,29 +94,28 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
         recorded=(start, end),
         time_limit_s=read_limits(rows),
     )
-    jobs, origin = whole.take(keep).begin_at_first()
-    names, types = jobs.job_id, jobs.gpu_types
-    if _choose(options, "pools", ("type", "partition")) == "partition":
-        types = _by_partition(types, _cells(rows, "Partition", index, "--pools partition"))
+    jobs, origin = whole.select(keep).begin_at_first()
+    names, types, kept = jobs.job_id, jobs.gpu_types, rows.select(keep)
+    if options.choose("pools", ("type", "partition"), "type") == "partition":
+        types = _by_partition(types, _cells(kept, "Partition", "--pools partition"))
     begin = start[keep]
     most = _most_at_once(types, jobs.gpus, begin, begin + jobs.duration_s)
     pools, assumed = _form_pools(most, _most_on_a_node(types, jobs.gpus, nodes[keep]), options)
     jobs = replace(
         jobs,
         job_id=_unique(names),
-        model=curves.draw_curves(len(jobs), options),
-        tenant=_tenants(rows, index, options, tenants) or jobs.tenant,
+        tenant=_tenants(kept, options, tenants) or jobs.tenant,
         gpu_types=types,
-        weight=_weights(rows, index, options),
+        weight=_weights(kept, options),
     )
-    again, cut = len(index) - len(set(names)), int(np.isnan(end[keep]).sum())
+    again, cut = len(names) - len(set(names)), int(np.isnan(end[keep]).sum())
     assumed = [
         "each job runs on the GPU type that it had",
         *assumed,
         *([f"further runs of requeued jobs ({again}) are jobs of their own"] if again else []),
         *([f"jobs that still ran ({cut}) were done when the records were made"] if cut else []),
     ]
-    notes = tuple(_notes(rows, index, most, pools))
+    notes = tuple(_notes(kept, most, pools))
     return Trace(
         jobs,
         pools,
@@ -130,11 +128,11 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
     )
 
 
-def _cells(rows: CsvRows, column: str, index: Sequence[int], option: str) -> tuple[str, ...]:
+def _cells(rows: CsvRows, column: str, option: str) -> tuple[str, ...]:
     """Return cells of a column that an option needs."""
     if column not in rows.values:
         raise input_error(Path(rows.file), f"has no column {column}, which {option} needs", 1)
-    return tuple(rows[column][i] for i in index)
+    return tuple(rows[column])
 
 
 def _by_partition(types: Sequence[str], partitions: Sequence[str]) -> tuple[str, ...]:
@@ -187,35 +185,25 @@ def _form_pools(
     return assemble.scale_pools(pools, options.gpus), assumed
 
 
-def _tenants(
-    rows: CsvRows, index: Sequence[int], options: TraceOptions, tenants: Mapping[str, str]
-) -> tuple[str, ...]:
-    kind = _choose(options, "tenant", tuple(tenants))
+def _tenants(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) -> tuple[str, ...]:
+    kind = options.choose("tenant", tenants, next(iter(tenants)))
     if "tenant" not in options.extra and tenants[kind] not in rows.values:
         return ()
-    return _cells(rows, tenants[kind], index, f"--tenant {kind}")
+    return _cells(rows, tenants[kind], f"--tenant {kind}")
 
 
-def _weights(rows: CsvRows, index: Sequence[int], options: TraceOptions) -> Floats:
+def _weights(rows: CsvRows, options: TraceOptions) -> Floats:
     """Return weights in proportion to priorities, if that is asked for; priority 0 counts as 1."""
-    if _choose(options, "weight", ("equal", "priority")) == "equal":
-        return np.ones(len(index))
-    cells = _cells(rows, "Priority", index, "--weight priority")
+    if options.choose("weight", ("equal", "priority"), "equal") == "equal":
+        return np.ones(len(rows))
+    cells = _cells(rows, "Priority", "--weight priority")
     parsed, wrong = parse(number("Priority", required=False), cells)
-    faults = [Fault(rows.file, rows.lines[index[i]], message) for i, message in wrong]
+    faults = [Fault(rows.file, rows.lines[i], message) for i, message in wrong]
     raise_if(Path(rows.file), faults)
     priority = parsed.value
     some = priority > 0
     mean = priority[some].mean() if some.any() else 1.0
     return np.where(some, np.maximum(LEAST_WEIGHT, priority / mean), 1.0)
-
-
-def _choose(options: TraceOptions, name: str, known: Sequence[str]) -> str:
-    """Return what an option of this format says, by default the first that it may say."""
-    value = options.extra_value(name, known[0])
-    if value not in known:
-        raise UsageError(f"--{name} {value}: one of {', '.join(known)}")
-    return value
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -228,12 +216,10 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _notes(
-    rows: CsvRows, index: Sequence[int], most: Mapping[str, int], pools: Sequence[TracePool]
-) -> Iterator[str]:
+def _notes(rows: CsvRows, most: Mapping[str, int], pools: Sequence[TracePool]) -> Iterator[str]:
     """Say how the jobs ended, and where more ran at once than the pools hold."""
     if "State" in rows.values:
-        ends = Counter(rows["State"][i].partition(" ")[0] for i in index)
+        ends = Counter(state.partition(" ")[0] for state in rows["State"])
         yield "ends: " + ", ".join(f"{n} {state}" for state, n in ends.most_common())
     for pool in pools:
         if most[pool.gpu_type] > pool.gpus:

@@ -6,9 +6,8 @@ sacct quotes nothing. The character behind the first name of the header separate
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,14 @@ from allocator.domain.problem import Floats, Ints
 from allocator.domain.times import parse_slurm_duration
 from allocator.errors import Fault
 from allocator.io.tables.csv_table import ReadingLog, decode
-from allocator.io.traces.text import CsvRows, content, input_error, parse_seconds, raise_if
+from allocator.io.traces.text import (
+    CsvRows,
+    content,
+    input_error,
+    parse_cells,
+    parse_seconds,
+    raise_if,
+)
 
 TIMES = ("Submit", "Start", "End")
 NEEDED = ("JobID", *TIMES)
@@ -135,24 +141,7 @@ def _durations(rows: CsvRows, column: str) -> Floats:
             raise ValueError(f"{column} {error}") from None
 
     cells = rows.values.get(column, [""] * len(rows))
-    return np.array(_parse_cells(rows, cells, parse), dtype=np.float64)
-
-
-def _parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]) -> list[Any]:
-    """Return what a function makes of the cells, each of which it sees once.
-
-    Raises InvalidInput with the errors of the function.
-    """
-    known: dict[str, Any] = {}
-    found = []
-    for line, cell in zip(rows.lines, cells, strict=True):
-        try:
-            if cell not in known:
-                known[cell] = parse(cell)
-        except ValueError as error:
-            found.append(Fault(rows.file, line, str(error)))
-    raise_if(Path(rows.file), found)
-    return [known[cell] for cell in cells]
+    return np.array(parse_cells(rows, cells, parse), dtype=np.float64)
 
 
 def read_gpus(rows: CsvRows) -> tuple[list[dict[str, int]], Ints]:
@@ -162,7 +151,7 @@ def read_gpus(rows: CsvRows) -> tuple[list[dict[str, int]], Ints]:
     """
     texts = [rows.values.get(name, [""] * len(rows)) for name in TRES]
     cells = [held or asked for held, asked in zip(*texts, strict=True)]
-    parsed = _parse_cells(rows, cells, _parse_tres)
+    parsed = parse_cells(rows, cells, _parse_tres)
     return [gpus for gpus, _ in parsed], np.array([nodes for _, nodes in parsed], dtype=np.int64)
 
 
