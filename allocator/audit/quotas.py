@@ -91,7 +91,7 @@ def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
 
 def _is_in(s: AuditContext, pools: Bools) -> Bools:
     """Return which jobs get GPUs of some pools, (J,)."""
-    return np.asarray(np.append(pools, False)[np.where(s.has_gpus, s.pool, -1)])
+    return np.append(pools, False)[np.where(s.has_gpus, s.pool, -1)]
 
 
 def _below(s: AuditContext, q: int) -> Bools:

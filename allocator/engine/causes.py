@@ -446,7 +446,7 @@ class _PlanContext:
 
 def is_more(value: Floats, than: Floats) -> Bools:
     """Return whether values exceed others by more than rounding, (n,)."""
-    return np.asarray(value > than + 1e-12 * np.abs(than))
+    return value > than + 1e-12 * np.abs(than)
 
 
 def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> Bools:

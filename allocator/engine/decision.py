@@ -18,7 +18,7 @@ import numpy as np
 from allocator.audit import Audit, audit
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, Bools, Problem
+from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
 from allocator.engine.decided import Decision, tolerance
@@ -42,7 +42,6 @@ from allocator.policies.registry import AnyPolicy
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
-from formulations.model.linear import Ints
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need

@@ -161,7 +161,7 @@ def waiting_order(plan: Decision) -> Ints:
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
     over[[r.job for r in problem.reservations]] = np.inf
     first = np.lexsort((problem.jobs.submitted_s, -over))
-    return np.asarray(first[waits[first]], dtype=np.int64)
+    return first[waits[first]]
 
 
 def _schedule(plan: Decision, order: Ints, run: Floats) -> tuple[Floats, Ints]:
@@ -217,7 +217,7 @@ def _free(plan: Decision) -> Floats:
     limit[: len(kept)] -= kept
     chosen = plan.chosen
     used = _uses(round_, chosen[chosen >= 0])
-    return np.asarray(limit - np.bincount(used.row, used.amount, len(limit)), dtype=np.float64)
+    return limit - np.bincount(used.row, used.amount, len(limit))
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:
@@ -240,7 +240,7 @@ def seconds_as_requested(round_: CompiledRound) -> Floats:
     problem = round_.problem
     rate = requested_rate(problem, lambda: round_.option_table.offer)
     rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
-    return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
+    return problem.jobs.remaining_work / rate
 
 
 def _explain_silence(plan: Decision, option: Ints, run: Floats, trusts_assumed: bool) -> list[str]:

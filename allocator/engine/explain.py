@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Floats, Problem
 from allocator.domain.schema.colocation import join_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
@@ -41,7 +41,6 @@ from allocator.policies.mip import marginal, mip
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits
-from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search

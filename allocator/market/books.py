@@ -193,10 +193,7 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
         else np.zeros(len(jobs))
     )
     dearest = float(problem.dearest_prices.max(initial=0.0))
-    return np.asarray(
-        np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest,
-        dtype=np.float64,
-    )
+    return np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest
 
 
 def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:

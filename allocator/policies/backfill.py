@@ -130,7 +130,7 @@ def _expected_run_s(round_: CompiledRound) -> Floats:
     # one that runs on past its limit is expected to end by the next round
     left_s = np.where(left_s <= 0, round_.problem.interval_s, left_s)[i.job]
     to_end_s = round_.option_table.pause_s[round_.option] + work_s
-    return np.asarray(np.where(np.isnan(left_s), to_end_s, left_s), dtype=np.float64)
+    return np.where(np.isnan(left_s), to_end_s, left_s)
 
 
 class _FreeOverTime:

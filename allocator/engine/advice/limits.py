@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 import numpy as np
 
 from allocator.domain.objectives import parse_objectives
-from allocator.domain.problem import Problem, State
+from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.schema.columns import LEAST_NUMBER
 from allocator.domain.size_rule import sizes_by_rule, sizes_of_pods
 from allocator.engine.advice.change import BUDGET_OPTION
@@ -32,7 +32,6 @@ from allocator.options.option_table import (
 from allocator.options.quotas import QuotaTable, quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
-from formulations.model.linear import Floats
 from formulations.objectives.interval import HOUR
 
 KINDS = (

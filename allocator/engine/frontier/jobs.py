@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Bools, Ints, Problem
 from allocator.engine.frontier.sweep import (
     BudgetAnswer,
     BudgetSweep,
@@ -36,7 +36,6 @@ from allocator.policies.memory import Memory
 from allocator.policies.mip import mip
 from allocator.solvers import registry
 from allocator.solvers.base import Termination
-from formulations.model.linear import Bools, Ints
 from formulations.rental.time_cost import Together, together
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Market, Problem
+from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.frontier.sweep import (
@@ -31,7 +31,6 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
 from allocator.valuation.prices import added_prices, gpu_prices
-from formulations.model.linear import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
-from allocator.domain.problem import State
+from allocator.domain.problem import Floats, Ints, State
 from allocator.engine.placement.bound import bound_round
 from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
@@ -30,7 +30,6 @@ from allocator.options.node_needs import NONE, NodeNeeds, as_placements
 from allocator.options.staying import Staying
 from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.model.linear import Floats, Ints
 from formulations.placement.holes import Need, Place, Wish
 
 OFFERS = 4000  # most options that are tried for the GPUs that are free in the end

@@ -59,7 +59,7 @@ def meets_deadline(round_: CompiledRound) -> Bools:
     p = round_.problem
     rate = option_rates(round_)
     needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
-    return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])  # no deadline: nan, never
+    return needs <= (due_s(p) - p.now_s)[i.job]  # no deadline: nan, never
 
 
 def work_in_round(round_: CompiledRound) -> Floats:

@@ -29,7 +29,7 @@ import heapq
 
 import numpy as np
 
-from allocator.domain.problem import State
+from allocator.domain.problem import Bools, Ints, State
 from allocator.options.instance_building import CompiledRound
 from allocator.options.promises import accept_promises, build_reservations, first_option
 from allocator.policies.base import Proposal, Task
@@ -47,7 +47,6 @@ from allocator.policies.steps import (
     serve_pinned,
 )
 from formulations.deadlines.joint_promises import ReservationPlan
-from formulations.model.linear import Bools, Ints
 
 
 def elasticflow(task: Task) -> Proposal:

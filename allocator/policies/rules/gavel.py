@@ -186,7 +186,7 @@ def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
     """
     asked = count @ size
     share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
-    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), dtype=np.float64)
+    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)))
 
 
 def solve_shares(

@@ -29,14 +29,13 @@ from hashlib import blake2b
 import numpy as np
 
 from allocator.domain.phases import find_phases
-from allocator.domain.problem import Bools, Problem
+from allocator.domain.problem import Bools, Floats, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
 from allocator.valuation.prices import added_prices
 from formulations.model.dominance import find_feasible_options
-from formulations.model.linear import Floats
 from formulations.model.ragged import begins_run
 from formulations.objectives import response
 
@@ -76,7 +75,7 @@ def _takes_wider(problem: Problem) -> Bools:
         return np.zeros(len(problem.jobs), dtype=bool)
     digests = [blake2b(name.encode(), digest_size=8).digest() for name in problem.jobs.job_id]
     chance = np.array([int.from_bytes(d, "big") for d in digests], dtype=np.float64)
-    return np.asarray(chance < share * 2.0**64, dtype=np.bool_)
+    return chance < share * 2.0**64
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:

@@ -36,13 +36,12 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Jobs, State
+from allocator.domain.problem import Bools, Floats, Ints, Jobs, State
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.mip import mip
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools, Floats, Ints
 
 POWER = -0.5
 LAMBDA = 1.1
@@ -108,7 +107,7 @@ def relative_goodput(rate: Floats, job: Ints, least: Ints) -> Floats:
     """Return G (n,): goodput over the job's smallest positive one, times its least GPUs (J,)."""
     smallest = np.full(len(least), np.inf)
     np.minimum.at(smallest, job, np.where(rate > 0, rate, np.inf))
-    return np.asarray(rate / smallest[job] * least[job], dtype=np.float64)
+    return np.asarray(rate / smallest[job] * least[job])
 
 
 def restart_factor(jobs: Jobs, now_s: float) -> Floats:
@@ -132,7 +131,7 @@ def option_value(normal: Floats, factor: Floats, power: float, lam: float) -> Fl
     with np.errstate(divide="ignore"):
         raised = (normal * factor) ** power
     V = np.minimum(np.where(np.isfinite(raised), np.round(raised, 2), CAP), CAP)
-    return np.asarray(lam - V if power < 0 else V - lam, dtype=np.float64)
+    return lam - V if power < 0 else V - lam
 
 
 def growth_limit(i: Instance, jobs: Jobs) -> Ints:
@@ -143,4 +142,4 @@ def growth_limit(i: Instance, jobs: Jobs) -> Ints:
     start = np.full(len(jobs), np.iinfo(np.int64).max)
     new: Bools = ~i.keep
     np.minimum.at(start, i.job[new], i.gpus[new])
-    return np.asarray(np.maximum(2 * jobs.largest_gpus, start), dtype=np.int64)
+    return np.asarray(np.maximum(2 * jobs.largest_gpus, start))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Market, State
+from allocator.domain.problem import Bools, Ints, Market, State
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pipelines import due_s
 from allocator.policies.base import Proposal, Task
@@ -27,7 +27,6 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Ints
 
 FIRST = {Market.SPOT: 0, Market.RESERVED: 1, Market.ON_DEMAND: 2}
 
@@ -95,4 +94,4 @@ def _needs_reliable_gpus(round_: CompiledRound, preferred: Ints) -> Bools:
     soonest = np.full(len(p.jobs), np.inf)
     np.minimum.at(soonest, job, pause + p.jobs.remaining_work[job] / option_rates(round_)[sure])
     done_s = p.now_s + p.interval_s + soonest
-    return np.asarray(np.isfinite(soonest) & (done_s > due_s(p)), dtype=np.bool_)
+    return np.asarray(np.isfinite(soonest) & (done_s > due_s(p)))

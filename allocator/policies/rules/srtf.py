@@ -61,4 +61,4 @@ def remaining_s(round_: CompiledRound, options: Ints) -> Floats:
     fastest = np.zeros(len(jobs))
     np.maximum.at(fastest, round_.instance.job[options], option_rates(round_)[options])
     with np.errstate(divide="ignore"):
-        return np.asarray(jobs.remaining_work / fastest)
+        return jobs.remaining_work / fastest
