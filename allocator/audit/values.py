@@ -1,6 +1,6 @@
 """The values of a plan, by the definition of the objective (formulations/objectives).
 
-Speeds, pauses and pairs of the plan are the audit's own reading of the problem.
+Speeds and pairs of the plan are the audit's own reading of the problem.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.audit.pauses import restart_s
 from allocator.domain.problem import Floats
+from allocator.performance.pauses import restart_s
 from allocator.valuation import Offer, bound_rounding, build_context, option_values
 from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
@@ -32,9 +32,10 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     if not len(j):
         return value, 0.0
     pool, gpus, kept = s.pool[j], s.gpus[j], s.is_kept[j]
-    pause = problem.pools.startup_s[pool] + np.where(s.running[j], restart_s(s, j, pool, gpus), 0.0)
+    again_s = np.where(s.running[j], restart_s(problem, j, pool, gpus), 0.0)
+    pause = np.where(kept, 0.0, problem.pools.startup_s[pool] + again_s)
     start = np.searchsorted(j, np.arange(len(value) + 1))
-    given = Offer(start, j, pool, gpus, rate[j], np.where(kept, 0.0, pause), kept)
+    given = Offer(start, j, pool, gpus, rate[j], pause, kept)
     plan = build_context(problem, given, lambda: s.every, s.held[j] / gpus)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:

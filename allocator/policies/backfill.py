@@ -43,8 +43,7 @@ from allocator.policies.steps import (
     options_at_requested_size,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.placement.holes import Place
@@ -82,8 +81,7 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
     nodes = _Nodes(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_pinned(round_, free_capacity, order, i.mandatory)
-        serve_owed(round_, free_capacity, order, preferred)
+        serve_first(round_, free_capacity, order, preferred)
         waiting = order[free_capacity.choice[order] < 0]
         held = free_capacity.choice[free_capacity.choice >= 0]
         nodes.at = {}

@@ -58,8 +58,7 @@ from allocator.policies.steps import (
     option_rates,
     replan,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run
@@ -292,8 +291,7 @@ def _fill_by_priority(
     pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_pinned(round_, free_capacity, order, pinned)
-        serve_owed(round_, free_capacity, order[~pinned[order]], wishes)
+        serve_first(round_, free_capacity, order, wishes, pinned)
         now = free_capacity.choice.data
         for j, o in pairs:
             if now[j] < 0 and free_capacity.assign(j, o) and not any(free_capacity.free):

@@ -32,8 +32,7 @@ from allocator.policies.steps import (
     options_at_requested_size,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.colocation import timing
 from formulations.model.linear import Floats, Ints
@@ -86,8 +85,7 @@ def _serve_without_preemption(task: Task, colocated_options: OptionRanking) -> P
     preferred = rank_options(round_, asked)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_pinned(round_, free_capacity, order, round_.instance.mandatory)
-        serve_owed(round_, free_capacity, order, preferred)
+        serve_first(round_, free_capacity, order, preferred)
         for j in order[free_capacity.choice[order] < 0].tolist():
             if not free_capacity.assign_first(j, preferred.of(j)):
                 free_capacity.assign_first(j, colocated_options.of(j))
