@@ -130,7 +130,7 @@ def build_result(
         tenants=_tenants(problem, witness, allocation),
         warnings=tuple(notes),
         budget=BudgetPlan(
-            _finite_or_none(problem.budget_per_hour),
+            problem.budget_per_hour if math.isfinite(problem.budget_per_hour) else None,
             float(witness.cost.sum()),
             float(price_of_dollar.sum()),
         ),
@@ -195,15 +195,8 @@ def _jobs(
 
 def _shared_with(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the names of the jobs on the GPUs of each job, (J,), None = none."""
-    names = np.array([*problem.jobs.job_id, None], dtype=object)
-    if allocation.shared_by is None:
-        colocated_job = allocation.primary.copy()
-        secondary = np.flatnonzero(allocation.primary >= 0)
-        colocated_job[allocation.primary[secondary]] = secondary
-        shared: list[str | None] = names[colocated_job].tolist()
-        return shared
     others = other_jobs(allocation.secondary)
-    return [join_names(names[them].tolist()) or None for them in others]
+    return [join_names(problem.jobs.job_id[j] for j in them) or None for them in others]
 
 
 def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, object]] | None]:
@@ -322,16 +315,14 @@ def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[Po
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    gpus = np.zeros(len(tenants), dtype=np.int64)
-    cost = np.zeros(len(tenants))
-    for line in tenants.ancestors[:, problem.jobs.tenant]:
-        on = line >= 0
-        np.add.at(gpus, line[on], allocation.held[on])
-        np.add.at(cost, line[on], witness.cost[on])
+    lines = tenants.ancestors[:, problem.jobs.tenant]  # -1, the last number, stands for none
+    gpus, cost = np.zeros(len(tenants) + 1, dtype=np.int64), np.zeros(len(tenants) + 1)
+    np.add.at(gpus, lines, allocation.held)
+    np.add.at(cost, lines, witness.cost)
     return tuple(
-        TenantPlan(name, int(g), int(u), _integer_or_none(m), float(c))
+        TenantPlan(name, int(g), int(u), int(m) if math.isfinite(m) else None, float(c))
         for name, g, u, m, c in zip(
-            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
+            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=False
         )
     )
 
@@ -345,11 +336,3 @@ def _placement(proposal: Proposal, witness: Audit) -> NodePlan | None:
     lost = max(0.0, placed.value_before - value) if differs else 0.0
     gap = lost / max(abs(value), 1e-9)
     return NodePlan(placed.value_before, lost, gap, placed.moved, placed.reduced)
-
-
-def _finite_or_none(x: float) -> float | None:
-    return float(x) if math.isfinite(x) else None
-
-
-def _integer_or_none(x: float) -> int | None:
-    return int(x) if math.isfinite(x) else None
