@@ -127,7 +127,7 @@ def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints
             rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
         )
         more = gpus[nxt] - gpus[o] if gain > 0 else 0
-        if gain <= 0 or more > free_capacity.free[pool[o]]:
+        if not 0 < more <= free_capacity.free[pool[o]]:
             left[x] = np.inf
         else:
             left[x], need[x] = work[name[x]] / rate[o], more
