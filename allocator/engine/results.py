@@ -77,9 +77,7 @@ def build_result(
     )
 
     def explain_actions() -> dict[str, Sequence[object]]:
-        fragments = None
-        if proposal.placed is not None:
-            fragments = Fragments(problem, allocation)
+        fragments = None if proposal.placed is None else Fragments(problem, allocation)
         reasons = find_reasons(
             round_, proposal.choice, decision.prices, search, left_s, fragments, whose
         )
@@ -88,18 +86,10 @@ def build_result(
             "detail": _describe_details(problem, round_, allocation, reasons.detail),
         }
 
-    def forecast_jobs() -> dict[str, Sequence[object]]:
-        return tell_columns(forecast(decision), problem.now_s)
-
-    def describe_jobs() -> dict[str, Sequence[object]]:
-        kept = np.append(round_.instance.keep, False)[proposal.choice]
-        return _jobs(problem, witness, allocation, kept)
-
     notes = [*problem.warnings, *round_.repairs.messages]
-    if proposal.detail and proposal.fallback:
-        notes.append(f"fallback {proposal.fallback}: {proposal.detail}")
-    elif proposal.detail:
-        notes.append(proposal.detail)
+    if proposal.detail:
+        said = f"fallback {proposal.fallback}: " if proposal.fallback else ""
+        notes.append(said + proposal.detail)
     return Plan(
         snapshot=problem.name,
         digest=problem.digest,
@@ -121,9 +111,14 @@ def build_result(
         seconds={k: round(v, 6) for k, v in seconds.items()},
         jobs=Columns(
             {
-                DECIDED_FIELDS: describe_jobs,
+                DECIDED_FIELDS: lambda: _jobs(
+                    problem,
+                    witness,
+                    allocation,
+                    np.append(round_.instance.keep, False)[proposal.choice],
+                ),
                 REASON_FIELDS: explain_actions,
-                EXPECTED_FIELDS: forecast_jobs,
+                EXPECTED_FIELDS: lambda: tell_columns(forecast(decision), problem.now_s),
             }
         ),
         pools=_pools(problem, allocation, price_of_pools),
