@@ -77,6 +77,7 @@ def _propose(task: Task, gpus: Ints) -> Proposal:
         bound=math.inf,
         bound_by="",
         termination=ended,
+        task=None,
     )
 
 

@@ -63,7 +63,9 @@ def sia(task: Task) -> Proposal:
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
     ended = "heuristic" if found.termination == "gap" else found.termination
-    return dataclasses.replace(found, choice=choice, bound=math.inf, bound_by="", termination=ended)
+    return dataclasses.replace(
+        found, choice=choice, bound=math.inf, bound_by="", termination=ended, task=None
+    )
 
 
 def _value_gap(round_: CompiledRound, most: float) -> float:
