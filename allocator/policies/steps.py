@@ -38,14 +38,18 @@ def rank_options(
 
     Ties go to the pool that the job runs in, then to the faster option, then to the earlier pool.
     """
-    i = round_.instance
-    jobs = round_.problem.jobs
-    job = i.job[preferred]
-    pool = i.pool[preferred]
-    away = pool != jobs.pool[job]
-    order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1], job))
-    start = np.searchsorted(job[order], np.arange(len(jobs) + 1))
-    return OptionRanking(start.tolist(), preferred[order].tolist())
+    pool = round_.instance.pool[preferred]
+    away = pool != round_.problem.jobs.pool[round_.instance.job[preferred]]
+    order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1]))
+    return group_options(round_, preferred[order])
+
+
+def group_options(round_: CompiledRound, ranked: Ints) -> OptionRanking:
+    """Return ranked options (k,), the best first, by their jobs."""
+    job = round_.instance.job[ranked]
+    order = np.argsort(job, kind="stable")
+    start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))
+    return OptionRanking(start.tolist(), ranked[order].tolist())
 
 
 def option_rates(round_: CompiledRound) -> Floats:

@@ -54,7 +54,7 @@ from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import (
-    OptionRanking,
+    group_options,
     option_rates,
     replan,
     run_steps,
@@ -284,10 +284,7 @@ def _fill_by_priority(
     first = np.full(len(i.mandatory), len(ranked))
     np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
     order = np.argsort(first, kind="stable")
-    by_job = ranked[np.argsort(i.job[ranked], kind="stable")]
-    wishes = OptionRanking(
-        np.searchsorted(i.job[by_job], np.arange(len(i.mandatory) + 1)).tolist(), by_job.tolist()
-    )
+    wishes = group_options(round_, ranked)
     pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
