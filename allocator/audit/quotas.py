@@ -76,7 +76,8 @@ def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
     """Return the sum over the jobs of each tenant and of those below it, (Q,)."""
     tenants = s.problem.tenants
     total = np.zeros(len(tenants) + 1)  # the last is of no tenant
-    np.add.at(total, tenants.ancestors[:, s.problem.jobs.tenant], amount)
+    for line in tenants.ancestors[:, s.problem.jobs.tenant]:
+        np.add.at(total, line, amount)
     return total[:-1]
 
 

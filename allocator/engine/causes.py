@@ -234,11 +234,9 @@ class DecisionSearch:
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.primary[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
-        other = np.any(
-            [new.pool != old.pool, new.gpus != old.gpus, new.primary != old.primary], axis=0
-        )[asked]
+        other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
         gains = found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))
-        more = other & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
+        more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
         jobs = asked[more]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 

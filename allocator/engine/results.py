@@ -310,10 +310,10 @@ def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[Po
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    lines = tenants.ancestors[:, problem.jobs.tenant]  # -1, the last number, stands for none
     gpus, cost = np.zeros(len(tenants) + 1, dtype=np.int64), np.zeros(len(tenants) + 1)
-    np.add.at(gpus, lines, allocation.held)
-    np.add.at(cost, lines, witness.cost)
+    for line in tenants.ancestors[:, problem.jobs.tenant]:  # -1, the last number, is of none
+        np.add.at(gpus, line, allocation.held)
+        np.add.at(cost, line, witness.cost)
     return tuple(
         TenantPlan(name, int(g), int(u), int(m) if math.isfinite(m) else None, float(c))
         for name, g, u, m, c in zip(
