@@ -175,7 +175,7 @@ class TraceDrivenCluster:
             self._slowdown_beliefs.observe(dataclasses.replace(problem, jobs=p.jobs))
             problem = dataclasses.replace(problem, sharing=self._slowdown_beliefs.sharing)
         self.update_books(problem)
-        problem = self._rental.apply(problem, self._read_history, self.books.get(books.WHOLE))
+        problem = self._rental.apply(problem, self._read_history, self.books.total)
         return books.apply_books(self._with_gpu_hours(problem), self.books)
 
     def _with_gpu_hours(self, problem: Problem) -> Problem:

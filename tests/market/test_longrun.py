@@ -179,7 +179,7 @@ def test_a_spent_amount_stops_what_may_be_stopped() -> None:
     """
     config = {"longrun": {"amount": 100, "until_s": 9e5}, "now_s": 1000}
     p = cluster(config, [])
-    empty = {"": BudgetAccount(0.0, 1000.0, income=1.0, spent=100.0, until_s=9e5)}
+    empty = Books({"": BudgetAccount(0.0, 1000.0, income=1.0, spent=100.0, until_s=9e5)})
     plan = decide_round(books.apply_books(p, empty)).allocation
     assert set(plan.pool.tolist()) <= {-1, 1}
     stuck = cluster(config, [], state="running", pool="rent", gpus=4, preemptible=False)
