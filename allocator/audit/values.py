@@ -40,19 +40,9 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:
         alone = option_values(problem, plan.everything.for_offer(s.every))
-        value += _exploring_rewards(s, reward_exploring(problem, s.every, alone))
+        # a job that shares GPUs gets no reward: its speed does not show how fast it is alone
+        every = s.every
+        same = (s.has_gpus & ~s.is_colocated)[every.job]
+        same &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)
+        value[every.job[same]] += reward_exploring(problem, every, alone)[same]
     return value, bound_rounding(problem, plan, j)
-
-
-def _exploring_rewards(s: AuditContext, more: Floats) -> Floats:
-    """Return the reward of each job for trying a size whose speed is not known well, (J,).
-
-    `more` (n,) is the reward of each way of `s.every`. A job that shares GPUs gets no reward: its
-    speed does not show how fast it is alone.
-    """
-    every = s.every
-    given = (s.has_gpus & ~s.is_colocated)[every.job]
-    given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)
-    out = np.zeros(len(s.has_gpus))
-    out[every.job[given]] = more[given]
-    return out

@@ -27,7 +27,7 @@ from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
-from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
@@ -243,25 +243,20 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 
 def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
-    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
-    if task.solver is None and start is not None and task.round.omitted_pairs is None:
-        return _ask_about_better_plans(task, engine, start, limits)
-    values = None if start is None else task.choices.to_x(start)
-    return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))
+    """Ask the solver for a plan; one that was chosen here, only about few columns.
 
-
-def _ask_about_better_plans(
-    task: Task, engine: Solver, start: Ints, limits: SolveLimits
-) -> SolverResult:
-    """Ask the solver about the columns of the start and of all better plans.
-
-    No other plan is better than the start, so the solver's bound holds for all plans.
+    These are the columns of the start and of all better plans. No other plan is better than the
+    start, so the solver's bound holds for all plans.
     """
-    choices = task.choices
+    choices, model, prices = task.choices, task.round.model, task.dual.prices
+    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
+    if task.solver is not None or start is None or task.round.omitted_pairs is not None:
+        values = None if start is None else choices.to_x(start)
+        return engine.solve(model, limits, WarmStart(values, prices))
     columns = find_columns_of_better_plans(choices, task.dual, start)
     limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
-    hint = WarmStart(choices.to_x(start)[columns], task.dual.prices)
-    answer = engine.solve(task.round.model.take(columns), limits, hint)
+    hint = WarmStart(choices.to_x(start)[columns], prices)
+    answer = engine.solve(model.take(columns), limits, hint)
     if answer.values is None:
         return answer
     values = np.zeros(choices.n)

@@ -247,40 +247,30 @@ def solve_shares(
     return X
 
 
-def compute_priorities(X: Floats, received: Floats, age: Floats) -> Floats:
-    """Return X over the fraction of its life that a job has had the type, (J, T).
-
-    received (J, T) and age (J,) are in seconds.
-    """
-    fraction = received / np.maximum(age, 1e-9)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(X > 0, X / fraction, 0.0)
-
-
 def _fill_by_priority(
     round_: CompiledRound, demand: ThroughputDemand, X: Floats
 ) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
     """Return the order of the jobs (J,) by best priority, and the step that fills free GPUs."""
     i = round_.instance
     problem = round_.problem
-    priority = compute_priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
+    # X over the fraction of its life that a job has had the type, (J, T)
+    age_s = np.maximum(problem.now_s - problem.jobs.submitted_s, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        priority = np.where(X > 0, X / (problem.received / age_s), 0.0)
     type_ = problem.pools.gpu_type[i.pool]
     preferred = np.flatnonzero(i.gpus == demand.size[i.job, type_])
     job = i.job[preferred]
     of_type = type_[preferred]
     away = i.pool[preferred] != problem.jobs.pool[job]
-    ranked = preferred[
-        np.lexsort(
-            (
-                i.pool[preferred],
-                -demand.throughput[job, of_type],
-                problem.jobs.submitted_s[job],
-                away,
-                -X[job, of_type],
-                -priority[job, of_type],
-            )
-        )
-    ]
+    keys = (
+        i.pool[preferred],
+        -demand.throughput[job, of_type],
+        problem.jobs.submitted_s[job],
+        away,
+        -X[job, of_type],
+        -priority[job, of_type],
+    )
+    ranked = preferred[np.lexsort(keys)]
     first = np.full(len(i.mandatory), len(ranked))
     np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
     order = np.argsort(first, kind="stable")

@@ -58,7 +58,13 @@ def sia(task: Task) -> Proposal:
     """
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
-    found = mip(_with_gap(whole, _value_gap(task.round, whole.dual.bound)))
+    # GAP of the sum that Sia minimises, lambda J - value, as a gap of a value up to `most`
+    most = whole.dual.bound
+    jobs = np.count_nonzero(np.diff(task.round.instance.start))
+    gap = GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
+    asked = dataclasses.replace(whole, limits=dataclasses.replace(task.limits, gap=gap))
+    vars(asked).update(choices=whole.choices, dual=whole.dual)
+    found = mip(asked)
     taken = found.choice >= 0
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
@@ -66,22 +72,6 @@ def sia(task: Task) -> Proposal:
     return dataclasses.replace(
         found, choice=choice, bound=math.inf, bound_by="", termination=ended, task=None
     )
-
-
-def _value_gap(round_: CompiledRound, most: float) -> float:
-    """Convert GAP of the sum that Sia minimises to a gap of a value up to `most`.
-
-    The sum is lambda J - value.
-    """
-    jobs = np.count_nonzero(np.diff(round_.instance.start))
-    return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
-
-
-def _with_gap(task: Task, gap: float) -> Task:
-    """Return the task with another gap and the same structure and dual."""
-    other = dataclasses.replace(task, limits=dataclasses.replace(task.limits, gap=gap))
-    vars(other).update(choices=task.choices, dual=task.dual)
-    return other
 
 
 def goodput_round(round_: CompiledRound) -> tuple[CompiledRound, Ints]:
