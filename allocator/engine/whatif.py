@@ -257,14 +257,14 @@ def _binding_limits(
     found = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
     binding = tuple(sorted(found, key=lambda x: -x.price))
     known = {x.place for x in binding}
-    return binding, tuple(place for place in places if place not in known and _is_limit(place))
-
-
-def _is_limit(place: str) -> bool:
-    """Return whether a place has a limit of a rule."""
     columns = {rule.cell.rpartition(".")[2] for rule in (*RULES.values(), GPU_HOURS)}
-    tables = ("pools", "interactive", "tenants", "quotas", place)
-    return place.rpartition(".")[2] in columns and place.partition(".")[0] in tables
+    slack = []
+    for place in places:
+        table, _, rest = place.partition(".")
+        in_table = not rest or table in ("pools", "interactive", "tenants", "quotas")
+        if place not in known and in_table and place.rpartition(".")[2] in columns:
+            slack.append(place)
+    return binding, tuple(slack)
 
 
 def _carry_plan(decision: Decision, to: Problem) -> Allocation:

@@ -186,13 +186,8 @@ class BudgetSweep(Generic[P]):
         for budget in wanted:
             if self.least < budget < self._limit and not self.full:
                 self.solve_at(budget)
-        while not self.full:
-            solves = self.solves
-            if _open_share(solves) <= self._effort.limits.gap or not (
-                left := open_intervals(solves)
-            ):
-                break
-            self.solve_at(max(left, key=lambda piece: piece.area).next)
+        while not self.full and _open_share(solves := self.solves) > self._effort.limits.gap:
+            self.solve_at(max(open_intervals(solves), key=lambda piece: piece.area).next)
         return Frontier(self.answers, self.solves, self.least, *self.solves.reach)
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
