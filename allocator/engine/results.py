@@ -291,20 +291,16 @@ def modes(problem: Problem, allocation: Allocation) -> list[str | None]:
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[PoolPlan, ...]:
-    on = allocation.pool >= 0
-    used = np.bincount(
-        allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
-    ).astype(np.int64)
+    used = np.zeros(len(problem.pools) + 1, dtype=np.int64)  # the last is of no pool
+    np.add.at(used, allocation.pool, allocation.held)
     # several shares are in one GPU
     places = allocation.places
     shares = np.stack([places.node, places.gpu], axis=1)[places.gpu >= 0]
-    each = problem.nodes.pool[shares[:, 0]]
-    split = np.unique(shares, axis=0)[:, 0]
-    used -= np.bincount(each, minlength=len(used))
-    used += np.bincount(problem.nodes.pool[split], minlength=len(used))
+    np.subtract.at(used, problem.nodes.pool[shares[:, 0]], 1)
+    np.add.at(used, problem.nodes.pool[np.unique(shares, axis=0)[:, 0]], 1)
     return tuple(
         PoolPlan(name, int(g), int(u), float(v))
-        for name, g, u, v in zip(problem.pools.pool, problem.pools.gpus, used, prices, strict=True)
+        for name, g, u, v in zip(problem.pools.pool, problem.pools.gpus, used, prices, strict=False)
     )
 
 
