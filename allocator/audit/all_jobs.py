@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.audit import quotas
 from allocator.audit.context import AuditContext, exceeds
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats
 
 
 def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
@@ -28,7 +28,7 @@ def _capacity(s: AuditContext) -> Iterator[str]:
     # a job larger than its pool is a separate fault
     fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.has_gpus
     taken = s.held * s.problem.gpu_share(np.arange(len(s.pool)), s.pool)
-    used = _sum(s.pool, taken * fits, len(pools))
+    used = np.bincount(s.pool, taken * fits, len(pools))[: len(pools)]
     for p in np.flatnonzero(used > pools.gpus + 1e-6):
         yield f'pool "{pools.pool[p]}": {used[p]:g} GPUs are given, it has {pools.gpus[p]}'
 
@@ -53,7 +53,7 @@ def _releases(s: AuditContext) -> Iterator[str]:
     if not (released & bound).any():
         return
     staying = np.unique(s.unit[bound & ~released])
-    stay = _sum(jobs.pool[staying], jobs.gpus[staying], len(pools))
+    stay = np.bincount(jobs.pool[staying], jobs.gpus[staying], len(pools))
     for j in np.flatnonzero(released & bound).tolist():
         p = jobs.pool[j]
         more = 0 if s.unit[j] in staying else jobs.gpus[j]
@@ -112,11 +112,3 @@ def _forced(s: AuditContext) -> int:
                 forced = forced + int(members[h])
                 excess = excess - int(jobs.gpus[h])
     return forced
-
-
-def _sum(index: Ints, amount: Ints | Floats, length: int) -> Floats:
-    """Return the sum of the amounts by index, (length,)."""
-    total = np.zeros(length)
-    if length:
-        total += np.bincount(index, amount, minlength=length)
-    return total

@@ -2,8 +2,8 @@
 
 The rules are read independently of allocator/options, so that a mistake there does not hide itself
 here. What jobs could hold instead, on which guarantees and some objectives depend, is an argument.
-Values come from the one definition of the objective. The tests hold a second account of both
-(tests/support/values).
+Speeds, pauses, prices and values come from their one definition. The tests hold a second account of
+all of them (tests/support/values).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import all_jobs, each_job, headroom, pair_rules, prices, reservations
+from allocator.audit import all_jobs, each_job, headroom, pair_rules, reservations
 from allocator.audit.context import AuditContext
 from allocator.audit.values import plan_values
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
 from allocator.valuation import Offer
+from allocator.valuation.prices import way_memory_gb
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +70,7 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, every: Off
     if shape:
         nothing = np.zeros(len(problem.jobs))
         return Audit(shape, nothing, nothing, nothing, 0.0)
-    cost = prices.costs(context)
+    cost = _costs(context)
     rate = np.where(context.rate > 0, context.rate, 0.0)
     found = (
         *each_job.faults(context),
@@ -84,6 +85,18 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, every: Off
     known = np.where(has_options, rate, 0.0) if found else rate
     value, rounding = plan_values(context, known)
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
+
+
+def _costs(s: AuditContext) -> Floats:
+    """Return the US dollars per hour of what the plan gives each job, (J,)."""
+    pools = s.problem.pools
+    cost = np.zeros(len(s.has_gpus))
+    on = np.flatnonzero(s.has_gpus)
+    held, pool = s.held[on], s.pool[on]
+    memory_gb = way_memory_gb(s.problem, on, pool, s.gpus[on])
+    cost[on] = held * pools.price_per_gpu_hour[pool]
+    cost[on] += held * pools.price_per_gb_hour[pool] * memory_gb
+    return cost
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:

@@ -7,10 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from allocator.audit.colocation import PairChecker
 from allocator.audit.nodes import NodeChecker
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
+from allocator.performance.colocated_speed import colocated_speeds, isolate
+from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
@@ -133,9 +134,30 @@ class AuditContext:
         return held
 
     @cached_property
-    def pair_checker(self) -> PairChecker:
-        """Says which pairs can share GPUs."""
-        return PairChecker(self.problem, self.table, MeasuredSlowdowns.of(self.problem))
+    def pair_slowdowns(self) -> tuple[Floats, Floats]:
+        """Slowdowns of the primary and the secondary job of each pair, (k,) each, nan = unknown."""
+        h, g = self.pairs
+        model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[self.pool[g]]
+        known = MeasuredSlowdowns.of(self.problem)
+        slow = known.slowdown(model[h], model[g], kind, self.gpus[h])
+        return isolate(self.problem, h, g, self.pool[g], *slow)
+
+    @cached_property
+    def pair_ways(self) -> tuple[Floats, Floats]:
+        """Of the primary jobs of the pairs, then of the secondary jobs, in the ways of their rows
+        of the plan: work per second alone, and GB of each GPU, (2 k,) each, nan = no such way.
+        """
+        h, g = self.pairs
+        job, pool = np.append(h, g), np.tile(self.pool[g], 2)
+        model, memory_gb = self.problem.jobs.model[job], self.problem.jobs.memory_gb[job]
+        gpus = self.gpus[job]
+        usual, row = self.table.rate_in_pools(self.problem.pools, model, pool, gpus)
+        ways = find_footprints(self.problem, model, pool, gpus, usual, row, memory_gb)
+        of = np.repeat(np.arange(len(job)), np.diff(ways.start))
+        same = np.flatnonzero((ways.row == self.allocation.row[job][of]) & (ways.rate > 0))[::-1]
+        alone, need = np.full(len(job), np.nan), np.full(len(job), np.nan)
+        alone[of[same]], need[of[same]] = ways.rate[same], ways.memory_gb[same]
+        return alone, need
 
     @cached_property
     def unit(self) -> Ints:
@@ -147,15 +169,20 @@ class AuditContext:
         """
         jobs = self.problem.jobs
         unit = np.arange(len(self.problem.jobs))
-        for g in np.flatnonzero(self.can_be_kept & (jobs.primary >= 0)).tolist():
-            primaries = np.flatnonzero(jobs.secondary == g).tolist()
-            if not all(
-                self.can_be_kept[h]
-                and self.pair_checker.can_share(
-                    h, g, int(jobs.pool[g]), int(jobs.gpus[h]), int(jobs.gpus[g])
-                )
-                for h in primaries
-            ):
+        primary = np.flatnonzero(jobs.secondary >= 0)
+        second = jobs.secondary[primary]
+        goes_on = self.can_be_kept[primary]
+        goes_on &= colocated_speeds(
+            self.problem,
+            primary,
+            second,
+            jobs.pool[second],
+            jobs.gpus[primary],
+            gpus_secondary=jobs.gpus[second],
+        ).possible
+        for g in np.unique(second[self.can_be_kept[second]]).tolist():
+            primaries = primary[second == g]
+            if not goes_on[second == g].all():
                 continue
             if len(primaries) > 1 or jobs.held[g] > 0:
                 unit[primaries] = g
@@ -193,14 +220,13 @@ class AuditContext:
             pools, jobs.model[j], pool, self.gpus[j], self.is_kept[j], self.nodes.given_on[j]
         )
         rate[j] *= self.pace[j]
-        for g, primaries in self.primaries_of.items():
-            for n, h in enumerate(h for h in primaries if self.has_gpus[h]):
-                rows = int(self.allocation.row[h]), int(self.allocation.row[g])
-                rate[h], together = self.pair_checker.speeds(
-                    (h, g), rows, int(self.pool[g]), int(self.gpus[h]), int(self.gpus[g])
-                )
-                # the slowest of its GPUs sets the speed of a job
-                rate[g] = together if n == 0 else np.minimum(rate[g], together)
+        h, g = self.pairs
+        known = self.has_gpus[h]
+        speed = self.pair_ways[0] / np.concatenate(self.pair_slowdowns)
+        rate[h[known]], rate[g[known]] = speed[: len(h)][known], np.inf
+        # the slowest of its GPUs sets the speed of a job
+        with np.errstate(invalid="ignore"):
+            np.minimum.at(rate, g[known], speed[len(h) :][known])
         return rate, row
 
     @cached_property

@@ -13,117 +13,85 @@ from allocator.domain.schema.columns import MOST_GPUS
 
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield every rule that a single job breaks, rule by rule."""
+    for broken, describe in _rules(s):
+        for j in broken.nonzero()[0].tolist():
+            yield f"{s.name(j)} gets {describe(j)}"
+
+
+def _rules(s: AuditContext) -> Iterator[tuple[Bools, Callable[[int], str]]]:
+    """Yield which jobs break each rule, (J,), and what is said of such a job."""
     jobs = s.problem.jobs
     pools = s.problem.pools
     a = s.allocation
-    # what a job already holds may lie outside its range, sizes and types
-    fresh = s.has_gpus & ~s.is_kept
-
-    nothing = (a.pool == -1) & (a.gpus == 0)
-    unknown = ~s.has_gpus & ~nothing
-    yield from _report_each(
-        s,
-        unknown,
+    yield (
+        ~s.has_gpus & ~((a.pool == -1) & (a.gpus == 0)),
         lambda j: f"pool {a.pool[j]} with {a.gpus[j]} GPUs is neither an option nor nothing",
     )
-
+    if not len(pools):
+        return
+    # what a job already holds may lie outside its range, sizes and types
+    fresh = s.has_gpus & ~s.is_kept
     out = fresh & ((s.gpus < jobs.min_gpus) | (s.gpus > jobs.max_gpus))
-    yield from _report_each(
-        s,
+    yield (
         out,
         lambda j: f"{s.planned(j)}, outside its range {jobs.min_gpus[j]} to {jobs.max_gpus[j]}",
     )
-
-    yield from _report_each(
-        s, fresh & ~out & ~_size_allowed(s), lambda j: f"{s.planned(j)}, not one of its sizes"
+    yield fresh & ~out & ~_size_allowed(s), lambda j: f"{s.planned(j)}, not one of its sizes"
+    kind = pools.gpu_type[s.pool]
+    yield (
+        fresh & ~s.types[np.arange(len(jobs)), kind],
+        lambda j: (
+            f'{s.planned(j)} of type "{s.problem.gpu_types[kind[j]]}", which its gpu_types exclude'
+        ),
     )
-
-    if len(pools):
-        kind = pools.gpu_type[s.pool]
-        wrong = fresh & ~s.types[np.arange(len(jobs)), kind]
-        yield from _report_each(
-            s,
-            wrong,
-            lambda j: (
-                f'{s.planned(j)} of type "{s.problem.gpu_types[kind[j]]}", '
-                "which its gpu_types exclude"
-            ),
-        )
-        yield from _report_each(
-            s,
-            s.has_gpus & (s.gpus > pools.gpus[s.pool]),
-            lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}",
-        )
-
-        guessed = (
-            fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus)
-        )
-        yield from _report_each(
-            s,
-            guessed,
-            lambda j: (
-                f"{s.planned(j)} at an assumed speed, which it may have at its "
-                f"requested {jobs.requested_gpus[j]} only"
-            ),
-        )
-
-    if len(pools):
-        spot = fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus)
-        yield from _report_each(
-            s,
-            spot,
-            lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}",
-        )
-
-    yield from _report_each(
-        s,
-        s.has_gpus & ~s.is_colocated & ~(s.rate > 0),
-        lambda j: f"{s.planned(j)}: no rate is known there",
+    yield (
+        s.has_gpus & (s.gpus > pools.gpus[s.pool]),
+        lambda j: f"{s.planned(j)}, which has only {pools.gpus[s.pool[j]]}",
+    )
+    yield (
+        fresh & s.table.is_assumed(jobs.model, kind, s.gpus) & (s.gpus != jobs.requested_gpus),
+        lambda j: (
+            f"{s.planned(j)} at an assumed speed, which it may have at its "
+            f"requested {jobs.requested_gpus[j]} only"
+        ),
+    )
+    yield (
+        fresh & (pools.market[s.pool] == Market.SPOT) & (s.gpus > jobs.max_spot_gpus),
+        lambda j: f"{s.planned(j)}, a spot pool, where it may hold {jobs.max_spot_gpus[j]:g}",
     )
     alone = s.has_gpus & ~s.is_colocated  # audit/pair_rules.py checks rows and speeds of pairs
-    yield from _report_each(
-        s,
+    yield alone & ~(s.rate > 0), lambda j: f"{s.planned(j)}: no rate is known there"
+    yield (
         alone & (s.rate > 0) & ~_row_true(s),
         lambda j: f"{s.planned(j)} with row {a.row[j]} of rates.csv, which does not give its rate",
     )
-
-    yield from _report_each(
-        s,
-        fresh & ~_fits(s),
+    memory_gb = np.append(s.problem.rates.memory_gb, np.nan)  # the last for no such row
+    row = np.where((a.row >= 0) & (a.row < len(memory_gb)), a.row, -1)
+    yield (
+        fresh & (memory_gb[row] > pools.memory_gb[s.pool]),
         lambda j: (
             f"{s.planned(j)} with row {a.row[j]} of rates.csv, which needs"
-            f" {s.problem.rates.memory_gb[a.row[j]]:g} GB of each GPU; it has"
-            f" {pools.memory_gb[s.pool[j]]:g}"
+            f" {memory_gb[row[j]]:g} GB of each GPU; it has {pools.memory_gb[s.pool[j]]:g}"
         ),
     )
-
-    yield from _report_each(
-        s,
+    yield (
         s.has_gpus & s.is_barred,
         lambda j: (
             f"{s.planned(j)}, although "
             + ("it is held" if jobs.state[j] == State.HELD else "a job it comes after is not done")
         ),
     )
-
-    stuck = s.frozen & jobs.preemptible & s.has_gpus & ~s.is_kept
-    yield from _report_each(
-        s, stuck, lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}"
+    moved = s.frozen & s.has_gpus & ~s.is_kept
+    yield (
+        moved & jobs.preemptible,
+        lambda j: f"{s.planned(j)}, although resizes_left is 0 and it holds {s.holds(j)}",
     )
-
     # a non-preemptible job stays if it can; otherwise, or if released, it may only be paused
-    moved = s.running & ~jobs.preemptible & s.has_gpus & ~s.is_kept
-    left = s.running & ~jobs.preemptible & ~s.has_gpus & s.can_be_kept & ~s.repairs.released
-    yield from _report_each(
-        s,
-        moved | left,
+    left = s.running & ~s.has_gpus & s.can_be_kept & ~s.repairs.released
+    yield (
+        (moved | left) & ~jobs.preemptible,
         lambda j: f"{s.planned(j)}, although it is not preemptible and holds {s.holds(j)}",
     )
-
-
-def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str]) -> Iterator[str]:
-    for j in broken.nonzero()[0].tolist():
-        yield f"{s.name(j)} gets {describe(j)}"
 
 
 def _size_allowed(s: AuditContext) -> Bools:
@@ -146,16 +114,6 @@ def _size_allowed(s: AuditContext) -> Bools:
         allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, listed_sizes), allowed)
     whole: Bools = s.gpus % jobs.gpus_per_pod == 0
     return allowed & whole
-
-
-def _fits(s: AuditContext) -> Bools:
-    """Find jobs whose row of rates.csv, if named, fits the memory of the pool's GPUs."""
-    rates = s.problem.rates
-    row = s.allocation.row
-    fits = np.ones(len(row), dtype=bool)
-    j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
-    fits[j] = ~(rates.memory_gb[row[j]] > s.problem.pools.memory_gb[s.pool[j]])
-    return fits
 
 
 def _row_true(s: AuditContext) -> Bools:

@@ -50,11 +50,16 @@ def exact_gpus(s: AuditContext, claim: Claim, at_least: int = 0) -> int | None:
 
     It is None if the exact search would grow too large.
     """
-    owners, sizes_of_jobs = _sizes_of_jobs(s, claim)
+    tenant, every = s.problem.jobs.tenant, s.every
+    counts = claim.tenants[tenant[every.job]] & claim.pools[every.pool]
+    sizes: dict[int, Sizes] = {}  # of the jobs that have options in the pools
+    rows = (every.job[counts], every.pool[counts], every.gpus[counts])
+    for j, p, k in zip(*(row.tolist() for row in rows), strict=True):
+        sizes.setdefault(j, []).append((p, k))
     top = at_least
-    if _best_ignoring_pools(sizes_of_jobs, claim.goal) <= top:
+    if _best_ignoring_pools(list(sizes.values()), claim.goal) <= top:
         return top
-    for best in _sums(s, claim, owners, sizes_of_jobs):
+    for best in _sums(s, claim, sizes):
         if best is None:
             return None
         top = max(top, best)
@@ -63,23 +68,7 @@ def exact_gpus(s: AuditContext, claim: Claim, at_least: int = 0) -> int | None:
     return top
 
 
-def _sizes_of_jobs(s: AuditContext, claim: Claim) -> tuple[list[int], list[Sizes]]:
-    """Return the tenants and the sizes of the jobs that have options in the pools."""
-    tenant = s.problem.jobs.tenant
-    counts = claim.tenants[tenant[s.every.job]] & claim.pools[s.every.pool]
-    job, pool, gpus = s.every.job[counts], s.every.pool[counts], s.every.gpus[counts]
-    cuts = np.flatnonzero(np.diff(job)) + 1
-    sizes: list[Sizes] = [
-        list(zip(p.tolist(), k.tolist(), strict=True))
-        for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
-        if len(p)
-    ]
-    return tenant[job[np.append(0, cuts)]].tolist() if len(job) else [], sizes
-
-
-def _sums(
-    s: AuditContext, claim: Claim, owners: list[int], sizes_of_jobs: list[Sizes]
-) -> Iterator[int | None]:
+def _sums(s: AuditContext, claim: Claim, sizes_of_jobs: dict[int, Sizes]) -> Iterator[int | None]:
     """Yield every sum of GPUs that the jobs could hold within pools and limits.
 
     None means that there are too many.
@@ -88,7 +77,8 @@ def _sums(
     counted = [(who, limit) for who, limit in claim.jobs if limit < np.inf]
     most = [*capacity, *(limit for _, _, limit in claim.limits), *(n for _, n in counted)]
     states, work = {(0,) * len(most)}, 0  # GPUs taken of each pool and limit
-    for owner, sizes in zip(owners, sizes_of_jobs, strict=True):
+    for j, sizes in sizes_of_jobs.items():
+        owner = int(s.problem.jobs.tenant[j])
         work += len(states) * len(sizes)
         if work > WORK:
             yield None

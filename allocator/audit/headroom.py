@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from allocator.audit.context import AuditContext
 
 
@@ -19,25 +21,15 @@ def faults(s: AuditContext) -> Iterator[str]:
     pools = s.problem.pools
     jobs = s.problem.jobs
     gpus = s.allocation.held
+    stay = s.can_be_kept & ~jobs.interactive & (jobs.primary < 0)
+    stay &= ~jobs.preemptible & ~s.repairs.released
+    gives = jobs.shrinkable & jobs.preemptible & (jobs.resizes_left != 0)
     for r, p in enumerate(rows.pool.tolist()):
         size = int(pools.gpus[p])
-        stays = 0
-        held = 0
-        firm = 0
-        for j in range(len(jobs)):
-            if jobs.interactive[j]:
-                continue
-            if (
-                s.can_be_kept[j]
-                and jobs.pool[j] == p
-                and jobs.primary[j] < 0
-                and not (jobs.preemptible[j] or s.repairs.released[j])
-            ):
-                stays += int(jobs.gpus[j])
-            if s.has_gpus[j] and s.pool[j] == p:
-                held += int(gpus[j])
-                gives = jobs.shrinkable[j] and jobs.preemptible[j] and jobs.resizes_left[j] != 0
-                firm += min(int(gpus[j]), int(jobs.min_gpus[j])) if gives else int(gpus[j])
+        here = s.has_gpus & (s.pool == p) & ~jobs.interactive
+        stays = int(jobs.gpus[stay & (jobs.pool == p)].sum())
+        held = int(gpus[here].sum())
+        firm = int(np.where(gives, np.minimum(gpus, jobs.min_gpus), gpus)[here].sum())
         kept = max(0, min(_wanted(s, r), size - stays))
         share = float(rows.shrinkable_share[r])
         idle = math.ceil((1.0 - share) * kept - 1e-9)

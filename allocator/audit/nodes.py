@@ -127,15 +127,14 @@ class NodeChecker:
         stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
         firm = stays & self.is_unknown & ~jobs.preemptible & self._has_same_gpus
-        known = held.select(stays[held.job])
         given = self.allocation.places
-        spots = self._find_crowded(known.append(given.select(firm[given.job])))
-        order = sorted(spots, key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j))
-        while crowded := sorted({n for n, _ in self._overfull(spots)}):
-            here = crowded[0]
-            gone = next(j for j in order if any(n == here for n, _ in spots.get(j, ())))
+        spots = held.select(stays[held.job]).append(given.select(firm[given.job]))
+        order = np.lexsort((-jobs.submitted_s, ~jobs.preemptible))
+        while crowded := [n for n, _ in self._overfull(spots)]:
+            spots = spots.select(np.isin(spots.job, spots.job[np.isin(spots.node, crowded)]))
+            gone = order[np.isin(order, spots.job[spots.node == crowded[0]])][0]
             out[gone] = True
-            del spots[gone]
+            spots = spots.select(spots.job != gone)
         return out
 
     @cached_property
@@ -158,53 +157,32 @@ class NodeChecker:
                 return len({level.label[n] for n, _ in spot}) > 1
         return False
 
-    def _find_crowded(self, placed: Placements) -> dict[int, Spot]:
-        """Return the places of all jobs on nodes that may hold less than some places need."""
-        jobs = self.problem.jobs
-        nodes = self.problem.nodes
-        crowded = np.zeros(len(nodes), dtype=bool)
-        for each, limit in (
-            (np.ones(len(jobs)), nodes.gpus),
-            (jobs.cpus_per_gpu, nodes.cpus),
-            (jobs.host_memory_gb_per_gpu, nodes.host_memory_gb),
-        ):
-            needed = placed.gpus * each[placed.job]
-            crowded |= np.bincount(placed.node, needed, minlength=len(nodes)) > limit
-        crowded[placed.node[_is_shared_twice(placed)]] = True
-        here = np.isin(placed.job, placed.job[crowded[placed.node]])
-        return _by_job(placed.select(here))
+    def _overfull(self, placed: Placements) -> list[tuple[int, str]]:
+        """Return (node, what is exceeded), by node."""
+        jobs, nodes = self.problem.jobs, self.problem.nodes
 
-    def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
-        """Yield (node, what is exceeded)."""
-        jobs = self.problem.jobs
-        nodes = self.problem.nodes
-        cpus_per_gpu = jobs.cpus_per_gpu.tolist()
-        memory_per_gpu = jobs.host_memory_gb_per_gpu.tolist()
-        whole = defaultdict[int, int](int)
-        cpus = defaultdict[int, float](float)
-        memory_gb = defaultdict[int, float](float)
-        shares: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for j, spot in places.items():
-            for (n, g), k in spot.items():
-                cpus[n] += k * cpus_per_gpu[j]
-                memory_gb[n] += k * memory_per_gpu[j]
-                if g < 0:
-                    whole[n] += k
-                else:
-                    shares[n][g] += float(jobs.gpu_fraction[j])
-        for n in sorted(cpus):
-            used = whole[n] + len(shares[n])
-            if used > nodes.gpus[n]:
-                yield n, f"{used} GPUs are given, it has {nodes.gpus[n]}"
-            for g, share in shares[n].items():
-                if share > 1 + ROUNDING:
-                    yield n, f"GPU {g} is given {share:g} times"
-            for name, total, limit in (
-                ("cpus", cpus[n], nodes.cpus[n]),
-                ("host_memory_gb", memory_gb[n], nodes.host_memory_gb[n]),
-            ):
-                if total > limit + ROUNDING * max(1.0, total):
-                    yield n, f"{name} {total:g} are needed, it has {limit:g}"
+        whole = placed.gpu < 0
+        slots, slot = np.unique(
+            np.stack([placed.node, placed.gpu])[:, ~whole], axis=1, return_inverse=True
+        )
+        share = np.bincount(slot.reshape(-1), jobs.gpu_fraction[placed.job[~whole]])
+        used = np.bincount(placed.node, placed.gpus * whole, len(nodes))
+        used = used + np.bincount(slots[0], minlength=len(nodes))
+        found = [
+            (n, 0, f"{used[n]:.0f} GPUs are given, it has {nodes.gpus[n]}")
+            for n in np.flatnonzero(used > nodes.gpus).tolist()
+        ] + [
+            (int(slots[0, i]), 1, f"GPU {slots[1, i]} is given {share[i]:g} times")
+            for i in np.flatnonzero(share > 1 + ROUNDING).tolist()
+        ]
+        for name, per_gpu, limit in (
+            ("cpus", jobs.cpus_per_gpu, nodes.cpus),
+            ("host_memory_gb", jobs.host_memory_gb_per_gpu, nodes.host_memory_gb),
+        ):
+            needed = np.bincount(placed.node, placed.gpus * per_gpu[placed.job], len(nodes))
+            for n in np.flatnonzero(needed > limit + ROUNDING * np.maximum(1.0, needed)).tolist():
+                found.append((n, 2, f"{name} {needed[n]:g} are needed, it has {limit[n]:g}"))
+        return [(n, words) for n, _, words in sorted(found, key=lambda fault: fault[:2])]
 
     def faults(self, has_gpus: Bools, pool: Ints, gpus: Ints, secondary: Bools) -> Iterator[str]:
         """Yield every rule about nodes that the plan breaks.
@@ -233,7 +211,7 @@ class NodeChecker:
         for j in np.unique(places.job[~placed[places.job]]).tolist():
             yield f'job "{problem.jobs.job_id[j]}" gets nodes and no GPUs of their pool'
         own = places.select(~secondary[places.job])
-        for n, words in self._overfull(self._find_crowded(own)):
+        for n, words in self._overfull(own):
             yield f'node "{problem.nodes.node[n]}": {words}'
 
     @cached_property
@@ -277,15 +255,6 @@ class NodeChecker:
             yield f"is on {len(names)} nodes, row {row} of rates.csv is for {self._claims[j]}"
         if self._is_split(j, spot) and (jobs.preemptible[j] or not stays):
             yield f"is in several domains, its placement is {jobs.placement[j]}"
-
-
-def _is_shared_twice(placed: Placements) -> Bools:
-    """Find the rows of GPUs of which several rows have a share, (L,)."""
-    out = placed.gpu >= 0
-    slots = np.stack([placed.node[out], placed.gpu[out]], axis=1)
-    _, slot, times = np.unique(slots, axis=0, return_inverse=True, return_counts=True)
-    out[out] = times[slot.reshape(-1)] > 1
-    return out
 
 
 def _by_job(placements: Placements) -> dict[int, Spot]:

@@ -1,4 +1,10 @@
-"""Rules of pairs: which job runs on whose GPUs, and whether the two can share."""
+"""Rules of pairs: which job runs on whose GPUs, and whether the two can share.
+
+A way to run a job at a model, GPU type and size is a row of rates.csv with memory_gb; where no row
+exists, the usual speed with memory_gb of the job. A pair may use any two ways that fit the GPU
+together. Its speeds are those of the ways divided by the slowdowns of sharing.csv. The plan names
+the rows that say which ways it uses.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +33,9 @@ def faults(s: AuditContext) -> Iterator[str]:
         yield "primary and secondary jobs of the plan contradict each other"
     for g in s.primaries_of:
         yield from _several_faults(s, g)
-    for h, g in zip(*(x.tolist() for x in s.pairs), strict=True):
+    is_slowdown_known = ~np.any(np.isnan(s.pair_slowdowns), axis=0)
+    needs_gb = s.pair_ways[1].reshape(2, -1).sum(axis=0)
+    for n, (h, g) in enumerate(zip(*(x.tolist() for x in s.pairs), strict=True)):
         p = int(s.pool[g])
         k = int(s.gpus[h])
         same = s.pool[h] == p and (k == s.gpus[g] or s.has_several(g))
@@ -44,21 +52,25 @@ def faults(s: AuditContext) -> Iterator[str]:
                 f"{subject}: jobs with modes or with a share of a GPU, and pools with stragglers,"
                 " are not shared"
             )
-        elif not s.pair_checker.allows_sharing(h, g, p):
+        elif not _may_share(s, h, g, p):
             yield f'{subject}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
-        if np.isnan(s.pair_checker.slowdowns(h, g, p, k)).any():
+        if not is_slowdown_known[n]:
             yield f"{subject}: how much they slow each other down is not known"
-        need = [
-            next((w[2] for w in s.pair_checker.ways(j, p, n) if w[0] == a.row[j]), None)
-            for j, n in ((h, k), (g, int(s.gpus[g])))
-        ]
-        if need[0] is None or need[1] is None:
+        if np.isnan(needs_gb[n]):
             yield f"{subject}: what they need of the GPU's memory is not known"
-        elif not need[0] + need[1] <= float(pools.memory_gb[p]) * (1 + 1e-9):
+        elif not needs_gb[n] <= float(pools.memory_gb[p]) * (1 + 1e-9):
             yield (
-                f"{subject}: they need {need[0] + need[1]:g} GB of each GPU, it has"
+                f"{subject}: they need {needs_gb[n]:g} GB of each GPU, it has"
                 f" {pools.memory_gb[p]:g}"
             )
+
+
+def _may_share(s: AuditContext, h: int, g: int, pool: int) -> bool:
+    """Return whether the pool lets job g run on the GPUs of job h."""
+    rule, tenant = s.problem.pools.sharing[pool], s.problem.jobs.tenant
+    if rule == Isolation.BEST_EFFORT:
+        return bool(s.problem.jobs.best_effort[g])
+    return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[h] == tenant[g]))
 
 
 def _several_faults(s: AuditContext, g: int) -> Iterator[str]:

@@ -72,60 +72,47 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
     yield from _lending(s, quotas)
 
 
-def _lines(s: AuditContext) -> list[Ints]:
-    """Return each tenant, the one above it, the one above that, and so on, (Q,) each, -1 = none."""
-    lines = [np.arange(len(s.problem.tenants))]
-    while (lines[-1] >= 0).any():
-        lines.append(np.append(s.problem.tenants.parent, -1)[lines[-1]])
-    return lines
-
-
 def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
     """Return the sum over the jobs of each tenant and of those below it, (Q,)."""
-    total = np.zeros(len(s.problem.tenants))
-    for line in _lines(s):
-        at = line[s.problem.jobs.tenant]
-        total += np.bincount(at[at >= 0], amount[at >= 0], len(total))
-    return total
+    tenants = s.problem.tenants
+    total = np.zeros(len(tenants) + 1)  # the last is of no tenant
+    for line in tenants.ancestors[:, s.problem.jobs.tenant]:
+        np.add.at(total, line, amount)
+    return total[:-1]
 
 
 def _is_in(s: AuditContext, pools: Bools) -> Bools:
     """Return which jobs get GPUs of some pools, (J,)."""
-    return np.asarray(np.append(pools, False)[np.where(s.has_gpus, s.pool, -1)])
+    return np.append(pools, False)[np.where(s.has_gpus, s.pool, -1)]
 
 
 def _below(s: AuditContext, q: int) -> Bools:
     """Return a mask (Q,) of a tenant and the tenants below it."""
-    return np.asarray(np.any([line == q for line in _lines(s)], axis=0))
+    return np.asarray(np.any(s.problem.tenants.ancestors == q, axis=0))
 
 
 def _quotas(s: AuditContext) -> Iterator[_Quota]:
     """List the rows of tenants.csv, then those of quotas.csv."""
     problem = s.problem
     tenants = problem.tenants
-    rows = problem.quotas
     pools = problem.pools
-    every = np.ones(len(pools), dtype=bool)
     by_hours, spent = _read_gpu_hours(s)
     for q in range(len(tenants)):
         most = min(float(tenants.max_gpus[q]), by_hours.get(q, np.inf))
         least = 0 if q in spent else int(tenants.guaranteed_gpus[q])
-        yield _Quota(q, "", (-1, -1), every, most, least, 0.0)
-    for k in range(len(rows)):
-        kind = int(rows.gpu_type[k])
-        pool = int(rows.pool[k])
-        of = ""
-        where = every
-        if kind >= 0:
-            of = f' of type "{problem.gpu_types[kind]}"'
-            where = pools.gpu_type == kind
-        elif pool >= 0:
-            of = f' of pool "{pools.pool[pool]}"'
-            where = np.arange(len(pools)) == pool
-        least = 0 if int(rows.tenant[k]) in spent else int(rows.guaranteed_gpus[k])
-        reserve = max(0.0, least - float(rows.lend_gpus[k]))
-        most = float(rows.max_gpus[k])
-        yield _Quota(int(rows.tenant[k]), of, (kind, pool), where, most, least, reserve)
+        yield _Quota(q, "", (-1, -1), np.ones(len(pools), dtype=bool), most, least, 0.0)
+    rows = problem.quotas
+    for q, kind, pool, most, least, lent in zip(
+        *(rows.tenant.tolist(), rows.gpu_type.tolist(), rows.pool.tolist()),
+        *(rows.max_gpus.tolist(), rows.guaranteed_gpus.tolist(), rows.lend_gpus.tolist()),
+        strict=True,
+    ):
+        of = f' of pool "{pools.pool[pool]}"' if pool >= 0 else ""
+        of = f' of type "{problem.gpu_types[kind]}"' if kind >= 0 else of
+        where = (kind < 0) | (pools.gpu_type == kind)
+        where &= (kind >= 0) | (pool < 0) | (np.arange(len(pools)) == pool)
+        promised = 0 if q in spent else least
+        yield _Quota(q, of, (kind, pool), where, most, promised, max(0.0, promised - lent))
 
 
 def _read_gpu_hours(s: AuditContext) -> tuple[dict[int, int], set[int]]:
@@ -136,26 +123,19 @@ def _read_gpu_hours(s: AuditContext) -> tuple[dict[int, int], set[int]]:
     tenants, jobs, rows = problem.tenants, problem.jobs, problem.quotas
     most: dict[int, int] = {}
     spent: set[int] = set()
-    for q, hours in enumerate(tenants.gpu_hours_per_month.tolist()):
-        if hours == np.inf:
-            continue
-        tree = set(np.flatnonzero(_below(s, q)).tolist())
-        kept = sum(
-            int(jobs.gpus[j])
-            for j in np.flatnonzero(s.running & (jobs.primary < 0)).tolist()
-            if int(jobs.tenant[j]) in tree
-            and (not jobs.preemptible[j] or jobs.resizes_left[j] == 0 or problem.max_changes >= 0)
+    bound = ~jobs.preemptible | (jobs.resizes_left == 0) | (problem.max_changes >= 0)
+    bound &= s.running & (jobs.primary < 0)
+    for q in np.flatnonzero(tenants.gpu_hours_per_month < np.inf).tolist():
+        tree = _below(s, q)
+        kept = int(jobs.gpus[bound & tree[jobs.tenant]].sum())
+        promised = (
+            tenants.guaranteed_gpus[tree].sum() + rows.guaranteed_gpus[tree[rows.tenant]].sum()
         )
-        promised = sum(int(tenants.guaranteed_gpus[t]) for t in tree) + sum(
-            int(g)
-            for t, g in zip(rows.tenant.tolist(), rows.guaranteed_gpus.tolist(), strict=True)
-            if t in tree
-        )
-        left_s = 3600.0 * (hours - float(tenants.gpu_hours_used[q]))
+        left_s = 3600.0 * float(tenants.gpu_hours_per_month[q] - tenants.gpu_hours_used[q])
         paid = max(0, int(left_s // (problem.interval_s * (1 - 1e-9))))
         most[q] = max(paid, kept)
         if paid < kept + promised:
-            spent |= tree
+            spent |= set(np.flatnonzero(tree).tolist())
     return most, spent
 
 
@@ -214,7 +194,7 @@ def _kept_and_needed(
     parent = s.problem.tenants.parent.tolist()
     bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
     bound &= (jobs.primary < 0) & np.append(pools, False)[jobs.pool]
-    depth = np.sum([line >= 0 for line in _lines(s)], axis=0)
+    depth = (s.problem.tenants.ancestors >= 0).sum(axis=0)
     order = np.argsort(depth, kind="stable").tolist()  # parents before children
     kept, need = ({-1: 0.0} | dict.fromkeys(order, 0.0) for _ in range(2))
     for t in reversed(order):

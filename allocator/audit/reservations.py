@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from allocator.audit import pauses
 from allocator.audit.context import AuditContext
 from allocator.domain.problem import Bools, Reservation
+from allocator.performance.pauses import restart_s
 
 ROUNDING = 1e-9  # relative, of times
 
@@ -51,7 +51,7 @@ def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
             continue
         place = np.array([j]), s.pool[[j]], s.gpus[[j]]
         startup_s = float(s.problem.pools.startup_s[s.pool[j]])
-        pause_s = startup_s + float(pauses.restart_s(s, *place)[0]) * bool(s.running[j])
+        pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])
         until_s = _done_s(s, j, pause_s)
         if s.problem.jobs.preemptible[j]:
             move_s = startup_s + float(s.problem.jobs.restart_s[j])

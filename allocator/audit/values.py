@@ -1,6 +1,6 @@
 """The values of a plan, by the definition of the objective (formulations/objectives).
 
-Speeds, pauses and pairs of the plan are the audit's own reading of the problem.
+Speeds and pairs of the plan are the audit's own reading of the problem.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.audit.pauses import restart_s
 from allocator.domain.problem import Floats
+from allocator.performance.pauses import restart_s
 from allocator.valuation import Offer, bound_rounding, build_context, option_values
 from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
@@ -32,26 +32,17 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     if not len(j):
         return value, 0.0
     pool, gpus, kept = s.pool[j], s.gpus[j], s.is_kept[j]
-    pause = problem.pools.startup_s[pool] + np.where(s.running[j], restart_s(s, j, pool, gpus), 0.0)
+    again_s = np.where(s.running[j], restart_s(problem, j, pool, gpus), 0.0)
+    pause = np.where(kept, 0.0, problem.pools.startup_s[pool] + again_s)
     start = np.searchsorted(j, np.arange(len(value) + 1))
-    given = Offer(start, j, pool, gpus, rate[j], np.where(kept, 0.0, pause), kept)
+    given = Offer(start, j, pool, gpus, rate[j], pause, kept)
     plan = build_context(problem, given, lambda: s.every, s.held[j] / gpus)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:
         alone = option_values(problem, plan.everything.for_offer(s.every))
-        value += _exploring_rewards(s, reward_exploring(problem, s.every, alone))
+        # a job that shares GPUs gets no reward: its speed does not show how fast it is alone
+        every = s.every
+        same = (s.has_gpus & ~s.is_colocated)[every.job]
+        same &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)
+        value[every.job[same]] += reward_exploring(problem, every, alone)[same]
     return value, bound_rounding(problem, plan, j)
-
-
-def _exploring_rewards(s: AuditContext, more: Floats) -> Floats:
-    """Return the reward of each job for trying a size whose speed is not known well, (J,).
-
-    `more` (n,) is the reward of each way of `s.every`. A job that shares GPUs gets no reward: its
-    speed does not show how fast it is alone.
-    """
-    every = s.every
-    given = (s.has_gpus & ~s.is_colocated)[every.job]
-    given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)
-    out = np.zeros(len(s.has_gpus))
-    out[every.job[given]] = more[given]
-    return out

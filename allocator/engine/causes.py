@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -132,17 +132,19 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     is_sure = np.ones(J, dtype=bool)
     for limits in _limit_sets():
         able = is_open & np.all([exists[name] for name in limits], axis=0)
-        mine = np.bincount(owner[able], minlength=len(tenants)) if QUOTA in limits else np.zeros(0)
-        whose = (
-            np.argsort(-mine, kind="stable")[: np.count_nonzero(mine)].tolist()
-            if QUOTA in limits
-            else [-1]
-        )
+        whose = [-1]
+        if QUOTA in limits:
+            mine = np.bincount(owner[able], minlength=len(tenants))
+            whose = np.argsort(-mine, kind="stable")[: np.count_nonzero(mine)].tolist()
         for q in whose:
             jobs = np.flatnonzero(able if q < 0 else able & (owner == q))
             if not len(jobs):
                 continue
-            answer = _first_cause(searches, limits, q, jobs)
+            answer = None
+            for search in searches:
+                with suppress(SearchFailed):
+                    answer = search.find_without(limits, q, jobs)
+                    break
             if answer is None:
                 is_sure[jobs] = False
                 continue
@@ -151,15 +153,6 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
             for j in answer.jobs.tolist():
                 found[j] = limits
     return Causes(found, pool, gpus, is_sure)
-
-
-def _first_cause(
-    searches: Sequence[CauseSearch], limits: tuple[str, ...], tenant: int, asked: Ints
-) -> GainingJobs | None:
-    for search in searches:
-        with suppress(SearchFailed):
-            return search.find_without(limits, tenant, asked)
-    return None
 
 
 def _limit_sets() -> Iterator[tuple[str, ...]]:
@@ -227,12 +220,11 @@ class DecisionSearch:
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        self._left = self._left - 1
+        self._left -= 1
         seconds = self._until - time.monotonic()
-        enough = self._left >= 0 and seconds > 0
-        found = (
-            self._decide(lift_limits(self._problem, limits, tenant), seconds) if enough else None
-        )
+        if self._left < 0 or seconds <= 0:
+            raise SearchFailed
+        found = self._decide(lift_limits(self._problem, limits, tenant), seconds)
         if found is None:
             raise SearchFailed
         old = self._plan
@@ -242,19 +234,9 @@ class DecisionSearch:
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.primary[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
-        other = (
-            (new.pool != old.pool)[asked]
-            | (new.gpus != old.gpus)[asked]
-            | (new.primary != old.primary)[asked]
-        )
-        more = (
-            other
-            & (new.pool[asked] >= 0)
-            & (
-                (old.pool[asked] < 0)
-                | (found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now)))
-            )
-        )
+        other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
+        gains = found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))
+        more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
         jobs = asked[more]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
@@ -279,7 +261,10 @@ class PriceSearch:
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
-        known = self._find_prices(at, tuple(limit for limit in limits if limit != QUOTA))
+        others = tuple(limit for limit in limits if limit != QUOTA)
+        if others not in self._prices:
+            self._prices[others] = self._solve_prices(at, others, -1)
+        known = self._prices[others]
         if QUOTA in limits:
             free = replace(
                 known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
@@ -298,11 +283,6 @@ class PriceSearch:
             self._unchanged.chosen,
             round_.option_table,
         )
-
-    def _find_prices(self, at: _PlanContext, limits: tuple[str, ...]) -> _LiftedPrices:
-        if limits not in self._prices:
-            self._prices[limits] = self._solve_prices(at, limits, -1)
-        return self._prices[limits]
 
     def _solve_prices(
         self, at: _PlanContext, limits: tuple[str, ...], tenant: int
@@ -446,7 +426,7 @@ class _PlanContext:
 
 def is_more(value: Floats, than: Floats) -> Bools:
     """Return whether values exceed others by more than rounding, (n,)."""
-    return np.asarray(value > than + 1e-12 * np.abs(than))
+    return value > than + 1e-12 * np.abs(than)
 
 
 def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> Bools:

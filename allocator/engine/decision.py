@@ -12,15 +12,17 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
 from allocator.audit import Audit, audit
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, Bools, Problem
+from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
-from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
+from allocator.engine.causes import FEW, DecisionSearch
 from allocator.engine.decided import Decision, tolerance
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
@@ -42,7 +44,6 @@ from allocator.policies.registry import AnyPolicy
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
-from formulations.model.linear import Ints
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
@@ -164,7 +165,21 @@ def explain_decision(
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     problem = dataclasses.replace(problem, reservations=decision.round.problem.reservations)
-    search = _reason_search(problem, decision, left_s, policy=policy, solver=solver, limits=limits)
+    search = None  # reasons come from prices
+    if not decision.proposal.fallback and (
+        not policies.policy(policy).prunes or len(problem.jobs) <= FEW
+    ):
+
+        def decide_again(changed: Problem, seconds: float) -> Decision | None:
+            effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
+            try:
+                found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+            except AllocatorError:
+                return None
+            is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
+            return None if is_cut else found
+
+        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S))
     return build_result(
         decision.round.problem,
         decision,
@@ -175,31 +190,6 @@ def explain_decision(
         left_s=left_s,
         whose=whose,
     )
-
-
-def _reason_search(
-    problem: Problem,
-    decision: Decision,
-    left_s: float,
-    *,
-    policy: AnyPolicy,
-    solver: str | Solver,
-    limits: SolveLimits,
-) -> CauseSearch | None:
-    """Return the search for reasons that decides again without some limits, None = use prices."""
-    if decision.proposal.fallback or (policies.policy(policy).prunes and len(problem.jobs) > FEW):
-        return None
-
-    def decide_again(changed: Problem, seconds: float) -> Decision | None:
-        effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
-        try:
-            found = decide_round(changed, policy=policy, solver=solver, limits=effort)
-        except AllocatorError:
-            return None
-        is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
-        return None if is_cut else found
-
-    return DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S))
 
 
 def decide_round(
@@ -226,21 +216,30 @@ def decide_round(
         round_ = round_.without_new_spread()
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
+    again = partial(decide_round, policy=policy, solver=solver, place=place)
+
+    def limits_left() -> SolveLimits:
+        return dataclasses.replace(limits, time_s=begin + limits.time_s - time.monotonic())
+
     try:
         task, proposal = run_policy(
             round_, entry.decide, engine, limits, begin + limits.time_s, known, place
         )
     except ReservesGiveWay as given:
-        left = dataclasses.replace(limits, time_s=begin + limits.time_s - time.monotonic())
-        return decide_round(
-            given.problem, policy=policy, solver=solver, limits=left, memory=memory, place=place
-        )
+        return again(given.problem, limits=limits_left(), memory=memory)
     if entry.prunes and not problem.reservations:
-        kept = _decide_with_reservations(
-            problem, task, proposal, policy, solver, begin + limits.time_s, place
-        )
-        if kept is not None:
-            return kept
+        # decide again with the reservations that the plan calls for
+        places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
+        kept = find_reservations(task.round, proposal.choice, places)
+        if kept and limits_left().time_s > 0:
+            found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
+            with suppress(Infeasible, NoPlanInTime):  # no plan keeps them
+                held = dataclasses.replace(problem, reservations=kept)
+                decision = again(held, limits=limits_left(), memory=found)
+                pool = decision.allocation.pool
+                # one gives way if its job does not start although it is time
+                if all(pool[r.job] >= 0 for r in kept if r.after_s == 0):
+                    return decision
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)
@@ -249,41 +248,6 @@ def decide_round(
     if faults:
         raise AuditFailure(faults)
     return Decision(task, proposal, allocation, witness, built - begin, time.monotonic() - built)
-
-
-def _decide_with_reservations(
-    problem: Problem,
-    task: Task,
-    proposal: Proposal,
-    policy: AnyPolicy,
-    solver: str | Solver,
-    until: float,
-    place: PlacePlan,
-) -> Decision | None:
-    """Decide again with the reservations that a plan calls for.
-
-    None stands for no reservation, for no time left, and for one that gives way: no plan keeps it,
-    or its job does not start although it is time.
-    """
-    places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
-    found = find_reservations(task.round, proposal.choice, places)
-    if not found or time.monotonic() >= until:
-        return None
-    memory = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
-    left = dataclasses.replace(task.limits, time_s=until - time.monotonic())
-    try:
-        decision = decide_round(
-            dataclasses.replace(problem, reservations=found),
-            policy=policy,
-            solver=solver,
-            limits=left,
-            memory=memory,
-            place=place,
-        )
-    except (Infeasible, NoPlanInTime):
-        return None
-    pool = decision.allocation.pool
-    return decision if all(pool[r.job] >= 0 for r in found if r.after_s == 0) else None
 
 
 def run_policy(
@@ -299,13 +263,10 @@ def run_policy(
 
     Then `place` puts its jobs on nodes, where pools have nodes.
     """
-    task = (
-        Task(round_, limits, solver, deadline)
-        if memory is None
-        else Task(
-            round_, limits, solver, deadline, memory.row_prices(round_.model)[0], memory.plans
-        )
-    )
+    task = Task(round_, limits, solver, deadline)
+    if memory is not None:
+        prices, _ = memory.row_prices(round_.model)
+        task = dataclasses.replace(task, prices=prices, plans=memory.plans)
     proposal = policy(task)
     if not isinstance(proposal, Proposal):
         name = getattr(policy, "__name__", type(policy).__name__)

@@ -98,17 +98,27 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     round_ = plan.round
     m = plan.round.option_table
     jobs = round_.problem.jobs
-    J = len(round_.problem.jobs)
     option = plan.chosen
+    run, start = np.full((2, len(jobs)), np.nan)
+    position = np.zeros(len(jobs), dtype=np.int64)
     on = np.flatnonzero(plan.allocation.pool >= 0)
-    run = np.full(J, np.nan)
-    start = np.full(J, np.nan)
-    position = np.zeros(J, dtype=np.int64)
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
-    order = waiting_order(plan)
-    begin, taken = _schedule(plan, order, run)
+    order = _waiting_order(plan)
+    waiting, first = _candidates(plan, order)
+    seconds = m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting]
+    ends = on[np.isfinite(run[on])]
+    begin, which = list_schedule(
+        _free(plan),
+        _uses(round_, option[ends]),
+        run[ends],
+        _uses(round_, waiting),
+        seconds,
+        first,
+        round_.problem.interval_s,
+    )
+    taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
     taken = taken[able]
@@ -116,7 +126,7 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
     note = _explain_silence(plan, option, run, trusts_assumed)
     silent = np.array([text != "" for text in note], dtype=bool)
-    start[silent], run[silent] = np.nan, np.nan
+    start[silent] = run[silent] = np.nan
     return _with_ranges(plan, position, option, start, run, note)
 
 
@@ -134,7 +144,10 @@ def _with_ranges(
         for late, begin, soon in zip(later, first, now, strict=True)
     ]
     runs = [np.where(waits, a, b) for a, b in zip(spread(RUN, of, run), now, strict=True)]
-    asked = seconds_as_requested(plan.round)
+    # nan for a job without a speed
+    rate = requested_rate(problem, lambda: plan.round.option_table.offer)
+    rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
+    asked = problem.jobs.remaining_work / rate
     # where the size is not known, both times are wrong by one factor, and the speed by another
     speeds = [spread(of.done, of.with_known_sizes, run)[i] for i in (2, 1, 0)]
     rest = [np.where(of.learned, r / run, 1.0) for r in runs]
@@ -146,7 +159,7 @@ def _with_ranges(
     )
 
 
-def waiting_order(plan: Decision) -> Ints:
+def _waiting_order(plan: Decision) -> Ints:
     """Return the jobs that got nothing and can start, (n,), the first to start first.
 
     Jobs with a reservation come first. Of jobs that offer as much of the price of what they would
@@ -161,26 +174,7 @@ def waiting_order(plan: Decision) -> Ints:
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
     over[[r.job for r in problem.reservations]] = np.inf
     first = np.lexsort((problem.jobs.submitted_s, -over))
-    return np.asarray(first[waits[first]], dtype=np.int64)
-
-
-def _schedule(plan: Decision, order: Ints, run: Floats) -> tuple[Floats, Ints]:
-    """Return the start (n,) of waiting jobs, inf = never, and their options, -1 = none."""
-    round_ = plan.round
-    m = round_.option_table
-    on = np.flatnonzero((plan.allocation.pool >= 0) & np.isfinite(run))
-    option, first = _candidates(plan, order)
-    seconds = m.pause_s[option] + round_.problem.jobs.remaining_work[m.job[option]] / m.rate[option]
-    start, which = list_schedule(
-        _free(plan),
-        _uses(round_, plan.chosen[on]),
-        run[on],
-        _uses(round_, option),
-        seconds,
-        first,
-        round_.problem.interval_s,
-    )
-    return start, np.append(option, -1)[which]
+    return first[waits[first]]
 
 
 def _candidates(plan: Decision, order: Ints) -> tuple[Ints, Ints]:
@@ -212,12 +206,11 @@ def _candidates(plan: Decision, order: Ints) -> tuple[Ints, Ints]:
 def _free(plan: Decision) -> Floats:
     """Return what the plan leaves of the rows of `_uses`, (R,), without GPUs that are kept."""
     round_ = plan.round
-    limit: Floats = np.concatenate([block.upper for block in _limits(round_)])
+    limit = np.concatenate([block.upper for block in _limits(round_)])
     kept = headroom_in_force(round_.problem, round_.instance.mandatory)
     limit[: len(kept)] -= kept
-    chosen = plan.chosen
-    used = _uses(round_, chosen[chosen >= 0])
-    return np.asarray(limit - np.bincount(used.row, used.amount, len(limit)), dtype=np.float64)
+    used = _uses(round_, plan.chosen[plan.chosen >= 0])
+    return limit - np.bincount(used.row, used.amount, len(limit))
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:
@@ -233,14 +226,6 @@ def _uses(round_: CompiledRound, option: Ints) -> Uses:
 def _limits(round_: CompiledRound) -> list[Block]:
     """Return the rows of GPUs of pools, then those of dollars and of quotas."""
     return [block for block in round_.rows if block.kind in LIMITS]
-
-
-def seconds_as_requested(round_: CompiledRound) -> Floats:
-    """Return the seconds that the rest of each job takes as requested, (J,), nan = no speed."""
-    problem = round_.problem
-    rate = requested_rate(problem, lambda: round_.option_table.offer)
-    rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
-    return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
 
 
 def _explain_silence(plan: Decision, option: Ints, run: Floats, trusts_assumed: bool) -> list[str]:

@@ -42,7 +42,11 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
     if None in seconds:
         return "-"
     is_time = name != "time_saved"
-    return _describe_range(*(_tell(s - now_s, is_time) for s in seconds if s is not None))
+    middle, low, high = (_tell(s - now_s, is_time) for s in seconds if s is not None)
+    unit = middle[middle.index(" ") :]
+    if low.endswith(unit) and high.endswith(unit):
+        low, high = low[: -len(unit)], high[: -len(unit)]
+    return f"{middle} ({low} to {high})"
 
 
 def describe_next(row: Mapping[str, Any], now_s: float) -> str:
@@ -50,13 +54,6 @@ def describe_next(row: Mapping[str, Any], now_s: float) -> str:
     waits = row.get("position") is not None
     said = describe_estimate(row, "expected_start" if waits else "expected_done", now_s)
     return said if said == "-" else f"{'starts' if waits else 'done'} in {said}"
-
-
-def _describe_range(middle: str, low: str, high: str) -> str:
-    unit = middle[middle.index(" ") :]
-    if low.endswith(unit) and high.endswith(unit):
-        low, high = low[: -len(unit)], high[: -len(unit)]
-    return f"{middle} ({low} to {high})"
 
 
 def _tell(seconds: float, is_time: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Floats, Problem
 from allocator.domain.schema.colocation import join_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
@@ -41,7 +41,6 @@ from allocator.policies.mip import marginal, mip
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits
-from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
@@ -261,7 +260,10 @@ def explain_decided(
     price = usage_cost(round_, decision.prices)
     _, offers, needs = price_to_beat(round_, decision.chosen, price)
     got = {name: column[j] for name, column in result.jobs.items()}
-    due_s, due_for = _deadline(round_.problem, j)
+    ends_s, whose = due(round_.problem)
+    due_s, due_for = None, None
+    if whose[j] >= 0:
+        due_s, due_for = float(ends_s[j]), round_.problem.jobs.job_id[whose[j]]
     start = None
     if not got["pool"]:
         start = describe_start(problem, round_.option_table, forecast(decision), j)
@@ -273,7 +275,12 @@ def explain_decided(
     if got["reason"] is not None:
         offered, needed = (float(x[j]) if math.isfinite(x[j]) else None for x in (offers, needs))
         served = _serve_by_rule(decision, j, command)
-        factor = _weight_factor(decision, j, served)
+        now, factor = float(decision.witness.value[j]), 0.0
+        if served is not None and served.value > now:
+            # in a large round the gap is larger than the loss, so prices are more accurate
+            is_large = len(round_.option_table) > MOST_SOLVED
+            more = max(0.0, served.loss) / (served.value - now)
+            factor = math.inf if is_large else 1 + more
         searches = list_searches(JobContext(decision, j, got["reason"], price, factor), command)
         trials = Trials(snapshot, command, j, decision, seconds)
         most = default_tries(decision) if tries is None else tries
@@ -304,16 +311,6 @@ def default_tries(decision: Decision) -> int:
     return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
 
 
-def _weight_factor(decision: Decision, j: int, served: ServedPlan | None) -> float:
-    """Return the factor of `JobContext` for job j."""
-    now = float(decision.witness.value[j])
-    if served is None or served.value <= now:
-        return 0.0
-    if len(decision.round.option_table) > MOST_SOLVED:
-        return math.inf  # the gap is larger than the loss, so prices are more accurate
-    return 1 + max(0.0, served.loss) / (served.value - now)
-
-
 @dataclass(frozen=True)
 class ServedPlan:
     """The best plan in which the job gets more: what it gets, and what the whole plan loses."""
@@ -321,11 +318,6 @@ class ServedPlan:
     gpus: Any
     value: float
     loss: float
-
-
-def _deadline(problem: Problem, j: int) -> tuple[float | None, str | None]:
-    due_s, whose = due(problem)
-    return (None, None) if whose[j] < 0 else (float(due_s[j]), problem.jobs.job_id[whose[j]])
 
 
 def _describe_options(round_: CompiledRound, j: int, price: Floats) -> tuple[dict[str, Any], ...]:

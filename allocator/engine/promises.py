@@ -11,9 +11,9 @@ linear programme bounds how many deadlines could be kept if all were planned aga
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -86,13 +86,12 @@ class Promises:
 
 def promises(problem: Problem) -> Promises:
     """Return the answers for all jobs of a snapshot."""
-    state = _PromisedRound(problem, np.ones(len(problem.jobs), dtype=bool))
-    answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
+    everyone = np.ones(len(problem.jobs), dtype=bool)
+    answers, round_, made, fixed = _answer_jobs(problem, everyone, range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
     sure = sum(a.promised is True for a in answers)
-    return Promises(
-        answers, wanted, sure, max(sure, _bound_kept(state.round, state.made, state.fixed, answers))
-    )
+    most = max(sure, _bound_kept(round_, made, fixed, answers))
+    return Promises(tuple(answers), wanted, sure, most)
 
 
 def promise(problem: Problem, job_id: str) -> DeadlineAnswer:
@@ -107,39 +106,34 @@ def promise(problem: Problem, job_id: str) -> DeadlineAnswer:
         The job is unknown.
     """
     j = job_number(problem, job_id)
-    return _PromisedRound(
-        problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))
-    ).answer(j)
+    who = (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))
+    return _answer_jobs(problem, who, [j])[0][0]
 
 
-class _PromisedRound:
-    """A round and the promises made in it to the jobs of `who` (J,)."""
+def _answer_jobs(
+    problem: Problem, who: Bools, jobs: Iterable[int]
+) -> tuple[list[DeadlineAnswer], CompiledRound, ReservationPlan, Collection[int]]:
+    """Answer some jobs in a round in which promises are made to the jobs of `who` (J,).
 
-    def __init__(self, problem: Problem, who: Bools) -> None:
-        self.round = compile_round(problem, prunes=False)
-        self.problem = self.round.problem
-        self.guessed = _has_assumed_speed(self.round)
-        self.made = build_reservations(self.round, who & ~self.guessed)
-        self.empty = self.made.left
-        self.fixed = {
-            j: _fixed_run(self.round, j)
-            for j in np.flatnonzero(
-                self.round.instance.mandatory & (self.round.unchanged_choice() >= 0)
-            ).tolist()
-        }
-        accept_promises(self.made, self.round)
-        self.kept = dict(zip(self.made.jobs, self.made.made, strict=True))
-        self.stopped = find_blocked_jobs(self.problem)
+    Return also the compiled round, the promises, and the jobs that keep what they hold.
+    """
+    round_ = compile_round(problem, prunes=False)
+    i, m, problem = round_.instance, round_.option_table, round_.problem
+    # a speed is assumed where the model has no given rate
+    model, gpu_type = problem.jobs.model[m.job], problem.pools.gpu_type[m.pool]
+    assumed = RateTable.of(problem).is_assumed(model, gpu_type, m.gpus)
+    guessed = np.bincount(m.job, assumed, len(problem.jobs)) > 0
+    made = build_reservations(round_, who & ~guessed)
+    empty = made.left
+    present = round_.unchanged_choice()
+    fixed = set(np.flatnonzero(i.mandatory & (present >= 0)).tolist())
+    accept_promises(made, round_)
+    kept = dict(zip(made.jobs, made.made, strict=True))
+    stopped = find_blocked_jobs(problem)
+    # what the promises leave, including the time after the last deadline
+    after_last_deadline = cache(lambda: extend_reservations(made, round_))
 
-    @cached_property
-    def after_last_deadline(self) -> ReservationPlan:
-        """What the promises leave, including the time after the last deadline."""
-        return extend_reservations(self.made, self.round)
-
-    def answer(self, j: int) -> DeadlineAnswer:
-        """Return the answer for a job of `who`."""
-        problem = self.problem
-        made = self.made
+    def answer(j: int) -> DeadlineAnswer:
         due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
         about = DeadlineAnswer(
             problem.jobs.job_id[j],
@@ -147,8 +141,8 @@ class _PromisedRound:
             due,
             None if due is None else False,
         )
-        if j in self.kept:
-            p = self.kept[j]
+        if j in kept:
+            p = kept[j]
             return replace(
                 about,
                 promised=True,
@@ -157,56 +151,37 @@ class _PromisedRound:
                 most_gpus=int(p.reservation.size.max()),
                 done_s=problem.now_s + p.reservation.done_s,
             )
-        if self.guessed[j]:
+        if guessed[j]:
             reason = "its speed is assumed, not measured; nothing can be promised on it"
             return replace(about, reason=reason)
-        if j in self.fixed:
-            pool, gpus, seconds = self.fixed[j]
+        if j in fixed:
+            column = present[j]
+            seconds = float(problem.jobs.remaining_work[j] / m.rate[round_.option[column]])
             done_s = problem.now_s + seconds
             in_time = None if due is None else bool(seconds <= made.due[j])
             return replace(
                 about,
                 promised=in_time,
-                pool=problem.pools.pool[pool],
-                gpus_now=gpus,
-                most_gpus=gpus,
+                pool=problem.pools.pool[i.pool[column]],
+                gpus_now=int(i.gpus[column]),
+                most_gpus=int(i.gpus[column]),
                 done_s=done_s,
                 earliest_s=None if in_time else done_s,
                 reason="it keeps what it holds, and that is too slow" if in_time is False else "",
             )
-        if self.stopped[j]:
+        if stopped[j]:
             return replace(about, reason="it is held or waits for other jobs")
         if not made.places[j]:
             return replace(about, reason="no pool has GPUs that it can use")
         soonest = made.soonest(j)
-        soonest = soonest if math.isfinite(soonest) else self.after_last_deadline.soonest(j)
+        soonest = soonest if math.isfinite(soonest) else after_last_deadline().soonest(j)
         return replace(
             about,
             earliest_s=problem.now_s + soonest if math.isfinite(soonest) else None,
-            reason="" if due is None else _explain_refusal(made, self.empty, j, problem),
+            reason="" if due is None else _explain_refusal(made, empty, j, problem),
         )
 
-
-def _has_assumed_speed(round_: CompiledRound) -> Bools:
-    """Find the jobs that have an option at an assumed speed, (J,).
-
-    The speed is assumed where the model has no given rate.
-    """
-    m = round_.option_table
-    problem = round_.problem
-    model = problem.jobs.model[m.job]
-    assumed = RateTable.of(problem).is_assumed(model, problem.pools.gpu_type[m.pool], m.gpus)
-    out = np.zeros(len(problem.jobs), dtype=bool)
-    out[m.job[assumed]] = True
-    return out
-
-
-def _fixed_run(round_: CompiledRound, j: int) -> tuple[int, int, float]:
-    """Return pool, GPUs and seconds to the end of a job that must keep what it holds."""
-    o = int(round_.unchanged_choice()[j])
-    i = round_.instance
-    rate = round_.option_table.rate[round_.option[o]]
-    return int(i.pool[o]), int(i.gpus[o]), float(round_.problem.jobs.remaining_work[j] / rate)
+    return [answer(j) for j in jobs], round_, made, fixed
 
 
 def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
@@ -221,12 +196,13 @@ def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Prob
         )
     slots = max(1, math.ceil(made.due[j] / made.slot_s))
     rows = {int(r) for p in places for r in p.rows}
-    held = []
-    for other, promise in zip(made.jobs, made.made, strict=True):
-        if rows & set(promise.place.rows.tolist()):
-            held.append((-float(promise.reservation.size[:slots].sum()), other))
-    names = ", ".join(problem.jobs.job_id[k] for amount, k in sorted(held)[:NAMED] if amount < 0)
-    more = len([1 for amount, _ in held if amount < 0]) - NAMED
+    held = sorted(
+        (-float(promise.reservation.size[:slots].sum()), other)
+        for other, promise in zip(made.jobs, made.made, strict=True)
+        if rows & set(promise.place.rows.tolist()) and promise.reservation.size[:slots].any()
+    )
+    names = ", ".join(problem.jobs.job_id[k] for _, k in held[:NAMED])
+    more = len(held) - NAMED
     return (
         "earlier promises take what it needs until then"
         + (f": {names}" if names else "")
@@ -237,18 +213,12 @@ def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Prob
 def _bound_kept(
     round_: CompiledRound,
     made: ReservationPlan,
-    fixed: dict[int, tuple[int, int, float]],
+    fixed: Collection[int],
     answers: Sequence[DeadlineAnswer],
 ) -> int:
     """Return an upper bound on the number of deadlines that any plan keeps."""
-    jobs = np.array(
-        [
-            j
-            for j in range(len(answers))
-            if math.isfinite(made.due[j]) and made.due[j] > 0 and made.places[j]
-        ],
-        dtype=np.int64,
-    )
+    able = np.isfinite(made.due) & (made.due > 0)
+    jobs = np.array([j for j in np.flatnonzero(able).tolist() if made.places[j]], dtype=np.int64)
     given = sum(answers[j].promised is True for j in fixed)
     job: list[int] = []
     row: list[int] = []

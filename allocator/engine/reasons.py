@@ -27,8 +27,9 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -144,11 +145,8 @@ def find_reasons(
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
     searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
     found = find_causes(problem, asked, *searches)
-    number = np.fromiter(map(len, found.limits), dtype=np.int64, count=len(asked))
-    alone = np.full(len(asked), "", dtype=object)
-    for j in np.flatnonzero(number == 1).tolist():
-        alone[j] = found.limits[j][0]
-    helpless = asked & found.is_sure & (number == 0)
+    alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
+    helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
     cases = flags | {
         "not_evaluated": ((best >= 0) & fits) | helpless,
         "budget": alone == BUDGET,
@@ -159,8 +157,8 @@ def find_reasons(
     names = (None, *cases, "outranked")
     number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
-    writer = _Writer(round_, chosen, best, offered, needed, found, fits)
-    sentences = [None if code is None else writer.write(j, code) for j, code in enumerate(codes)]
+    said = list(map(PRICES, offered.tolist(), needed.tolist()))
+    sentences = _write_sentences(round_, chosen, best, said, found, offered > needed, fits, codes)
     if fragments is not None:
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
@@ -310,113 +308,100 @@ LACKS = "; it lacks "
 TOGETHER = " together"
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Writes the numbers behind each code in words.
+def _write_sentences(
+    round_: CompiledRound,
+    chosen: Ints,
+    best: Ints,
+    prices: Sequence[str],
+    found: Causes,
+    is_paid: Bools,
+    fits: Bools,
+    codes: Sequence[str | None],
+) -> list[str | None]:
+    """Return the numbers behind each code in words, (J,), None without a code.
 
-    Attributes
+    Parameters
     ----------
     chosen, best : (J,)
         Options of the plan, and the better options of the sentences, -1 = none.
-    offered, needed, found, fits
-        As in `Reasons`, and whether a better option fits into the plan, (J,).
+    prices, is_paid : (J,)
+        What the better option offers and what it needs, in words, and whether it offers enough.
+    fits : (J,)
+        Whether a better option fits into the plan.
     """
+    problem = round_.problem
+    jobs = problem.jobs
+    m = round_.option_table
+    present = set(jobs.job_id)
+    # the option that each job gets without its cause, and the dollars per hour that the plan leaves
+    missed = option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
+    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
 
-    round: CompiledRound
-    chosen: Ints
-    best: Ints
-    offered: Floats
-    needed: Floats
-    found: Causes
-    fits: Bools
+    @cache
+    def broken_quotas(is_alone: bool) -> list[tuple[Block, Bools]]:
+        plan = np.full_like(chosen, -1) if is_alone else chosen
+        return list(find_broken_rows(round_, plan, QUOTAS))
 
-    @cached_property
-    def _missed(self) -> Ints:
-        """Option that each job gets without its cause, (J,), -1 = none."""
-        job = np.arange(len(self.chosen))
-        return option_at(self.round.option_table, job, self.found.pool, self.found.gpus)
+    def name_limits(j: int, o: int, is_alone: bool) -> str:
+        """Describe the limits of which job j lacks option o, which it may exceed by itself.
 
-    @cached_property
-    def _left(self) -> float:
-        """US dollars per hour that the plan leaves."""
-        spent = float(np.append(self.round.option_table.cost, 0.0)[self.chosen].sum())
-        return max(0.0, self.round.problem.budget_per_hour - spent)
+        They are those of its tenant, unless only another quota has too little left.
+        """
+        own = round_.instance.tenants[jobs.tenant[j]]
+        names = {
+            (layer, block.labels[block.layers[layer, o]]): block.kind
+            for block, broken in broken_quotas(is_alone)
+            for layer in np.flatnonzero(broken[:, o] if o >= 0 else ()).tolist()
+        }
+        first = min(names, key=lambda at: (at[1] != own, at[0]), default=(0, own))
+        kind, owner = names.get(first), first[1]
+        if kind == linear.LENDING:
+            return f"what tenants lend of {owner}"
+        limits = "the limits"
+        if is_alone and kind is not None:
+            limits = RULES[kind].words.removesuffix(" of tenant")
+        quotas = quota_table(problem)
+        if kind == linear.QUOTA and quotas.is_by_hours[quotas.label.index(owner)]:
+            limits = "the monthly limit of GPU-hours"
+        return f'{limits} of tenant "{owner}"'
 
-    @cached_property
-    def _broken(self) -> list[tuple[Block, Bools]]:
-        return list(find_broken_rows(self.round, self.chosen, QUOTAS))
-
-    @cached_property
-    def _broken_alone(self) -> list[tuple[Block, Bools]]:
-        return list(find_broken_rows(self.round, np.full_like(self.chosen, -1), QUOTAS))
-
-    @cached_property
-    def _present(self) -> set[str]:
-        return set(self.round.problem.jobs.job_id)
-
-    def write(self, j: int, code: str) -> str:
-        """Return the sentence of job j."""
-        problem = self.round.problem
-        jobs = problem.jobs
-        m = self.round.option_table
-        o = int(self.best[j])
+    def write(j: int, code: str) -> str:
+        o = int(best[j])
         want = ""
         if o >= 0:
             want = name_shape(int(m.gpus[o]), problem.pools.pool[m.pool[o]], int(m.nodes[o]))
-        value = PRICES(self.offered[j], self.needed[j])
         model = problem.models[jobs.model[j]]
         if code == "held":
-            waits = [a for a in jobs.after[j] if a in self._present]
+            waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
             return "on hold" if on_hold else f"waits for {', '.join(waits)}"
-        if code == "protected" and (o < 0 or self.round.repairs.released[j]):
+        if code == "protected" and (o < 0 or round_.repairs.released[j]):
             return "non-preemptible, but the GPUs it held are gone"
         if code == "no_matching_gpu_type":
             speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
             return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
         if code == "outranked":
-            is_paid = self.offered[j] > self.needed[j]
-            said = OTHERS.format(want=want) if is_paid else value
-            return f"{want}: {said}{_describe_lacks(self.found.limits[j])}" if o >= 0 else NOTHING
-        if code == "not_evaluated" and not self.fits[j]:
+            said = OTHERS.format(want=want) if is_paid[j] else prices[j]
+            return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
+        if code == "not_evaluated" and not fits[j]:
             return f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": value}
+        words: dict[str, object] = {"want": want, "value": prices[j]}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":
-            words["limits"] = self._name_limits(j, o, is_alone=True)
+            words["limits"] = name_limits(j, o, is_alone=True)
         elif code in ("budget", "quota"):
-            pool, gpus = self.found.pool[[j]], self.found.gpus[[j]]
+            pool, gpus = found.pool[[j]], found.gpus[[j]]
             words |= {
                 "then": f"{gpus[0]} x {problem.pools.pool[pool[0]]}",
                 "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
-                "left": self._left,
+                "left": left,
             }
             if code == "quota":
-                words["limits"] = self._name_limits(j, int(self._missed[j]), is_alone=False)
+                words["limits"] = name_limits(j, int(missed[j]), is_alone=False)
         return SENTENCES[code].format_map(words)
 
-    def _name_limits(self, j: int, o: int, is_alone: bool) -> str:
-        """Describe the limits of which job j lacks option o, which it may exceed by itself.
-
-        They are those of its tenant, unless only another quota has too little left.
-        """
-        own = self.round.instance.tenants[self.round.problem.jobs.tenant[j]]
-        names = {
-            (layer, block.labels[block.layers[layer, o]]): block.kind
-            for block, broken in (self._broken_alone if is_alone else self._broken)
-            for layer in np.flatnonzero(broken[:, o] if o >= 0 else ()).tolist()
-        }
-        first = min(names, key=lambda at: (at[1] != own, at[0]), default=(0, own))
-        if names.get(first) == linear.LENDING:
-            return f"what tenants lend of {first[1]}"
-        limits = "the limits"
-        if is_alone and names:
-            limits = RULES[names[first]].words.removesuffix(" of tenant")
-        quotas = quota_table(self.round.problem)
-        if names.get(first) == linear.QUOTA and quotas.is_by_hours[quotas.label.index(first[1])]:
-            limits = "the monthly limit of GPU-hours"
-        return f'{limits} of tenant "{first[1]}"'
+    return [None if code is None else write(j, code) for j, code in enumerate(codes)]
 
 
 @lru_cache(maxsize=64)

@@ -77,9 +77,7 @@ def build_result(
     )
 
     def explain_actions() -> dict[str, Sequence[object]]:
-        fragments = None
-        if proposal.placed is not None:
-            fragments = Fragments(problem, allocation)
+        fragments = None if proposal.placed is None else Fragments(problem, allocation)
         reasons = find_reasons(
             round_, proposal.choice, decision.prices, search, left_s, fragments, whose
         )
@@ -88,18 +86,10 @@ def build_result(
             "detail": _describe_details(problem, round_, allocation, reasons.detail),
         }
 
-    def forecast_jobs() -> dict[str, Sequence[object]]:
-        return tell_columns(forecast(decision), problem.now_s)
-
-    def describe_jobs() -> dict[str, Sequence[object]]:
-        kept = np.append(round_.instance.keep, False)[proposal.choice]
-        return _jobs(problem, witness, allocation, kept)
-
     notes = [*problem.warnings, *round_.repairs.messages]
-    if proposal.detail and proposal.fallback:
-        notes.append(f"fallback {proposal.fallback}: {proposal.detail}")
-    elif proposal.detail:
-        notes.append(proposal.detail)
+    if proposal.detail:
+        said = f"fallback {proposal.fallback}: " if proposal.fallback else ""
+        notes.append(said + proposal.detail)
     return Plan(
         snapshot=problem.name,
         digest=problem.digest,
@@ -121,16 +111,21 @@ def build_result(
         seconds={k: round(v, 6) for k, v in seconds.items()},
         jobs=Columns(
             {
-                DECIDED_FIELDS: describe_jobs,
+                DECIDED_FIELDS: lambda: _jobs(
+                    problem,
+                    witness,
+                    allocation,
+                    np.append(round_.instance.keep, False)[proposal.choice],
+                ),
                 REASON_FIELDS: explain_actions,
-                EXPECTED_FIELDS: forecast_jobs,
+                EXPECTED_FIELDS: lambda: tell_columns(forecast(decision), problem.now_s),
             }
         ),
         pools=_pools(problem, allocation, price_of_pools),
         tenants=_tenants(problem, witness, allocation),
         warnings=tuple(notes),
         budget=BudgetPlan(
-            _finite_or_none(problem.budget_per_hour),
+            problem.budget_per_hour if math.isfinite(problem.budget_per_hour) else None,
             float(witness.cost.sum()),
             float(price_of_dollar.sum()),
         ),
@@ -195,15 +190,8 @@ def _jobs(
 
 def _shared_with(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the names of the jobs on the GPUs of each job, (J,), None = none."""
-    names = np.array([*problem.jobs.job_id, None], dtype=object)
-    if allocation.shared_by is None:
-        colocated_job = allocation.primary.copy()
-        secondary = np.flatnonzero(allocation.primary >= 0)
-        colocated_job[allocation.primary[secondary]] = secondary
-        shared: list[str | None] = names[colocated_job].tolist()
-        return shared
     others = other_jobs(allocation.secondary)
-    return [join_names(names[them].tolist()) or None for them in others]
+    return [join_names(problem.jobs.job_id[j] for j in them) or None for them in others]
 
 
 def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, object]] | None]:
@@ -303,35 +291,29 @@ def modes(problem: Problem, allocation: Allocation) -> list[str | None]:
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[PoolPlan, ...]:
-    on = allocation.pool >= 0
-    used = np.bincount(
-        allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
-    ).astype(np.int64)
+    used = np.zeros(len(problem.pools) + 1, dtype=np.int64)  # the last is of no pool
+    np.add.at(used, allocation.pool, allocation.held)
     # several shares are in one GPU
     places = allocation.places
     shares = np.stack([places.node, places.gpu], axis=1)[places.gpu >= 0]
-    each = problem.nodes.pool[shares[:, 0]]
-    split = np.unique(shares, axis=0)[:, 0]
-    used -= np.bincount(each, minlength=len(used))
-    used += np.bincount(problem.nodes.pool[split], minlength=len(used))
+    np.subtract.at(used, problem.nodes.pool[shares[:, 0]], 1)
+    np.add.at(used, problem.nodes.pool[np.unique(shares, axis=0)[:, 0]], 1)
     return tuple(
         PoolPlan(name, int(g), int(u), float(v))
-        for name, g, u, v in zip(problem.pools.pool, problem.pools.gpus, used, prices, strict=True)
+        for name, g, u, v in zip(problem.pools.pool, problem.pools.gpus, used, prices, strict=False)
     )
 
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    gpus = np.zeros(len(tenants), dtype=np.int64)
-    cost = np.zeros(len(tenants))
-    for line in tenants.ancestors[:, problem.jobs.tenant]:
-        on = line >= 0
-        np.add.at(gpus, line[on], allocation.held[on])
-        np.add.at(cost, line[on], witness.cost[on])
+    gpus, cost = np.zeros(len(tenants) + 1, dtype=np.int64), np.zeros(len(tenants) + 1)
+    for line in tenants.ancestors[:, problem.jobs.tenant]:  # -1, the last number, is of none
+        np.add.at(gpus, line, allocation.held)
+        np.add.at(cost, line, witness.cost)
     return tuple(
-        TenantPlan(name, int(g), int(u), _integer_or_none(m), float(c))
+        TenantPlan(name, int(g), int(u), int(m) if math.isfinite(m) else None, float(c))
         for name, g, u, m, c in zip(
-            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
+            tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=False
         )
     )
 
@@ -345,11 +327,3 @@ def _placement(proposal: Proposal, witness: Audit) -> NodePlan | None:
     lost = max(0.0, placed.value_before - value) if differs else 0.0
     gap = lost / max(abs(value), 1e-9)
     return NodePlan(placed.value_before, lost, gap, placed.moved, placed.reduced)
-
-
-def _finite_or_none(x: float) -> float | None:
-    return float(x) if math.isfinite(x) else None
-
-
-def _integer_or_none(x: float) -> int | None:
-    return int(x) if math.isfinite(x) else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ import numpy as np
 from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.findings import join_words
-from allocator.domain.problem import Floats, Ints, Placements, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decided import Decision
 from allocator.options.quotas import quota_table
@@ -38,6 +38,7 @@ from formulations.objectives.interval import HOUR
 if TYPE_CHECKING:
     import pandas as pd
 
+WHAT = "starts", "stops", "grows", "shrinks", "moves"
 WITH = "with the other values"
 AS_IS = "as it is"
 PRICED = 1e-9  # share of the plan's value: a limit with a larger price per unit binds
@@ -164,7 +165,7 @@ class Comparison:
             yield f"dollars: {_describe_difference(*self.dollars, '$/h', 'per hour')}"
         if self.jobs:
             yield self._value()
-        if not self.jobs:
+        else:
             yield from self._binding()
 
     @property
@@ -181,10 +182,8 @@ class Comparison:
         return f"{join_words(changes)}: the round does {told}."
 
     def _changes(self) -> list[str]:
-        count = {"starts": 0, "stops": 0, "grows": 0, "shrinks": 0, "moves": 0}
-        for job in self.jobs:
-            count[job.what] += 1
-        return [f"{n} {what if n == 1 else what[:-1]}" for what, n in count.items() if n]
+        count = Counter(job.what for job in self.jobs)
+        return [f"{n} {what if n == 1 else what[:-1]}" for what in WHAT if (n := count[what])]
 
     def _value(self) -> str:
         before, after = self.value
@@ -217,14 +216,9 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
     new = _carry_plan(after, before.round.problem)
     there = audit(after.round.problem, old, after.round.repairs, after.round.offer)
     here = audit(before.round.problem, new, before.round.repairs, before.round.offer)
+    scale, value, own = AS_IS, (before.value, here.objective_value), before
     if not there.faults or here.faults:
-        scale = WITH
-        value = (there.objective_value, after.value)
-        own = after
-    else:
-        scale = AS_IS
-        value = (before.value, here.objective_value)
-        own = before
+        scale, value, own = WITH, (there.objective_value, after.value), after
     return Comparison(
         scale,
         value,
@@ -263,14 +257,14 @@ def _binding_limits(
     found = [Limit(*at, x) for at, x in price.items() if at[0] and x > least]
     binding = tuple(sorted(found, key=lambda x: -x.price))
     known = {x.place for x in binding}
-    return binding, tuple(place for place in places if place not in known and _is_limit(place))
-
-
-def _is_limit(place: str) -> bool:
-    """Return whether a place has a limit of a rule."""
     columns = {rule.cell.rpartition(".")[2] for rule in (*RULES.values(), GPU_HOURS)}
-    tables = ("pools", "interactive", "tenants", "quotas", place)
-    return place.rpartition(".")[2] in columns and place.partition(".")[0] in tables
+    slack = []
+    for place in places:
+        table, _, rest = place.partition(".")
+        in_table = not rest or table in ("pools", "interactive", "tenants", "quotas")
+        if place not in known and in_table and place.rpartition(".")[2] in columns:
+            slack.append(place)
+    return binding, tuple(slack)
 
 
 def _carry_plan(decision: Decision, to: Problem) -> Allocation:
@@ -338,30 +332,18 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
     here = before.round.problem.jobs
     there = after.round.problem.jobs
     known = _find(there.job_id, here.job_id)[:-1].tolist()
+    leaves = (there.state == State.RUNNING) & ~_stay(after)
+    stays = np.append(_stay(before), False)
     for j, (name, own) in enumerate(zip(there.job_id, known, strict=True)):
         old = JobOutcome.of(before, own) if own >= 0 else nothing
         new = JobOutcome.of(after, j)
-        if old.place == new.place and not (own >= 0 and _stays(before, own) and _leaves(after, j)):
+        if old.place == new.place and not (stays[own] and leaves[j]):
             continue
-        what = (
-            "starts"
-            if not old.gpus
-            else (
-                "stops"
-                if not new.gpus
-                else (
-                    "grows"
-                    if new.gpus > old.gpus
-                    else "shrinks"
-                    if new.gpus < old.gpus
-                    else "moves"
-                )
-            )
-        )
+        kinds = not old.gpus, not new.gpus, new.gpus > old.gpus, new.gpus < old.gpus, True
         left = float(here.remaining_work[own]) if own >= 0 else 0.0
         yield JobChange(
             name,
-            what,
+            WHAT[kinds.index(True)],
             old,
             new,
             _hours(left, old.work_per_s),
@@ -369,17 +351,9 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
         )
 
 
-def _stays(decision: Decision, j: int) -> bool:
-    """Return whether a running job keeps its GPUs."""
-    i = decision.round.instance
-    column = int(decision.proposal.choice[j])
-    return column >= 0 and bool(i.keep[column])
-
-
-def _leaves(decision: Decision, j: int) -> bool:
-    """Return whether a running job moves to other nodes of its pool."""
-    is_running = decision.round.problem.jobs.state[j] == State.RUNNING
-    return bool(is_running) and not _stays(decision, j)
+def _stay(decision: Decision) -> Bools:
+    """Return which running jobs keep their GPUs, (J,)."""
+    return np.append(decision.round.instance.keep, False)[decision.proposal.choice]
 
 
 def _hours(work: float, work_per_s: float) -> float | None:

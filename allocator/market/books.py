@@ -1,8 +1,10 @@
 """The long-run budgets of a cluster and of its tenants, with their books.
 
-    config.toml [longrun] or [rental], tenants.csv    ->  Budgets
+    config.toml [longrun] or [rental], tenants.csv    ->  budgets              budgets()
     Books, spending, running jobs         ->  Books                            update_books()
     Problem, Books                        ->  Problem with prices and limits   apply_books()
+
+Budgets and books are named by tenant, those of the whole cluster "".
 
 Books count dollars for GPUs that are not reserved, because reserved ones are paid for in any case.
 Limits of a round count all GPUs, so the cost of the reserved ones is added. Limits stay above
@@ -13,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,71 +25,46 @@ from allocator.domain.snapshot import Snapshot
 from allocator.market import longrun
 from allocator.market.longrun import HOUR, BudgetAccount, LongRunBudget
 
+WHOLE = ""  # the whole cluster
 TABLE = "longrun"  # of config.toml
 RENTAL_TABLE = "rental"
 ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """The budget of the whole cluster (`total`) and those of tenants by name."""
-
-    total: LongRunBudget | None = None
-    tenants: Mapping[str, LongRunBudget] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.total is not None or bool(self.tenants)
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Books:
-    """The account of each budget."""
+class ByName(dict[str, T]):
+    """Budgets or accounts by name; `total` is that of the whole cluster."""
 
-    total: BudgetAccount | None = None
-    tenants: Mapping[str, BudgetAccount] = field(default_factory=dict)
+    @property
+    def total(self) -> T | None:
+        return self.get(WHOLE)
+
+
+Budgets = ByName[LongRunBudget]
+Books = ByName[BudgetAccount]
 
 
 def budgets(problem: Problem) -> Budgets:
-    """Return the long-run budgets that a problem names."""
+    """Return the long-run budgets of a problem by name."""
     given = problem.settings.get(TABLE, {})
     rental = problem.settings.get(RENTAL_TABLE, {})
     window_s = float(given.get("window_s", longrun.WINDOW_S))
     t = problem.tenants
-    rows = zip(
-        t.tenant, t.average_per_hour.tolist(), t.amount.tolist(), t.until_s.tolist(), strict=True
-    )
-    own = {
+    none = {"average_per_hour": math.nan, "amount": math.nan, "until_s": math.inf}
+    columns = [np.append(float(given.get(n, x)), getattr(t, n)).tolist() for n, x in none.items()]
+    out = {
         name: LongRunBudget(average, amount, until_s, window_s)
-        for name, average, amount, until_s in rows
-        if not math.isnan(average) or not math.isnan(amount)
+        for name, average, amount, until_s in zip((WHOLE, *t.tenant), *columns, strict=True)
+        if not (math.isnan(average) and math.isnan(amount))
     }
-    whole = LongRunBudget(
-        float(given.get("average_per_hour", math.nan)),
-        float(given.get("amount", math.nan)),
-        float(given.get("until_s", math.inf)),
-        window_s,
-    )
-    if not (math.isnan(whole.average_per_hour) and math.isnan(whole.amount)):
-        return Budgets(whole, own)
-    if rental.get("average_per_hour") is None:
-        return Budgets(None, own)
+    if WHOLE in out or rental.get("average_per_hour") is None:
+        return Budgets(out)
     repay_s = float(rental.get("repay_hours", longrun.WINDOW_S / HOUR)) * HOUR
-    return Budgets(
-        LongRunBudget(float(rental["average_per_hour"]), window_s=repay_s, is_rental=True), own
-    )
-
-
-def weights(problem: Problem) -> Floats:
-    """Return the weight of the running jobs by tenant, (Q,), without ageing.
-
-    In the theory no job waits. If waiting jobs counted, a price that is too high would raise
-    itself.
-    """
-    jobs = problem.jobs
-    there = np.where(jobs.state == State.RUNNING, jobs.weight, 0.0)
-    return np.asarray(
-        np.bincount(jobs.tenant, there, minlength=len(problem.tenants)), dtype=np.float64
-    )
+    average = float(rental["average_per_hour"])
+    whole = LongRunBudget(average, window_s=repay_s, is_rental=True)
+    return Budgets({WHOLE: whole} | out)
 
 
 def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
@@ -96,35 +73,22 @@ def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> 
     `spent` is the dollars by tenant for GPUs that are not reserved since the last books. Books of
     new budgets begin now, and those of removed budgets end.
     """
-    asked = budgets(problem)
-    present = dict(zip(problem.tenants.tenant, weights(problem).tolist(), strict=True))
-    return Books(
-        (
-            None
-            if asked.total is None
-            else _update_one(
-                books.total,
-                asked.total,
-                math.fsum(spent.values()),
-                problem.now_s,
-                math.fsum(present.values()),
-            )
-        ),
-        {
-            name: _update_one(
-                books.tenants.get(name), budget, spent.get(name, 0.0), problem.now_s, present[name]
-            )
-            for name, budget in asked.tenants.items()
-        },
-    )
-
-
-def _update_one(
-    account: BudgetAccount | None, budget: LongRunBudget, spent: float, now_s: float, present: float
-) -> BudgetAccount:
-    if account is None:
-        return longrun.open_account(budget, now_s, present)
-    return longrun.update_account(account, budget, spent, now_s, present)
+    jobs = problem.jobs
+    # without ageing; in the theory no job waits, and if waiting jobs counted, a price that is too
+    # high would raise itself
+    there = np.where(jobs.state == State.RUNNING, jobs.weight, 0.0)
+    weights = np.bincount(jobs.tenant, there, minlength=len(problem.tenants)).tolist()
+    present = dict(zip(problem.tenants.tenant, weights, strict=True))
+    present[WHOLE] = math.fsum(weights)
+    dollars = {**spent, WHOLE: math.fsum(spent.values())}
+    out = Books()
+    for name, budget in budgets(problem).items():
+        account = books.get(name) or longrun.open_account(budget, problem.now_s, present[name])
+        if name in books:
+            paid = dollars.get(name, 0.0)
+            account = longrun.update_account(account, budget, paid, problem.now_s, present[name])
+        out[name] = account
+    return out
 
 
 def apply_books(problem: Problem, books: Books) -> Problem:
@@ -137,31 +101,25 @@ def apply_books(problem: Problem, books: Books) -> Problem:
     t = problem.tenants
     if not asked:
         return problem
-    price = problem.dollar_price
-    limit = problem.budget_per_hour
-    prices = t.dollar_price.copy()
-    limits = t.budget_per_hour.copy()
     reserved = reserved_dollars(problem)
     least = _unavoidable_dollars(problem)
+    # those of the whole cluster come last
+    prices = np.append(t.dollar_price, problem.dollar_price)
+    limits = np.append(t.budget_per_hour, problem.budget_per_hour)
+    least = np.append(least, least.sum())
     table = {**problem.settings.get(TABLE, {}), **to_json(books)}
-    if asked.total is not None and asked.total.is_rental:
-        table.pop(ACCOUNT, None)  # it is in [rental]
-    elif asked.total is not None and books.total is not None:
-        next_terms = longrun.next_terms(books.total, asked.total, problem.interval_s)
-        price = next_terms.mu
-        limit = min(limit, max(next_terms.per_hour + reserved, least.sum()))
-    for q, name in enumerate(t.tenant):
-        if name in asked.tenants and name in books.tenants:
-            next_terms = longrun.next_terms(
-                books.tenants[name], asked.tenants[name], problem.interval_s
-            )
-            prices[q] = next_terms.mu
-            limits[q] = min(limits[q], max(next_terms.per_hour + reserved, least[q]))
+    for q, name in enumerate((*t.tenant, WHOLE)):
+        if name in asked and asked[name].is_rental:
+            table.pop(ACCOUNT, None)  # it is in [rental]
+        elif name in asked and name in books:
+            terms = longrun.next_terms(books[name], asked[name], problem.interval_s)
+            prices[q] = terms.mu
+            limits[q] = min(limits[q], max(terms.per_hour + reserved, least[q]))
     return replace(
         problem,
-        dollar_price=float(price),
-        budget_per_hour=float(limit),
-        tenants=replace(t, dollar_price=prices, budget_per_hour=limits),
+        dollar_price=float(prices[-1]),
+        budget_per_hour=float(limits[-1]),
+        tenants=replace(t, dollar_price=prices[:-1], budget_per_hour=limits[:-1]),
         settings={**problem.settings, TABLE: table},
     )
 
@@ -193,10 +151,7 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
         else np.zeros(len(jobs))
     )
     dearest = float(problem.dearest_prices.max(initial=0.0))
-    return np.asarray(
-        np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest,
-        dtype=np.float64,
-    )
+    return np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest
 
 
 def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
@@ -212,7 +167,7 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
     if math.isfinite(problem.budget_per_hour):
         config["budget_per_hour"] = problem.budget_per_hour
     snapshot_with_terms = replace(snapshot, config=config)
-    if not budgets(problem).tenants:
+    if not budgets(problem).keys() - {WHOLE}:
         return snapshot_with_terms
     tenants = problem.tenants
     rows = len(snapshot.tables["tenants.csv"])  # the tenants of the file come first, in their order
@@ -226,21 +181,17 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
 
 def to_json(books: Books) -> dict[str, Any]:
     """Return books as JSON and TOML values, without absent parts."""
-    out: dict[str, Any] = {} if books.total is None else {ACCOUNT: longrun.to_json(books.total)}
-    if books.tenants:
-        out[TENANTS] = {name: longrun.to_json(account) for name, account in books.tenants.items()}
-    return out
+    own = {name: longrun.to_json(account) for name, account in books.items()}
+    total = own.pop(WHOLE, None)
+    return ({} if total is None else {ACCOUNT: total}) | ({TENANTS: own} if own else {})
 
 
 def from_json(value: Mapping[str, Any] | None) -> Books:
     """Return the books of `to_json`."""
-    if not value:
-        return Books()
-    total = value.get(ACCOUNT)
-    return Books(
-        None if total is None else longrun.from_json(total),
-        {name: longrun.from_json(account) for name, account in value.get(TENANTS, {}).items()},
-    )
+    value = value or {}
+    total = {WHOLE: value[ACCOUNT]} if value.get(ACCOUNT) is not None else {}
+    rows = total | value.get(TENANTS, {})
+    return Books({name: longrun.from_json(account) for name, account in rows.items()})
 
 
 def report(books: Books, problem: Problem) -> dict[str, dict[str, Any]]:
@@ -248,15 +199,10 @@ def report(books: Books, problem: Problem) -> dict[str, dict[str, Any]]:
 
     The problem has the terms of these books.
     """
-    asked = budgets(problem)
     planned = {"dollar_price": problem.dollar_price, "most_per_hour": None}
-    pairs = [
-        ("", asked.total, books.total),
-        *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items()),
-    ]
     return {
-        name: longrun.report(account, budget, problem.interval_s)
+        name: longrun.report(books[name], budget, problem.interval_s)
         | (planned if budget.is_rental else {})
-        for name, budget, account in pairs
-        if budget is not None and account is not None
+        for name, budget in budgets(problem).items()
+        if name in books
     }

@@ -55,39 +55,30 @@ class History:
         They are n gaps of the mean length of the n - 1 observed ones. Raises InvalidInput.
         """
         n = len(self.model)
-        span = float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
+        span = float(np.ptp(self.submitted_s)) if n else 0.0
         if n < 2 or span <= 0:
-            raise InvalidInput(
-                [
-                    Fault(
-                        self.source,
-                        None,
-                        f"{n} jobs submitted within {span:g} s say nothing about how "
-                        "many come per hour; give --hours",
-                    )
-                ]
+            raise _says_nothing(
+                self,
+                f"{n} jobs submitted within {span:g} s say nothing about how many come per hour;"
+                " give --hours",
             )
         return span * n / (n - 1) / HOUR
 
     def split_phases(self, models: tuple[str, ...]) -> History:
         """Return the history in which every phase of a job is a job of its own, with its work."""
-        parts = [self]
         phases = find_phases(models)
+        if not phases:
+            return self
+        parts = [self.take(np.flatnonzero(~np.isin(self.model, [one.model for one in phases])))]
         for base in dict.fromkeys(one.model for one in phases):
             mine = [one for one in phases if one.model == base]
             begins = [0.0, *(one.begins for one in mine), 1.0]
-            jobs = np.flatnonzero(self.model == base)
-            for model, start, end in zip(
-                [base, *(one.phase for one in mine)], begins, begins[1:], strict=False
-            ):
-                part = self.take(jobs)
-                work = part.total_work * (end - start)
-                parts.append(replace(part, model=np.full(len(jobs), model), total_work=work))
-        if not phases:
-            return self
-        parts[0] = self.take(np.flatnonzero(~np.isin(self.model, [one.model for one in phases])))
-        columns = (f.name for f in fields(self)[1:])
-        joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in columns}
+            part = self.take(np.flatnonzero(self.model == base))
+            for n, model in enumerate([base, *(one.phase for one in mine)]):
+                work = part.total_work * (begins[n + 1] - begins[n])
+                parts.append(replace(part, model=np.full_like(part.model, model), total_work=work))
+        names = [f.name for f in fields(self)[1:]]
+        joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return History(self.source, **joined)
 
     def take(self, jobs: Ints) -> History:
@@ -119,18 +110,13 @@ def estimate_classes(
     """
     over = past.hours() if hours is None else hours
     past = past.split_phases(tuple(models))
-    of: list[int] = []
-    types: list[str] = []
-    points: list[tuple[tuple[int, float], ...]] = []
-    relative: list[float] = []
     rows: list[tuple[str, float, float, float]] = []
+    curves: list[tuple[int, str, tuple[tuple[int, float], ...], float]] = []
     lost: list[str] = []
-    offered = [
-        t for t in range(len(gpu_types)) if rented is None or rented.cheapest(gpu_types[t]) >= 0
-    ]
+    offered = [t for t, kind in enumerate(gpu_types) if not rented or rented.cheapest(kind) >= 0]
     for m in np.unique(past.model).tolist():
-        mine = np.flatnonzero(past.model == m)
-        most = int(past.max_gpus[mine].max())
+        mine = past.take(np.flatnonzero(past.model == m))
+        most = int(mine.max_gpus.max())
         known = {t: s for t in offered if (s := _speeds(rate, m, t, sizes(t, most)))}
         if not known:
             lost.append(models[m])
@@ -138,49 +124,35 @@ def estimate_classes(
         ones = {t: s[0][1] / s[0][0] for t, s in known.items()}  # work per second of one GPU
         reference = ones[min(ones)]
         for t, speeds in known.items():
-            of.append(len(rows))
-            types.append(gpu_types[t])
-            points.append(tuple((k, s / ones[t]) for k, s in speeds))
-            relative.append(ones[t] / reference)
-        rows.append(
-            (
-                models[m],
-                len(mine) / over,
-                float(past.total_work[mine].mean()) / reference / HOUR,
-                float(past.weight[mine].mean()),
-            )
-        )
+            points = tuple((k, s / ones[t]) for k, s in speeds)
+            curves.append((len(rows), gpu_types[t], points, ones[t] / reference))
+        work = float(mine.total_work.mean()) / reference / HOUR
+        rows.append((models[m], len(mine.model) / over, work, float(mine.weight.mean())))
     if not rows:
-        raise InvalidInput(
-            [
-                Fault(
-                    past.source,
-                    None,
-                    (
-                        "no job is of a model with a known speed on a GPU type that can be rented"
-                        if len(past.model)
-                        else "no jobs were submitted"
-                    ),
-                )
-            ]
-        )
-    n, (names, arrivals, work, weight) = len(of), zip(*rows, strict=True)
+        why = "no job is of a model with a known speed on a GPU type that can be rented"
+        raise _says_nothing(past, why if len(past.model) else "no jobs were submitted")
+    names, arrivals, means, weight = zip(*rows, strict=True)
+    of, types, tables, relative = zip(*curves, strict=True)
     return RentalClasses(
         class_id=names,
         arrivals_per_hour=np.array(arrivals),
-        mean_work_gpu_hours=np.array(work),
+        mean_work_gpu_hours=np.array(means),
         weight=np.array(weight),
         of=np.array(of),
-        gpu_type=tuple(types),
-        kind=np.full(n, KINDS.index("table")),
-        parameter=np.full(n, np.nan),
-        points=tuple(points),
+        gpu_type=types,
+        kind=np.full(len(of), KINDS.index("table")),
+        parameter=np.full(len(of), np.nan),
+        points=tables,
         relative_speed=np.array(relative),
-        max_gpus=np.full(n, np.inf),
+        max_gpus=np.full(len(of), np.inf),
         rented=rented,
     ), tuple(
         f"{past.source}: no speed of model {name} is known; its jobs are left out" for name in lost
     )
+
+
+def _says_nothing(past: History, why: str) -> InvalidInput:
+    return InvalidInput([Fault(past.source, None, why)])
 
 
 def _speeds(rate: Rate, model: int, gpu_type: int, sizes: Ints) -> list[tuple[int, float]]:

@@ -174,7 +174,7 @@ def _asynchronous_seconds(
 
 
 def _mean_up_share(cluster: TransientCluster, rates: Floats) -> Floats:
-    return np.asarray(1.0 / (1.0 + rates * cluster.replace_s), dtype=np.float64)
+    return 1.0 / (1.0 + rates * cluster.replace_s)
 
 
 @dataclass(frozen=True)

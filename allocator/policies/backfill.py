@@ -33,6 +33,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
+from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import UP, NodeNeeds, as_placements
 from allocator.options.staying import Staying
@@ -43,12 +44,11 @@ from allocator.policies.steps import (
     options_at_requested_size,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
-from formulations.model.linear import Bools, Floats, Ints
 from formulations.placement.holes import Place
 
+Spots = dict[int, tuple[Place, ...]]  # places by job
 CLOSE = 1e-9  # relative rounding of times
 PRECISION_S = 30.0  # first window of Slurm, which doubles
 
@@ -79,21 +79,24 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
     preferred = rank_options(round_, asked[i.primary[asked] < 0])
     order = np.lexsort((jobs.submitted_s, -jobs.weight))
     run_s = _expected_run_s(round_)
-    nodes = _Nodes(round_)
+    whole = np.isnan(jobs.gpu_fraction).all() and (i.primary < 0).all()
+    known = round_.problem.has_nodes & bool(whole)  # pools in which runs are on particular nodes
+    on_nodes = Staying.of(round_.problem).held if known.any() else {}
+    at: Spots = {}
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_pinned(round_, free_capacity, order, i.mandatory)
-        serve_owed(round_, free_capacity, order, preferred)
+        serve_first(round_, free_capacity, order, preferred)
         waiting = order[free_capacity.choice[order] < 0]
         held = free_capacity.choice[free_capacity.choice >= 0]
-        nodes.at = {}
-        pools = [
-            nodes.over_time(p, held[mine], run_s[held[mine]])
-            if nodes.known[p]
-            else _FreeOverTime(free, run_s[held[mine]], i.load[held[mine]])
-            for p, free in enumerate(free_capacity.free)
-            for mine in (i.pool[held] == p,)
-        ]
+        at.clear()
+        pools: list[_FreeOverTime] = []
+        for p, free in enumerate(free_capacity.free):
+            here = held[i.pool[held] == p]
+            if known[p]:
+                spots = [on_nodes.get(j, ()) for j in i.job[here].tolist()]
+                pools.append(_free_on_nodes(round_.problem, p, spots, run_s[here]))
+            else:
+                pools.append(_FreeOverTime(free, run_s[here], i.load[here]))
         for pool in pools if window_s else ():
             pool.try_last_of(window_s)
         left = reservations
@@ -103,18 +106,20 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
             able = [o for o in preferred.of(j) if free_capacity.can_afford(o)]
             if left == 0:
                 able = [o for o in able if pools[i.pool[o]].is_free_now(run_s[o], i.load[o])]
-            at, best = min(
+            start_s, best = min(
                 ((pools[i.pool[o]].first(run_s[o], i.load[o]), k) for k, o in enumerate(able)),
                 default=(math.inf, -1),
             )
-            starts = at == 0.0 and free_capacity.assign(j, able[best])
-            if starts or 0.0 < at < math.inf:
+            starts = start_s == 0.0 and free_capacity.assign(j, able[best])
+            if starts or 0.0 < start_s < math.inf:
                 left -= not starts
-                places = pools[i.pool[able[best]]].take(at, run_s[able[best]], i.load[able[best]])
+                o = able[best]
+                places = pools[i.pool[o]].take(start_s, run_s[o], i.load[o])
                 if starts:
-                    nodes.at[j] = places
+                    at[j] = places
 
-    return nodes.place(run_steps(task, steps, round_.unchanged_choice(), guaranteed=False))
+    proposal = run_steps(task, steps, round_.unchanged_choice(), guaranteed=False)
+    return _with_nodes(round_, proposal, {**on_nodes, **at})
 
 
 def _expected_run_s(round_: CompiledRound) -> Floats:
@@ -130,7 +135,7 @@ def _expected_run_s(round_: CompiledRound) -> Floats:
     # one that runs on past its limit is expected to end by the next round
     left_s = np.where(left_s <= 0, round_.problem.interval_s, left_s)[i.job]
     to_end_s = round_.option_table.pause_s[round_.option] + work_s
-    return np.asarray(np.where(np.isnan(left_s), to_end_s, left_s), dtype=np.float64)
+    return np.where(np.isnan(left_s), to_end_s, left_s)
 
 
 class _FreeOverTime:
@@ -236,46 +241,40 @@ class _FreeOnNodes(_FreeOverTime):
         return tuple(found)
 
 
-class _Nodes:
-    """On which nodes the jobs of a round are: `held` by jobs that run, `at` by jobs that start."""
+def _free_on_nodes(
+    problem: Problem, p: int, spots: list[tuple[Place, ...]], end_s: Floats
+) -> _FreeOnNodes:
+    """Return the free GPUs of the nodes of a pool, of which runs (n,) keep theirs to their ends."""
+    nodes = problem.nodes
+    number = np.flatnonzero(nodes.pool == p)
+    used = np.zeros((len(spots), len(nodes)))
+    for row, spot in zip(used, spots, strict=True):
+        for n, k, _ in spot:
+            row[n] = k
+    free = np.where(nodes.state == UP, nodes.gpus, 0) - used.sum(axis=0)
+    per_node = int(problem.pools.gpus_per_node[p])
+    return _FreeOnNodes(
+        np.maximum(free, 0)[number], end_s, used[:, number], number, lambda k: -(-k // per_node)
+    )
 
-    def __init__(self, round_: CompiledRound) -> None:
-        problem = self.problem = round_.problem
-        self.round, self.at = round_, dict[int, tuple[Place, ...]]()
-        whole = np.isnan(problem.jobs.gpu_fraction).all() and (round_.instance.primary < 0).all()
-        self.known = problem.has_nodes & bool(whole)
-        self.held = Staying.of(problem).held if self.known.any() else {}
 
-    def over_time(self, p: int, columns: Ints, end_s: Floats) -> _FreeOnNodes:
-        """Return the free GPUs of the nodes of a pool, of which columns (n,) keep theirs."""
-        nodes, jobs = self.problem.nodes, self.round.instance.job[columns].tolist()
-        number = np.flatnonzero(nodes.pool == p)
-        used = np.zeros((len(jobs), len(nodes)))
-        for row, j in zip(used, jobs, strict=True):
-            for n, k, _ in self.held.get(j, ()):
-                row[n] = k
-        free = np.where(nodes.state == UP, nodes.gpus, 0) - used.sum(axis=0)
-        per_node = int(self.problem.pools.gpus_per_node[p])
-        return _FreeOnNodes(
-            np.maximum(free, 0)[number], end_s, used[:, number], number, lambda k: -(-k // per_node)
-        )
-
-    def place(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with the nodes of its jobs, if all are known and right for them."""
-        i, choice = self.round.instance, proposal.choice
-        columns = choice[choice >= 0]
-        here = columns[self.problem.has_nodes[i.pool[columns]]]
-        at = {j: self.at.get(j, self.held.get(j, ())) for j in i.job[here].tolist()}
-        if not len(here) or proposal.fallback:
+def _with_nodes(round_: CompiledRound, proposal: Proposal, at: Spots) -> Proposal:
+    """Return the proposal with the nodes of its jobs, if all are known and right for them."""
+    i, choice = round_.instance, proposal.choice
+    columns = choice[choice >= 0]
+    here = columns[round_.problem.has_nodes[i.pool[columns]]]
+    if not len(here) or proposal.fallback:
+        return proposal
+    needs = NodeNeeds(round_.problem)
+    holes = needs.holes()
+    placed: Spots = {j: at.get(j, ()) for j in i.job[here].tolist()}
+    for o in here[np.argsort(~i.keep[here], kind="stable")].tolist():
+        places, need = placed[int(i.job[o])], round_.need_of(needs, o)
+        suits = i.keep[o] or (holes.can_take(places, need) and holes.suits(places, need))
+        if not places or not suits:
             return proposal
-        needs = NodeNeeds(self.problem)
-        holes = needs.holes()
-        for o in here[np.argsort(~i.keep[here], kind="stable")].tolist():
-            places, need = at[int(i.job[o])], self.round.need_of(needs, o)
-            suits = i.keep[o] or (holes.can_take(places, need) and holes.suits(places, need))
-            if not places or not suits:
-                return proposal
-            holes.take(places, need)
-        value = float(i.value[columns].sum())
-        placed = PlacedPlan(as_placements(at), value, 0, 0, np.zeros(0, dtype=np.int64))
-        return replace(proposal, placed=placed)
+        holes.take(places, need)
+    plan = PlacedPlan(
+        as_placements(placed), float(i.value[columns].sum()), 0, 0, np.zeros(0, dtype=np.int64)
+    )
+    return replace(proposal, placed=plan)

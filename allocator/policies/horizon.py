@@ -35,7 +35,7 @@ from allocator.policies.fallback import find_fallback_plan
 from allocator.policies.memory import LookAheadPlans
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
-from allocator.solvers.horizon import HorizonResult, HorizonStart, look_ahead
+from allocator.solvers.horizon import HorizonStart, look_ahead
 from formulations.model.linear import Ints
 
 # with less time left no look ahead begins: loading the compiled pricing takes most of it
@@ -77,6 +77,7 @@ def _propose(task: Task, gpus: Ints) -> Proposal:
         bound=math.inf,
         bound_by="",
         termination=ended,
+        task=None,
     )
 
 
@@ -107,11 +108,12 @@ def _plan_intervals(task: Task, gpus: Ints) -> Proposal:
         )
     if found.plan is None or not task.choices.feasible(found.plan[:, 0]):
         return _propose_single_round(task, f"no plan of {H} intervals was found")
+    gap = f"within {found.gap:.2%} of the best" if math.isfinite(found.gap) else "without a bound"
     late = math.isfinite(left_s) and found.seconds >= SHARE * left_s * 0.9
     return Proposal(
         found.plan[:, 0].copy(),
         termination="time_limit" if late else "heuristic",
-        solver_choice=_describe_search(found, H),
+        solver_choice=f"look ahead: {H} intervals, {gap}",
         plans=LookAheadPlans.of(task.round, task.choices.rows, found.plan, found.prices),
     )
 
@@ -147,8 +149,3 @@ def _propose_single_round(task: Task, why: str, ended: str | None = None) -> Pro
         detail=detail,
         termination=ended or proposal.termination,
     )
-
-
-def _describe_search(found: HorizonResult, H: int) -> str:
-    gap = f"within {found.gap:.2%} of the best" if math.isfinite(found.gap) else "without a bound"
-    return f"look ahead: {H} intervals, {gap}"

@@ -49,14 +49,12 @@ class LookAheadPlans:
         """
         i = round_.instance
         problem = round_.problem
-        name = np.array([label for f in round_.model.families for label in f.labels], dtype=object)
-        kind = np.repeat(
-            [f.kind for f in round_.model.families], [len(f.labels) for f in round_.model.families]
-        )
-        dear = np.flatnonzero(prices.any(axis=0))
+        of_row = dict(zip(rows.tolist(), prices.T.tolist(), strict=True))
         priced = {
-            (str(kind[rows[r]]), str(name[rows[r]])): tuple(prices[:, r].tolist())
-            for r in dear.tolist()
+            (f.kind, label): tuple(of_row[row])
+            for f in round_.model.families
+            for row, label in enumerate(f.labels, f.first)
+            if row in of_row and any(of_row[row])
         }
         new = np.ones(plan.shape, dtype=bool)
         new[:, 1:] = plan[:, 1:] != plan[:, :-1]
@@ -106,12 +104,9 @@ class LookAheadPlans:
     @property
     def interval_count(self) -> int:
         """Number of intervals."""
-        one = next(iter(self.prices.values()), None)
-        return (
-            len(one)
-            if one is not None
-            else sum(m for *_, m in next(iter(self.jobs.values()), (("", 0, 1),)))
-        )
+        for one in self.prices.values():
+            return len(one)
+        return sum(m for *_, m in next(iter(self.jobs.values()), (("", 0, 1),)))
 
 
 @dataclass(frozen=True)

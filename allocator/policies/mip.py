@@ -27,7 +27,7 @@ from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
-from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
@@ -49,8 +49,7 @@ def mip(task: Task) -> Proposal:
     """
     given = task
     task = add_missing_pairs(task)
-    closer, unchanged_choice, stays, start = _find_starts(task)
-    given, task = closer if task is given else given, closer
+    task, unchanged_choice, stays, start = _find_starts(task)
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
@@ -61,22 +60,17 @@ def mip(task: Task) -> Proposal:
         task, start = add_near_pairs(task, start)
         unchanged_choice = task.round.unchanged_choice()
     if task.solver is None and start is not None:
-        closer, start = _close_gap(task, start)
-        given = closer if task is given else given
-        task = closer
+        task, start = _close_gap(task, start)
     if task.solver is None and start is not None and _is_proven(task, start):
-        plan = (
-            _start_what_fits(task, unchanged_choice)
-            if stays and _proven_gap(task, unchanged_choice) <= task.limits.gap
-            else start
-        )
+        keeps = stays and _proven_gap(task, unchanged_choice) <= task.limits.gap
+        plan = _start_what_fits(task, unchanged_choice) if keeps else start
         return Proposal(
             plan,
             max(task.bound, task.choices.value_of(plan)),
             "lagrangian",
             "gap",
             solver_choice="auto: proven from prices, none needed",
-            task=_task_if_changed(task, given),
+            task=task,
         )
     value = task.choices.value_of
     engine, why = task.engine()
@@ -87,11 +81,8 @@ def mip(task: Task) -> Proposal:
         best = proposal.choice
         fallback = proposal.fallback
     bound, by = _tighter_bound(task, answer, value(best))
-    if (
-        fallback is None
-        and math.isfinite(answer.bound)
-        and answer.bound < value(best) - _rounding(value(best))
-    ):
+    least = value(best) - _rounding(value(best))
+    if fallback is None and math.isfinite(answer.bound) and answer.bound < least:
         fallback = "marginal"
         detail = f"{engine.name} claimed a bound below a plan that exists"
     if not (fallback or detail):  # the solver's account of a proven plan is no warning
@@ -110,7 +101,7 @@ def mip(task: Task) -> Proposal:
         fallback,
         detail or (answer.detail if fallback else ""),
         answer.log,
-        task=_task_if_changed(task, given),
+        task=task,
     )
 
 
@@ -130,11 +121,6 @@ def _start_what_fits(task: Task, unchanged_choice: Ints) -> Ints:
         if free_capacity.choice[i.job[o]] < 0:
             free_capacity.assign(int(i.job[o]), o)
     return free_capacity.choice
-
-
-def _task_if_changed(task: Task, given: Task) -> Task | None:
-    """Return the task whose columns a proposal names, if it is not the given one."""
-    return None if task is given else task
 
 
 def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
@@ -257,25 +243,20 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 
 def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
-    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
-    if task.solver is None and start is not None and task.round.omitted_pairs is None:
-        return _ask_about_better_plans(task, engine, start, limits)
-    values = None if start is None else task.choices.to_x(start)
-    return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))
+    """Ask the solver for a plan; one that was chosen here, only about few columns.
 
-
-def _ask_about_better_plans(
-    task: Task, engine: Solver, start: Ints, limits: SolveLimits
-) -> SolverResult:
-    """Ask the solver about the columns of the start and of all better plans.
-
-    No other plan is better than the start, so the solver's bound holds for all plans.
+    These are the columns of the start and of all better plans. No other plan is better than the
+    start, so the solver's bound holds for all plans.
     """
-    choices = task.choices
+    choices, model, prices = task.choices, task.round.model, task.dual.prices
+    limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
+    if task.solver is not None or start is None or task.round.omitted_pairs is not None:
+        values = None if start is None else choices.to_x(start)
+        return engine.solve(model, limits, WarmStart(values, prices))
     columns = find_columns_of_better_plans(choices, task.dual, start)
     limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
-    hint = WarmStart(choices.to_x(start)[columns], task.dual.prices)
-    answer = engine.solve(task.round.model.take(columns), limits, hint)
+    hint = WarmStart(choices.to_x(start)[columns], prices)
+    answer = engine.solve(model.take(columns), limits, hint)
     if answer.values is None:
         return answer
     values = np.zeros(choices.n)
@@ -344,14 +325,14 @@ def marginal(task: Task) -> Proposal:
     Each job takes its best option at the dual prices; the plan is made feasible and filled
     (formulations/primal/rounding.py). The plan that changes nothing is preferred at the same value.
     """
-    given = task
     task = add_missing_pairs(task)
     proposal = find_fallback_plan(task)
     unchanged_choice = task.round.unchanged_choice()
-    if task.choices.feasible(unchanged_choice) and task.choices.value_of(
-        unchanged_choice
-    ) >= task.choices.value_of(proposal.choice):
-        return Proposal(unchanged_choice, task=_task_if_changed(task, given))
-    if proposal.fallback == "marginal":
-        return Proposal(proposal.choice, task=_task_if_changed(task, given))
-    return dataclasses.replace(proposal, task=_task_if_changed(task, given))
+    value_of = task.choices.value_of
+    if task.choices.feasible(unchanged_choice) and (
+        value_of(unchanged_choice) >= value_of(proposal.choice)
+    ):
+        proposal = Proposal(unchanged_choice)
+    elif proposal.fallback == "marginal":
+        proposal = Proposal(proposal.choice)
+    return dataclasses.replace(proposal, task=task)

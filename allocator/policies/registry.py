@@ -88,9 +88,6 @@ class _BuiltIn(Mapping[str, PolicyEntry]):
             shares=self.pair_offers.get(name, PairOffer.RUNNING),
         )
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.modules
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.modules)
 

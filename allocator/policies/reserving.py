@@ -24,16 +24,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import SAME, Bools, Ints, Placements, Problem, Reservation, State
+from allocator.domain.problem import (
+    SAME,
+    Bools,
+    Floats,
+    Ints,
+    Placements,
+    Problem,
+    Reservation,
+    State,
+)
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import needed_s
 from allocator.options.kept.reservations import option_ends
 from allocator.options.node_needs import NONE, UP, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
+from formulations.model.ragged import begins_run
 from formulations.placement.holes import Place
 
 TRIED = 20  # most jobs for each pool that are looked at
@@ -58,11 +69,17 @@ def find_reservations(
     if not large.any():
         return ()
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
-    ends = _Ends(round_, stay, Staying.of(problem).held if problem.has_nodes.any() else {})
-    ends_of_plan = _Ends(round_, choice[firm & (choice >= 0)], by_job(places))
-    beside = FreeCapacity(round_, _choice_of(round_, stay))
+    staying = np.full(len(choice), -1)
+    staying[i.job[stay]] = stay
+    beside = FreeCapacity(round_, staying)
+    held = Staying.of(problem).held if problem.has_nodes.any() else {}
+    of_plan, at = choice[firm & (choice >= 0)], by_job(places)
+    ends = _Ends.of(round_)
     urgency = jobs.weight * (age_s + problem.interval_s)
-    column = _smallest_columns(round_, large)
+    # the smallest column with a value of each of the jobs in each pool
+    column = np.flatnonzero(large[i.job] & (i.value > 0) & (i.primary < 0))
+    column = column[np.lexsort((i.held[column], i.pool[column], i.job[column]))]
+    column = column[begins_run(i.job[column], i.pool[column])]
     found: dict[int, Reservation] = {}
     tried: Counter[int] = Counter()
     for o in column[np.argsort(-urgency[i.job[column]], kind="stable")].tolist():
@@ -70,8 +87,8 @@ def find_reservations(
         if p in found or tried[p] >= TRIED or not beside.can_afford(o):
             continue
         tried[p] += 1
-        after_s, nodes = ends.find_start(o)
-        if math.isfinite(after_s) and ends_of_plan.find_start(o)[0] > problem.interval_s:
+        after_s, nodes = ends.find_start(o, stay, held)
+        if math.isfinite(after_s) and ends.find_start(o, of_plan, at)[0] > problem.interval_s:
             up = problem.nodes.state == UP
             kept = sum(k for n, k in nodes if up[n]) if nodes else int(i.held[o])
             found[p] = Reservation(j, p, kept, after_s, nodes)
@@ -98,81 +115,57 @@ def _is_passed_over(problem: Problem, gpus: Ints, starts: Ints) -> Bools:
     return out
 
 
-def _smallest_columns(round_: CompiledRound, of: Bools) -> Ints:
-    """Return the smallest column with a value of each of these jobs in each pool, (n,)."""
-    i = round_.instance
-    able = np.flatnonzero(of[i.job] & (i.value > 0) & (i.primary < 0))
-    able = able[np.lexsort((i.held[able], i.pool[able], i.job[able]))]
-    key = i.job[able] * len(i.capacity) + i.pool[able]
-    return able[np.flatnonzero(np.diff(key, prepend=-1))]
-
-
-def _choice_of(round_: CompiledRound, columns: Ints) -> Ints:
-    choice = np.full(len(round_.problem.jobs), -1)
-    choice[round_.instance.job[columns]] = columns
-    return choice
-
-
+@dataclass(frozen=True)
 class _Ends:
-    """When columns (n,) that are chosen and may not be stopped leave their GPUs.
+    """When columns of a round (n,) leave their GPUs, and how long they need nodes, seconds."""
 
-    `places` has the nodes of their jobs, where pools have nodes.
-    """
+    round: CompiledRound
+    end_s: Floats
+    needed_s: Floats
 
-    def __init__(
-        self, round_: CompiledRound, columns: Ints, places: Mapping[int, tuple[Place, ...]]
-    ) -> None:
-        end_s = option_ends(round_.problem, round_.option_table)[round_.option[columns]]
-        interval_s = round_.problem.interval_s
-        order = np.argsort(end_s, kind="stable")
-        self._round = round_
-        self._columns = columns[order]
-        self._end_s = np.ceil(end_s[order] / interval_s - SAME) * interval_s
-        self._places = places
-        self._needs = NodeNeeds(round_.problem)
-        self._needed_s = needed_s(round_.problem, round_.option_table)[round_.option]
-        nodes = round_.problem.nodes
-        self._leave_s, back_s = (
-            x - round_.problem.now_s for x in (nodes.leaves_s, nodes.returns_s)
-        )
-        self._back_s = np.ceil(back_s / interval_s - SAME) * interval_s
+    @classmethod
+    def of(cls, round_: CompiledRound) -> _Ends:
+        """Return the ends in whole rounds."""
+        problem, m, option = round_.problem, round_.option_table, round_.option
+        rounds = np.ceil(option_ends(problem, m)[option] / problem.interval_s - SAME)
+        return cls(round_, rounds * problem.interval_s, needed_s(problem, m)[option])
 
-    def _away(self, o: int, time_s: float) -> set[int]:
-        """Return the nodes that are away while a column needs them, if it starts then."""
-        until_s = (time_s + float(self._needed_s[o])) * (1 - SAME)
-        away = (self._leave_s < until_s) & (self._back_s > time_s)
-        return set(np.flatnonzero(away).tolist())
-
-    def find_start(self, o: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+    def find_start(
+        self, o: int, columns: Ints, places: Mapping[int, tuple[Place, ...]]
+    ) -> tuple[float, tuple[tuple[int, int], ...]]:
         """Return the seconds until there is room for a column, in whole rounds, and its nodes.
 
-        The seconds are inf if there never is.
+        The seconds are inf if there never is. columns (n,) are chosen and may not be stopped;
+        `places` has the nodes of their jobs, where pools have nodes.
         """
-        round_ = self._round
-        i = round_.instance
+        round_, i, problem = self.round, self.round.instance, self.round.problem
+        nodes, needs = problem.nodes, NodeNeeds(problem)
         pool, gpus = int(i.pool[o]), int(i.held[o])
-        here = i.pool[self._columns] == pool
-        columns, end_s = self._columns[here], self._end_s[here]
+        columns = columns[i.pool[columns] == pool]
+        leave_s, back_s = (x - problem.now_s for x in (nodes.leaves_s, nodes.returns_s))
+        back_s = np.ceil(back_s / problem.interval_s - SAME) * problem.interval_s
         holes = None
-        if round_.problem.has_nodes[pool]:
-            holes = self._needs.holes(np.isfinite(self._back_s))
+        spots = {}
+        if problem.has_nodes[pool]:
+            holes = needs.holes(np.isfinite(back_s))
             for c in columns.tolist():
-                holes.take(self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c))
-        mine = round_.problem.nodes.pool == pool
-        back = mine & np.isfinite(self._back_s)
+                spots[c] = places.get(int(i.job[c]), ()), round_.need_of(needs, c)
+                holes.take(*spots[c])
+        mine = nodes.pool == pool
         free = int(i.capacity[pool]) - int(i.held[columns].sum())
-        free += int(round_.problem.nodes.gpus[back].sum())
-        changes_s = np.append(end_s, self._back_s[mine])
+        free += int(nodes.gpus[mine & np.isfinite(back_s)].sum())
+        changes_s = np.append(self.end_s[columns], back_s[mine])
         for time_s in np.unique([0.0, *changes_s[np.isfinite(changes_s)]]).tolist():
-            for c in columns[end_s == time_s].tolist():
+            for c in columns[self.end_s[columns] == time_s].tolist():
                 free += int(i.held[c])
                 if holes is not None:
-                    holes.release(
-                        self._places.get(int(i.job[c]), ()), round_.need_of(self._needs, c)
-                    )
+                    holes.release(*spots[c])
             if free >= gpus:
-                need = round_.need_of(self._needs, o)._replace(avoids=NONE)
-                spot = () if holes is None else holes.find(need, self._away(o, time_s))
-                if spot is not None:
-                    return time_s, tuple((n, k) for n, k, _ in spot)
+                need = round_.need_of(needs, o)._replace(avoids=NONE)
+                # nodes that are away while the column needs them, if it starts then
+                until_s = (time_s + float(self.needed_s[o])) * (1 - SAME)
+                away = set(np.flatnonzero((leave_s < until_s) & (back_s > time_s)).tolist())
+                found = () if holes is None else holes.find(need, away)
+                if found is not None:
+                    return time_s, tuple((n, k) for n, k, _ in found)
         return math.inf, ()

@@ -38,14 +38,18 @@ def rank_options(
 
     Ties go to the pool that the job runs in, then to the faster option, then to the earlier pool.
     """
-    i = round_.instance
-    jobs = round_.problem.jobs
-    job = i.job[preferred]
-    pool = i.pool[preferred]
-    away = pool != jobs.pool[job]
-    order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1], job))
-    start = np.searchsorted(job[order], np.arange(len(jobs) + 1))
-    return OptionRanking(start.tolist(), preferred[order].tolist())
+    pool = round_.instance.pool[preferred]
+    away = pool != round_.problem.jobs.pool[round_.instance.job[preferred]]
+    order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1]))
+    return group_options(round_, preferred[order])
+
+
+def group_options(round_: CompiledRound, ranked: Ints) -> OptionRanking:
+    """Return ranked options (k,), the best first, by their jobs."""
+    job = round_.instance.job[ranked]
+    order = np.argsort(job, kind="stable")
+    start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))
+    return OptionRanking(start.tolist(), ranked[order].tolist())
 
 
 def option_rates(round_: CompiledRound) -> Floats:
@@ -88,47 +92,32 @@ def serve(
 ) -> None:
     """Give jobs the first of their preferred options that fits, in the order (J,) in each class.
 
-    The classes are those of the module. pinned (J,) are jobs that keep what they hold, including
-    the non-preemptible ones; the default is these only. `grows` is that of `serve_owed`.
+    The classes are those of the module. The other parameters are those of `serve_first`.
     """
-    first = round_.instance.mandatory if pinned is None else pinned
-    serve_pinned(round_, free_capacity, order, first)
-    served = serve_owed(round_, free_capacity, order[~first[order]], preferred, grows)
     now = free_capacity.choice.data
-    for j in order[~first[order]].tolist():
-        if (now[j] >= 0 or any(free_capacity.free)) and j not in served:
+    for j in serve_first(round_, free_capacity, order, preferred, pinned, grows):
+        if now[j] >= 0 or any(free_capacity.free):
             free_capacity.assign_first(j, preferred.of(j))
 
 
-def serve_pinned(
-    round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
-) -> None:
-    """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
-    unchanged_choice = round_.unchanged_choice()
-    i = round_.instance
-    secondary, primary = i.colocations
-    needed = primary[np.isin(secondary, unchanged_choice[pinned])]
-    first = np.zeros(len(unchanged_choice), dtype=bool)
-    first[i.job[needed]] = True
-    for j in [*order[first[order]].tolist(), *order[pinned[order]].tolist()]:
-        free_capacity.assign(j, int(unchanged_choice[j]))
-
-
-def serve_owed(
+def serve_first(
     round_: CompiledRound,
     free_capacity: FreeCapacity,
     order: Ints,
     preferred: OptionRanking,
+    pinned: Bools | None = None,
     grows: bool = True,
-) -> set[int]:
-    """Serve jobs of tenants below their guarantee, in this order, until it is met.
+) -> list[int]:
+    """Serve the pinned jobs, then those of tenants below their guarantee until it is met.
 
-    Return the jobs that were served. With `grows` they then get more than they prefer if that is
-    not enough, in their pool and in the same order.
+    Return the other jobs, in the order. pinned (J,) are jobs that keep what they hold, including
+    the non-preemptible ones; the default is these only. With `grows`, jobs of such tenants then get
+    more than they prefer if that is not enough, in their pool and in the same order.
     """
     i = round_.instance
-    if not i.guarantee.any():
-        return set()
+    first = i.mandatory if pinned is None else pinned
+    serve_pinned(round_, free_capacity, order, first)
+    order = order[~first[order]]
     served = set()
     now = free_capacity.choice.data
     entitled = order[np.isin(order, i.job[i.is_guaranteed])].tolist()
@@ -145,23 +134,30 @@ def serve_owed(
             and free_capacity.assign(j, o)
         ):
             pass
-    return served
+    return [j for j in order.tolist() if j not in served]
+
+
+def serve_pinned(
+    round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
+) -> None:
+    """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
+    unchanged_choice = round_.unchanged_choice()
+    secondary, primary = round_.instance.colocations
+    needed = round_.instance.job[primary[np.isin(secondary, unchanged_choice[pinned])]]
+    for jobs in (np.isin(order, needed), pinned[order]):
+        for j in order[jobs].tolist():
+            free_capacity.assign(j, int(unchanged_choice[j]))
 
 
 def next_larger_option(round_: CompiledRound, o: int) -> int:
     """Return the option with the next larger size of the same job and pool, -1 without one."""
     # options lie job by job, then by pool and size, those of secondary jobs last
     i = round_.instance
-    nxt = o + 1
-    while (
-        nxt < len(i.job)
-        and i.job[nxt] == i.job[o]
-        and i.pool[nxt] == i.pool[o]
-        and i.primary[nxt] < 0
-    ):
-        if i.gpus[nxt] > i.gpus[o]:
-            return nxt
-        nxt += 1
+    for larger in range(o + 1, int(i.start[i.job[o] + 1])):
+        if i.pool[larger] != i.pool[o] or i.primary[larger] >= 0:
+            break
+        if i.gpus[larger] > i.gpus[o]:
+            return larger
     return -1
 
 

@@ -15,12 +15,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 import numpy as np
 
 from allocator.domain.objectives import parse_objectives
-from allocator.domain.problem import Problem, State
+from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.schema.columns import LEAST_NUMBER
 from allocator.domain.size_rule import sizes_by_rule, sizes_of_pods
 from allocator.engine.advice.change import BUDGET_OPTION
-from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch, Values
-from allocator.engine.advice.trials import SolveCommand
+from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch
+from allocator.engine.advice.trials import SolveCommand, Values
 from allocator.engine.decided import Decision
 from allocator.options.kept.headroom import wanted_headroom
 from allocator.options.option_table import (
@@ -29,10 +29,9 @@ from allocator.options.option_table import (
     find_locked_jobs,
     option_table,
 )
-from allocator.options.quotas import QuotaTable, quota_table
+from allocator.options.quotas import quota_table
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
-from formulations.model.linear import Floats
 from formulations.objectives.interval import HOUR
 
 KINDS = (
@@ -99,11 +98,6 @@ class JobContext:
         return self.decision.round.option_table
 
     @property
-    def quotas(self) -> QuotaTable:
-        """The quotas of the problem."""
-        return quota_table(self.problem)
-
-    @property
     def gpus(self) -> int:
         """The GPUs that the job got."""
         return int(self.decision.allocation.held[self.j])
@@ -123,26 +117,28 @@ def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
     """List the searches for a job, the most promising first."""
     if find_blocked_jobs(s.problem)[s.j]:
         return [_search_release(s)]
+    p = s.problem
+    running = int((p.jobs.state == State.RUNNING).sum())
+    most_changes = p.max_changes if p.max_changes >= 0 else math.inf
+    dollars = "budget_per_hour" if command.budget is None else BUDGET_OPTION
+    spent = float(s.decision.witness.cost.sum())
     every = [
         *_search_weight(s),
         *_search_preemptible(s),
         *_search_sizes(s),
         *_search_types(s),
-        *_search_budgets(s, command),
+        *_search_dollars("budget", dollars, p.budget_per_hour, spent, s),
         *_search_quotas(s),
         *_search_capacity(s),
         *_search_headroom(s),
         *_search_deadline(s),
-        *_search_max_changes(s),
+        *_search_more("changes", "max_changes", most_changes, running, 1),
         *_search_guarantees(s),
     ]
-    surest = (
-        ("weight",) if math.isinf(s.factor) else ()
-    )  # in a large round few searches are completed
-    rank = {
-        kind: n for n, kind in enumerate(dict.fromkeys((*surest, *FIRST.get(s.reason, ()), *KINDS)))
-    }
-    return sorted(every, key=lambda search: rank[search.kind])
+    # in a large round few searches are completed
+    surest = ("weight",) if math.isinf(s.factor) else ()
+    rank = (*surest, *FIRST.get(s.reason, ()), *KINDS)
+    return sorted(every, key=lambda search: rank.index(search.kind))
 
 
 def _search_release(s: JobContext) -> ChangeSearch:
@@ -248,24 +244,16 @@ def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
         by_rule = {k for k in sizes_of_pods(pod, pod, most, pod) if k <= most}
         ruled = sizes_of_pods(pod, low, high, int(jobs.requested_gpus[s.j]))
         own = None if own == list(ruled) else own
-    below = sorted((k for k in by_rule if k < low), reverse=True)[:SIZES]
-    inside = sorted(k for k in by_rule if low <= k <= high and own is not None and k not in own)[
-        :SIZES
-    ]
-    above = sorted(k for k in by_rule if k > high)[:SIZES]
-
-    def values(k: int) -> Values:
-        cells = (
-            {f"{s.place}.min_gpus": str(k)}
-            if k < low
-            else {f"{s.place}.max_gpus": str(k)}
-            if k > high
-            else {}
-        )
+    below = sorted((k for k in by_rule if k < low), reverse=True)
+    listed = range(low, high + 1) if own is None else own
+    inside = sorted(k for k in by_rule if low <= k <= high and k not in listed)
+    above = sorted(k for k in by_rule if k > high and not s.gpus)
+    found: list[Values] = []
+    for k in (*below[:SIZES], *inside[:SIZES], *above[:SIZES]):
+        ends = {f"{s.place}.min_gpus": min(k, low), f"{s.place}.max_gpus": max(k, high)}
+        cells = {place: str(k) for place, end in ends.items() if end not in (low, high)}
         more = {} if own is None else {f"{s.place}.sizes": "|".join(map(str, sorted({*own, k})))}
-        return cells | more
-
-    found = [values(k) for k in (*below, *inside, *(above if not s.gpus else ()))]
+        found.append(cells | more)
     if found:
         yield ChangeList("size", found)
 
@@ -287,10 +275,6 @@ def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
         )
 
 
-def _decimal_limit(limit: float) -> Decimal:
-    return Decimal(repr(limit)).quantize(Decimal("0.01"), ROUND_FLOOR)
-
-
 def _search_dollars(
     kind: str, place: str, limit: float, spent: float, s: JobContext
 ) -> Iterator[ChangeSearch]:
@@ -298,7 +282,7 @@ def _search_dollars(
     whole = float((s.problem.pools.gpus * s.problem.dearest_prices).sum())
     if limit < whole:
         cents = math.ceil((whole - limit) * 100) + 1
-        begin = _decimal_limit(limit)
+        begin = Decimal(repr(limit)).quantize(Decimal("0.01"), ROUND_FLOOR)
         extra = s.option_table.cost[s.options] - s.decision.witness.cost[s.j]
         least = float(extra[extra > 0].min(initial=math.inf)) + spent - limit
         yield ChangeScale(
@@ -309,81 +293,60 @@ def _search_dollars(
         )
 
 
-def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
-    place = "budget_per_hour" if command.budget is None else BUDGET_OPTION
-    spent = float(s.decision.witness.cost.sum())
-    yield from _search_dollars("budget", place, s.problem.budget_per_hour, spent, s)
-
-
 def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
     """Search the limits of its tenant and of those above it, and its own on spot GPUs."""
-    tenants = s.problem.tenants
-    q = int(s.problem.jobs.tenant[s.j])
-    total = int(s.problem.pools.gpus.sum())
+    p = s.problem
+    quotas = quota_table(p)
+    q = int(p.jobs.tenant[s.j])
+    total = int(p.pools.gpus.sum())
     extra = s.option_table.gpus[s.options] - s.gpus
     least = int(extra[extra > 0].min(initial=total))
     i = s.decision.round.instance
     taken = s.decision.proposal.choice[s.decision.proposal.choice >= 0]
     used, spent = i.usage(taken, i.held[taken]), i.usage(taken, i.cost[taken])
     for k in i.quotas_of(q).tolist():
-        if s.quotas.is_common[k]:
-            yield from _search_lending(s, k)
+        if quotas.is_common[k]:
+            # more GPUs that other tenants lend
+            first = len(p.tenants)
+            for n in [n for n in quotas.named_by(k).tolist() if not quotas.members(n)[q]][:NAMES]:
+                place = f"{quotas.place[n]}.lend_gpus"
+                limit = float(p.quotas.lend_gpus[n - first])
+                most = float(p.quotas.guaranteed_gpus[n - first])
+                yield from _search_more("quota", place, limit, most, 1)
             continue
-        place = s.quotas.place[k]
-        most = float(s.quotas.max_gpus[k])
-        guess = used[k] + least - most
-        if s.quotas.is_by_hours[k]:
-            yield from _search_gpu_hours(s, k, most, total, guess)
+        place, limit = quotas.place[k], float(quotas.max_gpus[k])
+        guess = used[k] + least - limit
+        if quotas.is_by_hours[k]:
+            yield from _search_gpu_hours(s, k, place, limit, total, guess)
         else:
-            yield from _search_gpu_limit("quota", f"{place}.max_gpus", most, total, guess)
-        budget = float(s.quotas.budget_per_hour[k])
+            yield from _search_more("quota", f"{place}.max_gpus", limit, total, guess)
+        budget = float(quotas.budget_per_hour[k])
         yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, float(spent[k]), s)
-    for name in ("max_jobs", "max_spot_gpus"):
-        most = max(total, len(s.problem.jobs))
-        place = f"tenants.{tenants.tenant[q]}.{name}"
-        yield from _search_gpu_limit("quota", place, float(getattr(tenants, name)[q]), most, 1)
-    yield from _search_gpu_limit(
-        "quota",
-        f"{s.place}.max_spot_gpus",
-        float(s.problem.jobs.max_spot_gpus[s.j]),
-        int(s.problem.jobs.max_gpus[s.j]),
-        1,
-    )
+    owner = f"tenants.{p.tenants.tenant[q]}"
+    for place, rows, row, most in (
+        (f"{owner}.max_jobs", p.tenants.max_jobs, q, max(total, len(p.jobs))),
+        (f"{owner}.max_spot_gpus", p.tenants.max_spot_gpus, q, max(total, len(p.jobs))),
+        (f"{s.place}.max_spot_gpus", p.jobs.max_spot_gpus, s.j, int(p.jobs.max_gpus[s.j])),
+    ):
+        yield from _search_more("quota", place, float(rows[row]), most, 1)
 
 
 def _search_gpu_hours(
-    s: JobContext, k: int, limit: float, total: int, guess: float
+    s: JobContext, k: int, place: str, limit: float, total: int, guess: float
 ) -> Iterator[ChangeSearch]:
     """Search GPU-hours of the month raised by those of one GPU in this round."""
     hours = s.problem.interval_s / HOUR
     used = float(s.problem.tenants.gpu_hours_used[k])
-    place = f"{s.quotas.place[k]}.gpu_hours_per_month"
     if total > limit:
         yield ChangeScale(
             "quota",
-            lambda n: {place: round_up(used + (limit + n) * hours)},
+            lambda n: {f"{place}.gpu_hours_per_month": round_up(used + (limit + n) * hours)},
             int(total - limit),
             max(1, int(guess)),
         )
 
 
-def _search_lending(s: JobContext, common: int) -> Iterator[ChangeSearch]:
-    """Search more GPUs that other tenants lend."""
-    own = s.quotas.members
-    quotas = s.problem.quotas
-    q = int(s.problem.jobs.tenant[s.j])
-    first = len(s.problem.tenants)
-    for k in [k for k in s.quotas.named_by(common).tolist() if not own(k)[q]][:NAMES]:
-        yield from _search_gpu_limit(
-            "quota",
-            f"{s.quotas.place[k]}.lend_gpus",
-            float(quotas.lend_gpus[k - first]),
-            float(quotas.guaranteed_gpus[k - first]),
-            1,
-        )
-
-
-def _search_gpu_limit(
+def _search_more(
     kind: str, place: str, limit: float, most: float, guess: float
 ) -> Iterator[ChangeSearch]:
     """Search a limit in GPUs raised one by one."""
@@ -417,7 +380,7 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
             if len(sizes)
             else max(int(p.jobs.min_gpus[j]) - held, 0) + int(free[pool])
         )
-        yield from _search_gpu_limit(
+        yield from _search_more(
             "capacity",
             f"pools.{p.pools.pool[pool]}.gpus",
             held,
@@ -437,13 +400,8 @@ def _search_headroom(s: JobContext) -> Iterator[ChangeSearch]:
         by_sessions = {f"{place}.sessions_per_hour": "", f"{place}.session_s": ""}
         given = bool(s.problem.interactive.headroom_gpus[s.problem.interactive.pool == p][0] >= 0)
         if kept > 0:
-            yield _search_less(
-                "headroom", f"{place}.headroom_gpus", kept, {} if given else by_sessions
-            )
-
-
-def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
-    return ChangeScale(kind, lambda n: {place: str(now - n), **more}, now)
+            more = {} if given else by_sessions
+            yield _search_less("headroom", f"{place}.headroom_gpus", kept, more)
 
 
 def _search_deadline(s: JobContext) -> Iterator[ChangeSearch]:
@@ -461,21 +419,15 @@ def _search_deadline(s: JobContext) -> Iterator[ChangeSearch]:
         yield ChangeScale("deadline", lambda n: {place: str(math.ceil(due) - n)}, sooner, guess)
 
 
-def _search_max_changes(s: JobContext) -> Iterator[ChangeSearch]:
-    """Search a larger number of running jobs that may change."""
-    running = int((s.problem.jobs.state == State.RUNNING).sum())
-    if s.problem.max_changes >= 0:
-        yield from _search_gpu_limit("changes", "max_changes", s.problem.max_changes, running, 1)
-
-
 def _search_guarantees(s: JobContext) -> Iterator[ChangeSearch]:
     """Search fewer GPUs guaranteed to other tenants."""
+    quotas = quota_table(s.problem)
     own = int(s.problem.jobs.tenant[s.j])
-    promised = np.flatnonzero(s.quotas.guaranteed_gpus > 0).tolist()
-    for k in [k for k in promised if not s.quotas.members(k)[own]][:NAMES]:
-        yield _search_less(
-            "guarantee",
-            f"{s.quotas.place[k]}.guaranteed_gpus",
-            int(s.quotas.guaranteed_gpus[k]),
-            {},
-        )
+    promised = np.flatnonzero(quotas.guaranteed_gpus > 0).tolist()
+    for k in [k for k in promised if not quotas.members(k)[own]][:NAMES]:
+        place, gpus = f"{quotas.place[k]}.guaranteed_gpus", int(quotas.guaranteed_gpus[k])
+        yield _search_less("guarantee", place, gpus, {})
+
+
+def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
+    return ChangeScale(kind, lambda n: {place: str(now - n), **more}, now)

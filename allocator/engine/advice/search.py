@@ -8,13 +8,12 @@ the assumption. If few decisions are allowed, the search ends early with what it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.engine.advice.change import VerifiedChange
-from allocator.engine.advice.trials import JobOutcome, Trials
+from allocator.engine.advice.trials import OutOfTries, Trials, Values
 
-Values = Mapping[str, str]
 FINELY = 12  # decisions of a search from which on the last step of a scale is searched too
 FIRST = 15  # most decisions of a search before others, unless its equal share is larger
 
@@ -55,33 +54,6 @@ class Advice:
     untried: tuple[str, ...]
 
 
-class _OutOfTries(Exception):
-    """No decision is left."""
-
-
-class _Tries:
-    """Trials with a limit: a decision beyond the last allowed one raises _OutOfTries."""
-
-    def __init__(self, trials: Trials, most: int) -> None:
-        self._trials = trials
-        self._end = trials.decisions + most
-        self.best: tuple[Values, JobOutcome] | None = None
-
-    def helps(self, values: Values) -> bool:
-        """Return whether the job gets more with these values.
-
-        The last values that helped are kept as `best`.
-        """
-        if not self._trials.has_tried(values) and (
-            self._trials.decisions >= self._end or self._trials.is_out_of_time()
-        ):
-            raise _OutOfTries
-        share = self._trials.share(values)
-        if share is not None:
-            self.best = values, share
-        return share is not None
-
-
 def find_changes(
     trials: Trials, job_id: str, searches: Iterable[ChangeSearch], most: int
 ) -> Advice:
@@ -101,18 +73,18 @@ def find_changes(
             continue
         most_now = max(min(left, 2), min((left + 1) // 2, FIRST), left // (len(todo) - number))
         spent = trials.decisions
-        tries = _Tries(trials, most_now)
+        trials.allow(most_now)
         try:
             if isinstance(search, ChangeScale):
-                _search_scale(search, tries, 1 if most_now >= FINELY else search.step)
+                _search_scale(search, trials, 1 if most_now >= FINELY else search.step)
             else:
-                any(tries.helps(values) for values in search.values)
-        except _OutOfTries:
-            if tries.best is None:
+                any(trials.helps(values) for values in search.values)
+        except OutOfTries:
+            if trials.best is None:
                 untried[search.kind] = None
         left -= trials.decisions - spent
-        if tries.best is not None:
-            values, share = tries.best
+        if trials.best is not None:
+            values, share = trials.best
             found[search.kind] = VerifiedChange(
                 search.kind,
                 job_id,
@@ -125,14 +97,14 @@ def find_changes(
     return Advice(tuple(found.values()), tuple(kind for kind in untried if kind not in found))
 
 
-def _search_scale(scale: ChangeScale, tries: _Tries, close: int) -> None:
-    """Set the best of `tries` to the smallest n that helps.
+def _search_scale(scale: ChangeScale, trials: Trials, close: int) -> None:
+    """Set the best of `trials` to the smallest n that helps.
 
     The result may be too large by less than `close`.
     """
 
     def helps(n: int) -> bool:
-        return tries.helps(scale.values(n))
+        return trials.helps(scale.values(n))
 
     at = max(1, min(scale.guess, scale.most))
     step = scale.step

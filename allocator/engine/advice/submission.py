@@ -66,9 +66,6 @@ class Submission:
     @property
     def answer(self) -> str:
         """Return the answer in one line: when it starts, and whom it pushes away."""
-        return f"{self.explanation.summary} {self._describe_effect()}"
-
-    def _describe_effect(self) -> str:
         said = [
             _name([job.job_id for job in self.comparison.jobs if job.what in what], does)
             for what, does in (
@@ -78,9 +75,10 @@ class Submission:
         ]
         said.append(_name([job.job_id for job in self.later], ("starts later", "start later")))
         effects = ", ".join(filter(None, said))
-        return (
+        effect = (
             f"Of the others, {effects}." if effects else "No other job loses GPUs or starts later."
         )
+        return f"{self.explanation.summary} {effect}"
 
     def lines(self) -> Iterator[str]:
         """Return what would make it start sooner, and who starts later, in sentences."""
@@ -165,9 +163,8 @@ def submit(
     told = explain_decided(
         other, with_other, name, command, after, trusts_assumed=True, result=plan
     )
-    others = tuple(job for job in found.jobs if job.job_id != name)
-    mine = tuple(job for job in found.jobs if job.job_id == name)
-    comparison = dataclasses.replace(found, jobs=(*mine, *others))
+    jobs = tuple(sorted(found.jobs, key=lambda job: job.job_id != name))  # it comes first
+    comparison = dataclasses.replace(found, jobs=jobs)
     later = tuple(_find_later(before, after))
     return Submission(name, told, comparison, later, plan), before, after
 

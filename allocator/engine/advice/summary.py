@@ -72,9 +72,9 @@ def describe_outcome(got: Mapping[str, Any], policy: str, budget: float) -> str:
 
     The parameters are those of `summary`.
     """
-    why = (
-        _describe_best_case(got) if got["reason"] is None else _describe_reason(got, policy, budget)
-    )
+    why = "it has all it can use" if got["pool"] else "it needs nothing"
+    if got["reason"] is not None:
+        why = _describe_reason(got, policy, budget)
     return f"{_describe_allocation(got)}: {why}."
 
 
@@ -82,25 +82,11 @@ def _describe_allocation(got: Mapping[str, Any]) -> str:
     job = got["job_id"]
     colocated = f" next to {got['shared_with']}" if got["shared_with"] else ""
     if not got["pool"]:
-        held = got["reason"] == "held" and not got["detail"].startswith("waits")
-        return (
-            f"{job} is {'on hold' if held else 'paused'}"
-            if held or got["action"] == "pause"
-            else f"{job} waits"
-        )
-    verb = {
-        "start": "starts",
-        "move": "moves to",
-        "grow": "grows to",
-        "shrink": "shrinks to",
-        "keep": "keeps",
-    }[got["action"]]
-    on = " on" if verb == "starts" else ""
-    return f"{job} {verb}{on} {got['gpus']} x {got['pool']}{colocated}"
-
-
-def _describe_best_case(got: Mapping[str, Any]) -> str:
-    return "it has all it can use" if got["pool"] else "it needs nothing"
+        if got["reason"] == "held" and not got["detail"].startswith("waits"):
+            return f"{job} is on hold"
+        return f"{job} is paused" if got["action"] == "pause" else f"{job} waits"
+    to = {"start": " on", "keep": ""}.get(got["action"], " to")
+    return f"{job} {got['action']}s{to} {got['gpus']} x {got['pool']}{colocated}"
 
 
 def _describe_reason(got: Mapping[str, Any], policy: str, budget: float) -> str:

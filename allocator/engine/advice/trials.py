@@ -29,6 +29,7 @@ from allocator.errors import AllocatorError
 from allocator.policies.registry import AnyPolicy
 from allocator.solvers.base import SolveLimits
 
+Values = Mapping[str, str]
 MORE = 1e-9  # relative: values with a smaller difference count as equal
 
 
@@ -46,7 +47,7 @@ class SolveCommand:
     solver: str = "auto"
     limits: SolveLimits = field(default_factory=SolveLimits)
 
-    def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
+    def problem(self, snapshot: Snapshot, values: Values) -> Problem:
         """Return the checked problem of the snapshot with these values.
 
         Raises InvalidInput and UsageError.
@@ -100,6 +101,10 @@ class JobOutcome:
         return self.pool, self.gpus, self.shared_with
 
 
+class OutOfTries(Exception):
+    """No decision is left."""
+
+
 class Trials:
     """Trials for one job of a snapshot.
 
@@ -120,21 +125,33 @@ class Trials:
         self.command = command
         self.decisions = 0
         self.late = 0
+        self.best: tuple[Values, JobOutcome] | None = None
+        self._end = 0
         self._j = j
         self._share = JobOutcome.of(now, j)
         self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
 
-    def share(self, values: Mapping[str, str]) -> JobOutcome | None:
-        """Return what the job gets with these values if that is better than now, else None."""
+    def allow(self, most: int) -> None:
+        """Allow so many more decisions, of a new search."""
+        self._end = self.decisions + most
+        self.best = None
+
+    def helps(self, values: Values) -> bool:
+        """Return whether the job gets more with these values.
+
+        The last values that helped are kept as `best`, with what it gets. Raises OutOfTries where a
+        decision would be one too many.
+        """
         key = tuple(sorted(values.items()))
         if key not in self._known:
+            if self.decisions >= self._end or self.is_out_of_time():
+                raise OutOfTries
             self.decisions += 1
             self._known[key] = self._decide(values)
-        return self._known[key]
-
-    def has_tried(self, values: Mapping[str, str]) -> bool:
-        """Return whether these values have been decided."""
-        return tuple(sorted(values.items())) in self._known
+        share = self._known[key]
+        if share is not None:
+            self.best = values, share
+        return share is not None
 
     def is_out_of_time(self) -> bool:
         """Return whether the time for trials is over."""
@@ -156,7 +173,7 @@ class Trials:
             return text
         return f"{default:g}" if isinstance(default, float) else str(default).lower()
 
-    def _decide(self, values: Mapping[str, str]) -> JobOutcome | None:
+    def _decide(self, values: Values) -> JobOutcome | None:
         try:
             decision = self.command.decide(self.command.problem(self.snapshot, values))
         except AllocatorError:
@@ -176,11 +193,8 @@ class Trials:
         m = decision.round.option_table
         if not old.gpus or not share.gpus or old.place == share.place:
             return not old.gpus and share.gpus > 0
-        pool = (
-            decision.round.problem.pools.pool.index(old.pool)
-            if old.pool in decision.round.problem.pools.pool
-            else -1
-        )
+        pools = decision.round.problem.pools.pool
+        pool = pools.index(old.pool) if old.pool in pools else -1
         same = np.flatnonzero(
             (m.job == self._j) & (m.pool == pool) & (m.gpus == old.gpus) & (m.primary < 0)
         )

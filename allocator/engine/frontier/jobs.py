@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Bools, Ints, Problem
 from allocator.engine.frontier.sweep import (
     BudgetAnswer,
     BudgetSweep,
@@ -36,7 +36,6 @@ from allocator.policies.memory import Memory
 from allocator.policies.mip import mip
 from allocator.solvers import registry
 from allocator.solvers.base import Termination
-from formulations.model.linear import Bools, Ints
 from formulations.rental.time_cost import Together, together
 
 
@@ -158,21 +157,19 @@ class JobsFrontier:
         f = self.found
         if f is None:
             return []
-        columns = (f.budget, f.spent, -f.value, -f.bound, f.price, self.free.mixed(f.spent))
+        columns = {
+            "budget": f.budget,
+            "spent": f.spent,
+            "weighted_hours": -f.value,
+            "bound": -f.bound,
+            "gap": (f.bound - f.value) / np.maximum(np.abs(f.value), 1e-9),
+            "hours_per_dollar": f.price,
+            "without_limits": self.free.mixed(f.spent),
+        }
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
-            {
-                "budget": b,
-                "spent": s,
-                "weighted_hours": h,
-                "bound": u,
-                "gap": (h - u) / max(abs(h), 1e-9),
-                "hours_per_dollar": p,
-                "without_limits": mixed,
-                "jobs": self._describe_way(way),
-            }
-            for (b, s, h, u, p, mixed), way in zip(
-                zip(*(column.tolist() for column in columns), strict=True), f.plans, strict=True
-            )
+            dict(zip(columns, row, strict=True)) | {"jobs": self._describe_way(way)}
+            for row, way in zip(rows, f.plans, strict=True)
         ]
 
     def corners(self) -> list[dict[str, Any]]:
@@ -205,11 +202,8 @@ class JobsFrontier:
             "jobs": list(self.ways.name),
             "ways": self.rows(),
         }
-        return (
-            head
-            if self.found is None
-            else head | {"corners": self.corners(), "plans": self.plans()}
-        )
+        joint = {"corners": self.corners(), "plans": self.plans()}
+        return head if self.found is None else head | joint
 
     def _describe_way(self, way: Ints) -> dict[str, str]:
         w = self.ways
@@ -251,8 +245,11 @@ def jobs_frontier(
         found = BudgetSweep(case, effort, math.inf, tell).refine()
     except (Infeasible, NoPlanInTime) as error:
         raise _explain_failure(case, error) from None
-    model = case.compile(math.inf, False)
-    fits = np.array([_keeps_limits(model, way) for way in free.way])
+    # whether the ways of each corner, (J,), keep the limits of pools and tenants
+    whole = case.compile(math.inf, False)
+    x = np.zeros((len(free.way), whole.model.n))
+    np.put_along_axis(x, np.argsort(whole.option)[free.way], 1.0, axis=1)
+    fits = np.array([whole.model.feasible(chosen) for chosen in x])
     return JobsFrontier(problem, dollars, ways, free, fits, found)
 
 
@@ -278,10 +275,3 @@ def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeas
         ],
         [Relaxation("GPUs of all pools", "", have, need)] if need > have else [],
     )
-
-
-def _keeps_limits(round_: CompiledRound, way: Ints) -> bool:
-    """Return whether the ways (J,) keep the limits of pools and tenants."""
-    x = np.zeros(round_.model.n)
-    x[np.argsort(round_.option)[way]] = 1.0
-    return round_.model.feasible(x)

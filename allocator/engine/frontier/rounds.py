@@ -13,7 +13,7 @@ import numpy as np
 from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Market, Problem
+from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.frontier.sweep import (
@@ -31,7 +31,6 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
 from allocator.valuation.prices import added_prices, gpu_prices
-from formulations.model.linear import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -243,47 +242,34 @@ def keep(
 def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Plan:
     """Return the decision as a Plan in listed dollars, with the proof for its budget."""
     d = found.plan
-    seconds = {
-        "read": 0.0,
-        "validate": 0.0,
-        "build": d.build_s,
-        "solve": d.solve_s,
-        "total": d.build_s + d.solve_s,
-    }
-    if case.problem.pools is problem.pools:
-        return build_result(
-            d.round.problem, d, policy="mip", seed=case.effort.limits.seed, seconds=seconds
+    own = d.round.problem
+    if case.problem.pools is not problem.pools:
+        # the result is a plan of the round whose budget is the plan's listed spending, with the
+        # bound of that round
+        a = d.allocation
+        own = dataclasses.replace(
+            problem, budget_per_hour=_dollars_per_hour(problem, a, gpu_prices)
         )
-    # the result is a plan of the round whose budget is the plan's listed spending, with the bound
-    # of that round
-    a = d.allocation
-    spent = _dollars_per_hour(problem, a, gpu_prices)
-    own = dataclasses.replace(problem, budget_per_hour=spent)
-    groups = groups_of_plan(own, a)
-    secondary = np.setdiff1d(np.flatnonzero(a.primary >= 0), groups.secondary)
-    whole = compile_round(
-        own,
-        False,
-        also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary]),
-        groups=groups,
-    )
-    m = whole.option_table
-    choice = np.full(len(problem.jobs), -1)
-    same = (m.pool == a.pool[m.job]) & (m.gpus == a.gpus[m.job]) & (m.primary == a.primary[m.job])
-    for o in np.flatnonzero(same).tolist():
-        primaries = np.flatnonzero(a.secondary == m.job[o]).tolist()
-        if set(m.primaries_of(o)) == set(primaries):
-            choice[m.job[o]] = o
-    witness = audit(whole.problem, a, whole.repairs, whole.offer)
-    if witness.faults:
-        raise AuditFailure(witness.faults)
-    task = Task(whole, case.effort.limits, None, math.inf)
-    # the bound of the search is one for added dollars
-    proposal = dataclasses.replace(d.proposal, choice=choice, bound=math.inf)
-    own_decision = dataclasses.replace(d, task=task, proposal=proposal, witness=witness)
-    return build_result(
-        own, own_decision, policy="mip", seed=case.effort.limits.seed, seconds=seconds
-    )
+        groups = groups_of_plan(own, a)
+        secondary = np.setdiff1d(np.flatnonzero(a.primary >= 0), groups.secondary)
+        also = a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary]
+        whole = compile_round(own, False, also=also, groups=groups)
+        m = whole.option_table
+        choice = np.full(len(problem.jobs), -1)
+        same = (m.pool == a.pool[m.job]) & (m.gpus == a.gpus[m.job])
+        for o in np.flatnonzero(same & (m.primary == a.primary[m.job])).tolist():
+            if set(m.primaries_of(o)) == set(np.flatnonzero(a.secondary == m.job[o]).tolist()):
+                choice[m.job[o]] = o
+        witness = audit(whole.problem, a, whole.repairs, whole.offer)
+        if witness.faults:
+            raise AuditFailure(witness.faults)
+        task = Task(whole, case.effort.limits, None, math.inf)
+        # the bound of the search is one for added dollars
+        proposal = dataclasses.replace(d.proposal, choice=choice, bound=math.inf)
+        d = dataclasses.replace(d, task=task, proposal=proposal, witness=witness)
+    seconds = {"read": 0.0, "validate": 0.0, "build": d.build_s, "solve": d.solve_s}
+    seconds["total"] = d.build_s + d.solve_s
+    return build_result(own, d, policy="mip", seed=case.effort.limits.seed, seconds=seconds)
 
 
 def _dollars_per_hour(
@@ -304,12 +290,8 @@ def count_dollars(problem: Problem, dollars: str) -> Problem:
     """
     if dollars == "listed":
         return problem
-    own = [
-        name
-        for name, b in zip(problem.tenants.tenant, problem.tenants.budget_per_hour, strict=True)
-        if math.isfinite(b)
-    ]
-    if own:
+    tenants = problem.tenants
+    if own := [tenants.tenant[q] for q in np.flatnonzero(np.isfinite(tenants.budget_per_hour))]:
         raise UsageError(
             "--dollars added: tenants with a budget_per_hour of their own count listed prices: "
             + ", ".join(own)

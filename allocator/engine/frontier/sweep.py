@@ -169,37 +169,25 @@ class BudgetSweep(Generic[P]):
         return answer
 
     def _record(self, budget: float, answer: BudgetAnswer[P]) -> None:
-        price, level = (
-            (0.0, answer.dual)
-            if math.isinf(budget)
-            else (answer.price, self._bound_without_budget(answer))
-        )
+        price, level = 0.0, answer.dual
+        if math.isfinite(budget):
+            # the Lagrangian bound at budget 0 with the options of the largest budget is one for all
+            # budgets up to that
+            prices = answer.memory.row_prices(self._choices.model)[0]
+            bound = bound_at_prices(self._round, self._choices, prices)
+            price, level = answer.price, bound - answer.price * self._limit
         self._answers.append(answer)
         self._rows.append((budget, answer.spent, answer.value, answer.bound, level, price))
         self._memory = answer.memory
         self._tell(len(self._answers))
-
-    def _bound_without_budget(self, answer: BudgetAnswer[P]) -> float:
-        """Return the Lagrangian bound at budget 0 with the options of the largest budget.
-
-        It is a bound for all budgets up to the largest.
-        """
-        model = self._choices.model
-        prices = answer.memory.row_prices(model)[0]
-        return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
 
     def refine(self, wanted: Sequence[float] = ()) -> Frontier[P]:
         """Solve at the budgets `wanted` inside the range, then where the open area is largest."""
         for budget in wanted:
             if self.least < budget < self._limit and not self.full:
                 self.solve_at(budget)
-        while not self.full:
-            solves = self.solves
-            if _open_share(solves) <= self._effort.limits.gap or not (
-                left := open_intervals(solves)
-            ):
-                break
-            self.solve_at(max(left, key=lambda piece: piece.area).next)
+        while not self.full and _open_share(solves := self.solves) > self._effort.limits.gap:
+            self.solve_at(max(open_intervals(solves), key=lambda piece: piece.area).next)
         return Frontier(self.answers, self.solves, self.least, *self.solves.reach)
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
@@ -215,12 +203,8 @@ class BudgetSweep(Generic[P]):
             best = int(good[np.lexsort((-solves.value[good], solves.spent[good]))[0]])
             high = float(solves.spent[best])
             low = max(self.least, largest_budget_below(solves, wanted))
-            unclear = max(
-                low,
-                float(
-                    solves.budget[(solves.value < wanted) & (solves.budget < high)].max(initial=0.0)
-                ),
-            )
+            below = solves.budget[(solves.value < wanted) & (solves.budget < high)]
+            unclear = max(low, float(below.max(initial=0.0)))
             near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
                 return self._answers[best], min(low, high)
@@ -247,11 +231,9 @@ def _least_spending(whole: CompiledRound, effort: Effort) -> float:
     """Return the least spending of any plan of a round with all its options."""
     cost = whole.instance.cost
     cheap = replace(whole, instance=replace(whole.instance, value=-cost))
-    limits = replace(effort.limits, gap=0.0)
-    task = Task(cheap, limits, effort.solver, math.inf)
+    task = Task(cheap, replace(effort.limits, gap=0.0), effort.solver, math.inf)
     nothing = np.full(len(whole.problem.jobs), -1)
-    choice = nothing if task.choices.feasible(nothing) else mip(task).choice
-    return dollars_of(cost, choice)
+    return 0.0 if task.choices.feasible(nothing) else dollars_of(cost, mip(task).choice)
 
 
 def dollars_of(cost: Floats, choice: Ints) -> float:

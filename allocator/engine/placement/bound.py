@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints
+from allocator.domain.problem import Ints
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NodeNeeds
 from allocator.options.staying import Staying
@@ -55,20 +55,25 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
     pool = np.array(needs.holes().pool)
     gpus = np.where(pool >= 0, problem.nodes.gpus, 0)
     own = (i.primary < 0) & problem.has_nodes[i.pool]
-    held = Staying.of(problem).held
+    # columns that keep GPUs on known nodes, without those of jobs that might also move by a column
+    # that the round does not have
+    move = (i.job * len(i.capacity) + i.pool) * (int(i.gpus.max(initial=0)) + 1) + i.gpus
+    staying = Staying.of(problem)
+    columns = np.bincount(i.job, minlength=len(i.mandatory))
+    firm = i.mandatory & (columns == 1)  # what can do nothing else has its GPUs for sure
+    fixed = i.keep & ~staying.assumed[i.job]
+    fixed &= firm[i.job] | np.isin(move, move[~i.keep & (i.primary < 0)])
     stays: Ints = np.array(
         [
             (c, n, k)
-            for c in np.flatnonzero(own & _is_fixed(wide)).tolist()
-            for n, k, g in held.get(int(i.job[c]), ())
+            for c in np.flatnonzero(own & fixed).tolist()
+            for n, k, g in staying.held.get(int(i.job[c]), ())
             if pool[n] >= 0 and g < 0
         ],
         dtype=np.int64,
     ).reshape(-1, 3)
-    # what can do nothing else has its GPUs for sure
-    columns = np.bincount(i.job, minlength=len(i.mandatory))
-    firm = (i.mandatory & (columns == 1))[i.job[stays[:, 0]]]
-    gpus = gpus - np.bincount(stays[firm, 1], stays[firm, 2], len(gpus)).astype(np.int64)
+    sure = firm[i.job[stays[:, 0]]]
+    gpus = gpus - np.bincount(stays[sure, 1], stays[sure, 2], len(gpus)).astype(np.int64)
     largest = [int(problem.nodes.gpus[pool == p].max(initial=0)) for p in range(len(problem.pools))]
     kinds = dict[tuple[int, int], int]()
     holes = list[tuple[int, int]]()
@@ -84,20 +89,7 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
     return NodeParts(
         np.maximum(gpus, 0),
         pool,
-        *stays[~firm].T,
+        *stays[~sure].T,
         *np.array(holes, dtype=np.int64).reshape(-1, 2).T,
         *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T,
     )
-
-
-def _is_fixed(wide: CompiledRound) -> Bools:
-    """Find the columns that keep GPUs on known nodes.
-
-    Columns of jobs that might also move, by a column that the round does not have, do not count.
-    """
-    i = wide.instance
-    move = (i.job * len(i.capacity) + i.pool) * (int(i.gpus.max(initial=0)) + 1) + i.gpus
-    alone = i.mandatory & (np.bincount(i.job, minlength=len(i.mandatory)) == 1)
-    known = ~Staying.of(wide.problem).assumed[i.job]
-    fixed: Bools = alone[i.job] | np.isin(move, move[~i.keep & (i.primary < 0)])
-    return fixed & i.keep & known

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
-from allocator.domain.problem import State
+from allocator.domain.problem import Floats, Ints, State
 from allocator.engine.placement.bound import bound_round
 from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
@@ -30,7 +30,6 @@ from allocator.options.node_needs import NONE, NodeNeeds, as_placements
 from allocator.options.staying import Staying
 from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.model.linear import Floats, Ints
 from formulations.placement.holes import Need, Place, Wish
 
 OFFERS = 4000  # most options that are tried for the GPUs that are free in the end
@@ -189,49 +188,28 @@ class _Placing:
         """Place the jobs of the plan, and return those for which there are no nodes."""
         i = self.round.instance
         on = np.flatnonzero(self.choice >= 0)
+        own = i.primary[self.choice[on]] < 0
+        on = on[own & self.problem.has_nodes[i.pool[self.choice[on]]]]
+        stays = i.keep[self.choice[on]] & np.isin(on, list(self.held))
+        for j in on[stays].tolist():
+            self.holes.take(self.held[j], self._need_of(int(self.choice[j])))
+            self.at.put(j, self.held[j])
+        on = on[~stays]
         column = self.choice[on]
-        own = (i.primary[column] < 0) & self.problem.has_nodes[i.pool[column]]
-        on = on[own]
-        column = column[own]
-        pool = i.pool[column].tolist()
-        gpus = i.gpus[column].tolist()
-        nodes = self.round.nodes[column].tolist()
-        held = self.held
-        fresh = list[int]()
-        leaves = [self.round.leaves.get(c, ()) for c in column.tolist()]
-        avoids = [self.round.avoids.get(c, NONE) for c in column.tolist()]
-        for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
-            if kept and j in held:
-                need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at])
-                self.holes.take(held[j], need)
-                self.at.put(j, held[j])
-            else:
-                fresh.append(at)
-        known = np.array([self._is_hard(int(on[at])) for at in fresh], dtype=np.int64)
-        size = i.load[column][fresh]
-        density = i.value[column][fresh] / np.maximum(size, EPS)
-        first = i.is_guaranteed[column][fresh]  # what a guarantee may need
-        order: Ints = np.lexsort((on[fresh], -density, -size, -known, ~first))
+        in_domain = np.array([self.needs.of(j, 0, 1).wish is Wish.SAME for j in on.tolist()], bool)
+        size = i.load[column]
+        density = i.value[column] / np.maximum(size, EPS)
+        owed = i.is_guaranteed[column]  # what a guarantee may need
         failed = []
-        for x in order:
-            at = fresh[int(x)]
-            j = int(on[at])
-            need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at], avoids[at])
-            if not self._put(j, need):
+        for j in on[np.lexsort((on, -density, -size, ~in_domain, ~owed))].tolist():
+            need = self._need_of(int(self.choice[j]))
+            places = self.holes.find(need)
+            if places is None:
                 failed.append(j)
+            else:
+                self.holes.take(places, need)
+                self.at.put(j, places)
         return failed + self._join_secondaries()
-
-    def _is_hard(self, j: int) -> bool:
-        """Return whether a job has to stay in one domain of a level."""
-        return self.needs.of(j, 0, 1).wish is Wish.SAME
-
-    def _put(self, j: int, need: Need) -> bool:
-        places = self.holes.find(need)
-        if places is None:
-            return False
-        self.holes.take(places, need)
-        self.at.put(j, places)
-        return True
 
     def _join_secondaries(self) -> list[int]:
         """Put secondary jobs where their primary jobs are; return those that may not be there."""

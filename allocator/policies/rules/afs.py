@@ -37,8 +37,7 @@ from allocator.policies.steps import (
     option_rates,
     rank_options,
     replan,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.model.linear import Bools, Ints
 
@@ -51,14 +50,8 @@ def afs(task: Task) -> Proposal:
     preferred = rank_options(round_, smallest)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_pinned(round_, free_capacity, order, pinned)
-        served = serve_owed(round_, free_capacity, order[~pinned[order]], preferred)
-        _assign_smallest(
-            round_,
-            free_capacity,
-            [j for j in order[~pinned[order]].tolist() if j not in served],
-            preferred,
-        )
+        others = serve_first(round_, free_capacity, order, preferred, pinned)
+        _assign_smallest(round_, free_capacity, others, preferred)
         _grow_by_gain(
             round_, free_capacity, order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
         )
@@ -134,7 +127,7 @@ def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints
             rate[nxt] - rate[o] if nxt < n and job[nxt] == job[o] and pool[nxt] == pool[o] else 0.0
         )
         more = gpus[nxt] - gpus[o] if gain > 0 else 0
-        if gain <= 0 or more > free_capacity.free[pool[o]]:
+        if not 0 < more <= free_capacity.free[pool[o]]:
             left[x] = np.inf
         else:
             left[x], need[x] = work[name[x]] / rate[o], more

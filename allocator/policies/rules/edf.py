@@ -27,7 +27,7 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Bools, Floats
 
 
 def edf(task: Task) -> Proposal:
@@ -35,31 +35,32 @@ def edf(task: Task) -> Proposal:
     round_ = task.round
     i = round_.instance
     jobs = round_.problem.jobs
-    in_time = meets_deadline(round_)
-    can = np.bincount(i.job[in_time], minlength=len(jobs)) > 0
     due = due_s(round_.problem)
+    rate = option_rates(round_)
+    needs = round_.option_table.pause_s[round_.option] + jobs.remaining_work[i.job] / rate
+    in_time = needs <= (due - round_.problem.now_s)[i.job]  # no deadline: nan, never
+    can = np.bincount(i.job[in_time], minlength=len(jobs)) > 0
     order = np.lexsort((jobs.submitted_s, np.where(can, due, 0.0), np.isnan(due), ~can))
     asked = np.zeros(len(i.job), dtype=bool)
     asked[options_at_requested_size(round_)] = True
     preferred = np.flatnonzero(can[i.job] | asked)
-    rate = option_rates(round_)[preferred]
     ok = in_time[preferred]
-    options = rank_options(round_, preferred, ~ok, np.where(ok, i.gpus[preferred], -rate))
+    done = work_in_round(round_)
+    size = np.where(ok, i.gpus[preferred], -rate[preferred])
+    options = rank_options(round_, preferred, ~ok, size)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve(round_, free_capacity, order, options, pinned)
-        grow_to_most_work(round_, free_capacity, order[~pinned[order]])
+        for j in order[~pinned[order] & (free_capacity.choice[order] >= 0)].tolist():
+            if any(free_capacity.free):
+                now = int(free_capacity.choice[j])
+                better = np.arange(i.start[j], i.start[j + 1])
+                better = better[(i.pool[better] == i.pool[now]) & (done[better] > done[now])]
+                better = better[i.gpus[better] > i.gpus[now]]
+                more = better[np.argsort(-done[better], kind="stable")]
+                free_capacity.assign_first(j, more.tolist())
 
     return replan(task, order, steps)
-
-
-def meets_deadline(round_: CompiledRound) -> Bools:
-    """Return which options, kept from now on, end their job by its deadline, (n,)."""
-    i = round_.instance
-    p = round_.problem
-    rate = option_rates(round_)
-    needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
-    return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])  # no deadline: nan, never
 
 
 def work_in_round(round_: CompiledRound) -> Floats:
@@ -70,18 +71,3 @@ def work_in_round(round_: CompiledRound) -> Floats:
     return np.minimum(
         round_.option_table.rate[o] * useful, p.jobs.remaining_work[round_.instance.job]
     )
-
-
-def grow_to_most_work(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
-    """Give each job that holds something, in order, the size of its pool with most work now."""
-    i = round_.instance
-    done = work_in_round(round_)
-    for j in order.tolist():
-        now = int(free_capacity.choice[j])
-        if now < 0 or not any(free_capacity.free):
-            continue
-        mine = np.arange(i.start[j], i.start[j + 1])
-        better = mine[
-            (i.pool[mine] == i.pool[now]) & (done[mine] > done[now]) & (i.gpus[mine] > i.gpus[now])
-        ]
-        free_capacity.assign_first(j, better[np.argsort(-done[better], kind="stable")].tolist())

@@ -29,37 +29,32 @@ import heapq
 
 import numpy as np
 
-from allocator.domain.problem import State
+from allocator.domain.problem import Bools, Ints, State
 from allocator.options.instance_building import CompiledRound
 from allocator.options.promises import accept_promises, build_reservations, first_option
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.rules.edf import work_in_round
 from allocator.policies.steps import (
-    OptionRanking,
     is_least_of_job,
     next_larger_option,
     option_rates,
     order_by_submission,
     rank_options,
     replan,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.deadlines.joint_promises import ReservationPlan
-from formulations.model.linear import Bools, Ints
 
 
 def elasticflow(task: Task) -> Proposal:
     """Serve accepted deadlines first, by deadline, then all other jobs."""
     round_ = task.round
-    jobs = round_.problem.jobs
+    i, jobs = round_.instance, round_.problem.jobs
     accepted = build_reservations(round_)
     accept_promises(accepted, round_)
-    by_size = rank_options(round_, np.arange(len(round_.instance.job)), -round_.instance.gpus)
-    small = rank_options(
-        round_, np.flatnonzero(is_least_of_job(round_.instance.start, round_.instance.gpus))
-    )
+    by_size = rank_options(round_, np.arange(len(i.job)), -i.gpus)
+    small = rank_options(round_, np.flatnonzero(is_least_of_job(i.start, i.gpus)))
     first = np.array(accepted.jobs, dtype=np.int64)
     old = order_by_submission(round_)
     order = np.concatenate([first, old[~np.isin(old, first)]])
@@ -69,36 +64,20 @@ def elasticflow(task: Task) -> Proposal:
     )
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_pinned(round_, free_capacity, order, pinned)
-        served = serve_owed(round_, free_capacity, order[~pinned[order]], by_size)
-        _assign_shares(round_, free_capacity, accepted, pinned, served, by_size)
-        for j in order[~pinned[order]].tolist():
-            if free_capacity.choice[j] < 0 and j not in served and any(free_capacity.free):
+        others = serve_first(round_, free_capacity, order, by_size, pinned)
+        unserved = set(others)
+        # accepted jobs get their share of the first slot, or the most that fits below it
+        for j, promise in zip(accepted.jobs, accepted.made, strict=True):
+            gpus, pool = int(promise.reservation.size[0]), promise.place.pool
+            if gpus and j in unserved:
+                less = [o for o in by_size.of(j) if i.pool[o] == pool and i.gpus[o] < gpus]
+                free_capacity.assign_first(j, [first_option(round_, j, pool, gpus), *less])
+        for j in others:
+            if free_capacity.choice[j] < 0 and any(free_capacity.free):
                 free_capacity.assign_first(j, small.of(j))
         _grow_by_return(round_, free_capacity, accepted, order[~pinned[order]])
 
     return replan(task, by_claim, steps)
-
-
-def _assign_shares(
-    round_: CompiledRound,
-    free_capacity: FreeCapacity,
-    accepted: ReservationPlan,
-    pinned: Bools,
-    served: set[int],
-    by_size: OptionRanking,
-) -> None:
-    """Give accepted jobs their share of the first slot, or the most that fits below it."""
-    i = round_.instance
-    for j, promise in zip(accepted.jobs, accepted.made, strict=True):
-        gpus = int(promise.reservation.size[0])
-        pool = promise.place.pool
-        if pinned[j] or j in served or gpus == 0:
-            continue
-        if not free_capacity.assign(j, first_option(round_, j, pool, gpus)):
-            free_capacity.assign_first(
-                j, [o for o in by_size.of(j) if i.pool[o] == pool and i.gpus[o] < gpus]
-            )
 
 
 def _grow_by_return(

@@ -14,54 +14,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import (
-    OptionRanking,
     is_least_of_job,
     order_by_submission,
     rank_options,
     replan,
     serve,
 )
-from formulations.model.linear import Bools, Ints
+from formulations.model.linear import Bools
 
 
 def equal(task: Task) -> Proposal:
     """Give each job its share, oldest first, then let the oldest grow."""
     round_ = task.round
+    i = round_.instance
     order = order_by_submission(round_)
-    preferred = _sizes_within_share(round_)
+    active = int((np.diff(i.start) > 0).sum())
+    share = int(i.capacity.sum()) // max(1, active)
+    within = np.flatnonzero((i.gpus <= share) | is_least_of_job(i.start, i.gpus))
+    preferred = rank_options(round_, within, -i.gpus[within])
+    last = np.flatnonzero(np.diff(i.job * len(i.capacity) + i.pool, append=-1))  # of job and pool
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve(round_, free_capacity, order, preferred, pinned)
-        _grow_to_largest(round_, free_capacity, order[~pinned[order]])
+        for j in order[~pinned[order] & (free_capacity.choice[order] >= 0)].tolist():
+            now = int(free_capacity.choice[j])
+            if free_capacity.free[i.pool[now]] > 0:
+                largest = int(last[np.searchsorted(last, now)])
+                free_capacity.assign_first(j, range(largest, now, -1))
 
     return replan(task, order, steps)
-
-
-def _sizes_within_share(round_: CompiledRound) -> OptionRanking:
-    """Return the sizes of each job that do not exceed its share, largest first.
-
-    If all sizes exceed it, the smallest size is returned.
-    """
-    i = round_.instance
-    active = int((np.diff(i.start) > 0).sum())
-    share = int(i.capacity.sum()) // max(1, active)
-    preferred = np.flatnonzero((i.gpus <= share) | is_least_of_job(i.start, i.gpus))
-    return rank_options(round_, preferred, -i.gpus[preferred])
-
-
-def _grow_to_largest(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
-    """Grow each job that holds something, in this order, to its pool's largest size that fits."""
-    i = round_.instance
-    # last option of a job and pool
-    block = np.flatnonzero(np.diff(i.job * len(i.capacity) + i.pool, append=-1))
-    largest = (
-        block[np.searchsorted(block, free_capacity.choice[order])].tolist() if len(block) else []
-    )
-    for j, last in zip(order.tolist(), largest, strict=False):
-        now = int(free_capacity.choice[j])
-        if now >= 0 and last > now and free_capacity.free[i.pool[now]] > 0:
-            free_capacity.assign_first(j, range(last, now, -1))

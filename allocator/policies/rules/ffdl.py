@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
@@ -43,22 +42,64 @@ def ffdl(task: Task) -> Proposal:
     """
     round_ = task.round
     i = round_.instance
+    home = round_.problem.jobs.pool
     order = order_by_submission(round_)
-    blocks = _Blocks(round_)
+    # blocks: the options of a job in a pool, ascending in GPUs
+    new = begins_run(i.job, i.pool)
+    first: Ints = np.flatnonzero(new)
+    stop = np.append(first[1:], len(i.job))
+    block = np.cumsum(new) - 1
+    rate = option_rates(round_)
+    speed = rate / (rate[first] / i.gpus[first])[block]
+
+    def place_owed(free_capacity: FreeCapacity) -> None:
+        """Place jobs of tenants below their guarantee.
+
+        They get the most GPUs within what is owed, else the fewest, first in the pool where they
+        run.
+        """
+        for j in order[np.isin(order, i.job[i.is_guaranteed])].tolist():
+            mine = np.arange(i.start[j], i.start[j + 1])
+            owed = np.append(free_capacity.owed, 0)[i.account[:, mine]].max(axis=0, initial=0)
+            mine, owed = mine[owed > 0], owed[owed > 0]
+            if len(mine) and free_capacity.choice[j] < 0:
+                size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
+                ways = mine[np.lexsort((i.pool[mine] != home[j], size))]
+                free_capacity.assign_first(j, ways.tolist())
+
+    def place(free_capacity: FreeCapacity) -> None:
+        """Place jobs without GPUs, first come, first served, at the smallest size of a pool.
+
+        The pool where a job runs comes first, then pools by its speed on an equal share of the
+        pool.
+        """
+        jobs = np.bincount(home[home >= 0], minlength=len(i.capacity)).tolist()
+        for j in order[free_capacity.choice[order] < 0].tolist():
+            if not any(free_capacity.free):
+                break
+            places = []
+            for b in range(*np.searchsorted(i.job[first], [j, j + 1]).tolist()):
+                p = int(i.pool[first[b]])
+                share = int(i.capacity[p]) // (jobs[p] + 1)
+                within = i.gpus[first[b] : stop[b]] <= share
+                fastest = rate[first[b] : first[b] + max(1, np.count_nonzero(within))].max()
+                places.append((p != home[j], -float(fastest), p, int(first[b])))
+            if free_capacity.assign_first(j, (o for *_, o in sorted(places))):
+                p = int(i.pool[free_capacity.choice[j]])
+                jobs[p] += int(p != home[j])
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve_pinned(round_, free_capacity, order, pinned)
-        blocks.place_owed(free_capacity, order)
-        blocks.place(free_capacity, order)
+        place_owed(free_capacity)
+        place(free_capacity)
         placed = order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
         at = i.pool[free_capacity.choice[placed]] if len(placed) else placed
         for p, spare in enumerate(map(int, free_capacity.free)):
-            here = placed[at == p].tolist()
-            options = [blocks.sizes_from(int(free_capacity.choice[j])) for j in here]
-            target = maximise_speed(
-                [(i.gpus[o] - i.gpus[o[0]], blocks.speed[o]) for o in options], spare
-            )
-            for j, o, t in zip(here, options, target.tolist(), strict=True):
+            here = placed[at == p]
+            now = free_capacity.choice[here]
+            options = [np.arange(o, stop[block[o]]) for o in now.tolist()]
+            target = maximise_speed([(i.gpus[o] - i.gpus[o[0]], speed[o]) for o in options], spare)
+            for j, o, t in zip(here.tolist(), options, target.tolist(), strict=True):
                 free_capacity.assign_first(j, o[: t + 1][::-1].tolist())
 
     return replan(task, order, steps)
@@ -101,75 +142,3 @@ def maximise_speed(jobs: list[Sizes], spare: int) -> Ints:
         chosen[j] = pick[j, k]
         k -= int(jobs[j][0][chosen[j]])
     return chosen
-
-
-class _Blocks:
-    """The options of a round by job and pool, ascending in GPUs."""
-
-    def __init__(self, round_: CompiledRound) -> None:
-        i = self._i = round_.instance
-        n = len(i.job)
-        self._home = round_.problem.jobs.pool
-        new = begins_run(i.job, i.pool)
-        self._first: Ints = np.flatnonzero(new)
-        self._stop = np.append(self._first[1:], n)
-        self._of_job = np.searchsorted(i.job[self._first], np.arange(len(i.mandatory) + 1)).tolist()
-        self._block = np.cumsum(new) - 1
-        self._rate = option_rates(round_)
-        one = self._rate[self._first] / i.gpus[self._first]
-        self.speed: Floats = self._rate / one[self._block] if n else np.zeros(0)
-
-    def sizes_from(self, option: int) -> Ints:
-        """Return the option and the larger ones of its block."""
-        return np.arange(option, self._stop[self._block[option]])
-
-    def place_owed(self, free_capacity: FreeCapacity, order: Ints) -> None:
-        """Place jobs of tenants below their guarantee.
-
-        They get the most GPUs within what is owed, else the fewest, first in the pool where they
-        run.
-        """
-        i = self._i
-        for j in order[np.isin(order, i.job[i.is_guaranteed])].tolist():
-            mine = np.arange(i.start[j], i.start[j + 1])
-            owed = np.append(free_capacity.owed, 0)[i.account[:, mine]].max(axis=0, initial=0)
-            mine = mine[owed > 0]
-            owed = owed[owed > 0]
-            if len(mine) and free_capacity.choice[j] < 0:
-                size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
-                free_capacity.assign_first(
-                    j, mine[np.lexsort((i.pool[mine] != self._home[j], size))].tolist()
-                )
-
-    def place(self, free_capacity: FreeCapacity, order: Ints) -> None:
-        """Place jobs without GPUs, first come, first served, at the smallest size of a pool."""
-        i = self._i
-        jobs = np.bincount(self._home[self._home >= 0], minlength=len(i.capacity)).tolist()
-        for j in order[free_capacity.choice[order] < 0].tolist():
-            if not any(free_capacity.free):
-                break
-            for o in self._smallest_places(j, jobs):
-                if free_capacity.assign(j, o):
-                    p = int(i.pool[o])
-                    jobs[p] += int(p != self._home[j])
-                    break
-
-    def _smallest_places(self, j: int, jobs: list[int]) -> list[int]:
-        """Return the smallest option of a job in every pool.
-
-        The pool where it runs comes first, then pools by its speed on an equal share of the pool.
-        """
-        i = self._i
-        a = self._of_job[j]
-        b = self._of_job[j + 1]
-        places = []
-        for first, stop in zip(self._first[a:b].tolist(), self._stop[a:b].tolist(), strict=True):
-            p = int(i.pool[first])
-            share = int(i.capacity[p]) // (jobs[p] + 1)
-            reach = max(
-                first, first + int(np.searchsorted(i.gpus[first:stop], share, side="right")) - 1
-            )
-            places.append(
-                (p != self._home[j], -float(self._rate[first : reach + 1].max()), p, first)
-            )
-        return [place[-1] for place in sorted(places)]

@@ -54,12 +54,11 @@ from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import (
-    OptionRanking,
+    group_options,
     option_rates,
     replan,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run
@@ -186,7 +185,7 @@ def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
     """
     asked = count @ size
     share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)
-    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), dtype=np.float64)
+    return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)))
 
 
 def solve_shares(
@@ -248,52 +247,38 @@ def solve_shares(
     return X
 
 
-def compute_priorities(X: Floats, received: Floats, age: Floats) -> Floats:
-    """Return X over the fraction of its life that a job has had the type, (J, T).
-
-    received (J, T) and age (J,) are in seconds.
-    """
-    fraction = received / np.maximum(age, 1e-9)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(X > 0, X / fraction, 0.0)
-
-
 def _fill_by_priority(
     round_: CompiledRound, demand: ThroughputDemand, X: Floats
 ) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
     """Return the order of the jobs (J,) by best priority, and the step that fills free GPUs."""
     i = round_.instance
     problem = round_.problem
-    priority = compute_priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
+    # X over the fraction of its life that a job has had the type, (J, T)
+    age_s = np.maximum(problem.now_s - problem.jobs.submitted_s, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        priority = np.where(X > 0, X / (problem.received / age_s), 0.0)
     type_ = problem.pools.gpu_type[i.pool]
     preferred = np.flatnonzero(i.gpus == demand.size[i.job, type_])
     job = i.job[preferred]
     of_type = type_[preferred]
     away = i.pool[preferred] != problem.jobs.pool[job]
-    ranked = preferred[
-        np.lexsort(
-            (
-                i.pool[preferred],
-                -demand.throughput[job, of_type],
-                problem.jobs.submitted_s[job],
-                away,
-                -X[job, of_type],
-                -priority[job, of_type],
-            )
-        )
-    ]
+    keys = (
+        i.pool[preferred],
+        -demand.throughput[job, of_type],
+        problem.jobs.submitted_s[job],
+        away,
+        -X[job, of_type],
+        -priority[job, of_type],
+    )
+    ranked = preferred[np.lexsort(keys)]
     first = np.full(len(i.mandatory), len(ranked))
     np.minimum.at(first, i.job[ranked], np.arange(len(ranked)))
     order = np.argsort(first, kind="stable")
-    by_job = ranked[np.argsort(i.job[ranked], kind="stable")]
-    wishes = OptionRanking(
-        np.searchsorted(i.job[by_job], np.arange(len(i.mandatory) + 1)).tolist(), by_job.tolist()
-    )
+    wishes = group_options(round_, ranked)
     pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_pinned(round_, free_capacity, order, pinned)
-        serve_owed(round_, free_capacity, order[~pinned[order]], wishes)
+        serve_first(round_, free_capacity, order, wishes, pinned)
         now = free_capacity.choice.data
         for j, o in pairs:
             if now[j] < 0 and free_capacity.assign(j, o) and not any(free_capacity.free):

@@ -85,7 +85,7 @@ def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
 
 def _binary_digits(k: Ints) -> Ints:
     """Return the number of binary digits of whole numbers above 0."""
-    return np.asarray(np.frexp(k.astype(float))[1], dtype=np.int64)
+    return np.asarray(np.frexp(k.astype(float))[1])
 
 
 def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> OptionRanking:

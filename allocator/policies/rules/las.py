@@ -24,7 +24,6 @@ import numpy as np
 
 from allocator.policies.base import Proposal, Task
 from allocator.policies.steps import options_at_requested_size, rank_options, replan, serve
-from formulations.model.linear import Floats, Ints
 
 # attained service at which a job sinks to the next queue, GPU-seconds, ascending
 THRESHOLDS_GPU_S = (3_600.0,)
@@ -33,20 +32,12 @@ THRESHOLDS_GPU_S = (3_600.0,)
 def las(task: Task) -> Proposal:
     """Serve jobs by queue of attained service at the requested size, pausing others if needed."""
     round_ = task.round
-    jobs = task.round.problem.jobs
-    order = order_by_attained_service(jobs.attained_gpu_s, jobs.submitted_s)
+    jobs = round_.problem.jobs
+    queue = np.searchsorted(THRESHOLDS_GPU_S, jobs.attained_gpu_s, side="right")
+    order = np.lexsort((jobs.submitted_s, jobs.attained_gpu_s <= 0, queue))
     preferred = rank_options(round_, options_at_requested_size(round_))
     return replan(
         task,
         order,
         lambda free_capacity, pinned: serve(round_, free_capacity, order, preferred, pinned),
     )
-
-
-def order_by_attained_service(attained_gpu_s: Floats, submitted_s: Floats) -> Ints:
-    """Return the jobs by queue, (J,).
-
-    Inside a queue, jobs with service come before the others, each group by submission.
-    """
-    queue = np.searchsorted(np.array(THRESHOLDS_GPU_S), attained_gpu_s, side="right")
-    return np.lexsort((submitted_s, attained_gpu_s <= 0, queue))

@@ -29,14 +29,13 @@ from hashlib import blake2b
 import numpy as np
 
 from allocator.domain.phases import find_phases
-from allocator.domain.problem import Bools, Problem
+from allocator.domain.problem import Bools, Floats, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
 from allocator.valuation.prices import added_prices
 from formulations.model.dominance import find_feasible_options
-from formulations.model.linear import Floats
 from formulations.model.ragged import begins_run
 from formulations.objectives import response
 
@@ -46,37 +45,29 @@ EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good
 def rental(task: Task) -> Proposal:
     """Start waiting jobs by submission at the width of their class, and change it by phase."""
     round_ = task.round
-    i = round_.instance
+    i, problem = round_.instance, round_.problem
     each = cost_of_work(round_)
     able = np.flatnonzero(find_feasible_options(i))
     place = i.job * len(i.capacity) + i.pool
-    least = np.full(len(round_.problem.jobs) * len(i.capacity), np.inf)
+    least = np.full(len(problem.jobs) * len(i.capacity), np.inf)
     np.minimum.at(least, place[able], each[able])
     best = able[each[able] <= least[place[able]] * (1 + EQUAL)]
-    width = np.where(_takes_wider(round_.problem)[i.job[best]], -i.gpus[best], i.gpus[best])
+    width = np.where(_takes_wider(problem)[i.job[best]], -i.gpus[best], i.gpus[best])
     best = best[np.lexsort((width, place[best]))]
     widths = best[begins_run(place[best])]
     present = round_.unchanged_choice()
+    phases = [m for one in find_phases(problem.models) for m in (one.model, one.phase)]
     changing = (present >= 0) & ~np.isin(present, widths) & ~i.mandatory
-    changing &= _has_phases(round_.problem)
+    changing &= np.isin(problem.jobs.model, phases)
     return serve_in_order(task, rank_options(round_, widths, each[widths]), changing)
-
-
-def _has_phases(problem: Problem) -> Bools:
-    """Return the jobs whose speeds change as they go on, (J,)."""
-    phases = find_phases(problem.models)
-    changing = {m for one in phases for m in (one.model, one.phase)}
-    return np.isin(problem.jobs.model, list(changing))
 
 
 def _takes_wider(problem: Problem) -> Bools:
     """Return the jobs that take the wider of two equally good widths, (J,)."""
     share = float(problem.settings.get("rental", {}).get("wider_share", 0.0))
-    if share == 0.0:
-        return np.zeros(len(problem.jobs), dtype=bool)
     digests = [blake2b(name.encode(), digest_size=8).digest() for name in problem.jobs.job_id]
     chance = np.array([int.from_bytes(d, "big") for d in digests], dtype=np.float64)
-    return np.asarray(chance < share * 2.0**64, dtype=np.bool_)
+    return chance < share * 2.0**64
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:

@@ -34,8 +34,7 @@ from allocator.policies.steps import (
     options_at_requested_size,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.model.linear import Bools, Floats, Ints
 
@@ -80,82 +79,34 @@ class _Joins:
 
     def __init__(self, round_: CompiledRound, judge: Judge) -> None:
         self._round = round_
-        asked = options_at_requested_size(round_)
-        self._asked = asked[round_.instance.primary[asked] < 0]
-        self._order = order_by_remaining_time(round_, self._asked)
-        self._preferred = rank_options(round_, self._asked)
-        self._joinable = self._find_joinable(judge)
-        self._columns = self._number_columns()
-        self.missing: list[Group] = []
-
-    def _find_joinable(self, judge: Judge) -> dict[int, list[int]]:
-        """Return for each option of a waiting job the options it may join, the best first."""
-        round_ = self._round
         i = round_.instance
-        problem = round_.problem
-        jobs = problem.jobs
-        waits = jobs.pool < 0
-        new = self._asked[waits[i.job[self._asked]]]
-        able = np.union1d(np.flatnonzero(i.keep & (i.primary < 0)), self._asked)
-        h, g = (x.ravel() for x in np.meshgrid(able, new, indexing="ij"))
-        several = can_share_with_several(problem, i.job, i.pool)
-        fine = (i.pool[h] == i.pool[g]) & (i.gpus[h] <= i.gpus[g]) & (i.job[h] != i.job[g])
-        fine &= (i.gpus[h] == i.gpus[g]) | (several[h] & several[g])
-        h, g = h[fine], g[fine]
-        speeds = colocated_speeds(
-            problem, i.job[h], i.job[g], i.pool[h], i.gpus[h], gpus_secondary=i.gpus[g]
-        )
-        h, g, speeds = h[speeds.possible], g[speeds.possible], speeds.take(speeds.possible)
-        rate = option_rates(round_)
-        joins, key = judge(
-            i.job[h],
-            jobs.remaining_work[i.job[g]] / rate[g],
-            jobs.remaining_work[i.job[h]] / rate[h],
-            rate[g] / speeds.rate_secondary,
-            rate[h] / speeds.rate_primary,
-        )
-        order = np.lexsort((h, key, g))
-        order = order[joins[order]]
-        found: dict[int, list[int]] = {}
-        for o, other in zip(g[order].tolist(), h[order].tolist(), strict=True):
-            found.setdefault(o, []).append(other)
-        return found
-
-    def _number_columns(self) -> dict[Group, int]:
-        """Return the column of each set of primary jobs."""
-        i = self._round.instance
+        asked = options_at_requested_size(round_)
+        asked = asked[i.primary[asked] < 0]
+        self._order = order_by_remaining_time(round_, asked)
+        self._preferred = rank_options(round_, asked)
+        self._joinable = _find_joinable(round_, asked, judge)
         several: dict[int, list[tuple[int, int]]] = {}
         for o, h in zip(*(x.tolist() for x in i.colocations), strict=True):
             several.setdefault(o, []).append((int(i.job[h]), int(i.gpus[h])))
-        return {
+        self._columns = {
             (int(i.job[o]), int(i.pool[o]), int(i.gpus[o]), tuple(sorted(members))): o
             for o, members in several.items()
         }
+        self.missing: list[Group] = []
 
     def steps(self, free_capacity: FreeCapacity) -> None:
         """Serve all jobs."""
-        round_ = self._round
+        i = self._round.instance
         self.missing = []
         taken: set[int] = set()
         reserved = [0.0] * len(free_capacity.free)
-        serve_pinned(round_, free_capacity, self._order, round_.instance.mandatory)
-        serve_owed(round_, free_capacity, self._order, self._preferred)
+        serve_first(self._round, free_capacity, self._order, self._preferred)
         for j in self._order[free_capacity.choice[self._order] < 0].tolist():
             options = self._preferred.of(j)
-            if self._take_idle(free_capacity, j, options, reserved):
-                continue
-            for o in options:
-                if self._join(free_capacity, j, o, taken, reserved):
-                    break
-
-    def _take_idle(
-        self, free_capacity: FreeCapacity, j: int, options: list[int], reserved: list[float]
-    ) -> bool:
-        i = self._round.instance
-        free = [
-            o for o in options if i.load[o] <= free_capacity.free[i.pool[o]] - reserved[i.pool[o]]
-        ]
-        return free_capacity.assign_first(j, free)
+            left = [f - r for f, r in zip(free_capacity.free, reserved, strict=True)]
+            idle = [o for o in options if i.load[o] <= left[i.pool[o]]]
+            if not free_capacity.assign_first(j, idle):
+                any(self._join(free_capacity, j, o, taken, reserved) for o in options)
 
     def _join(
         self,
@@ -176,8 +127,17 @@ class _Joins:
             and h not in taken
             and not free_capacity.has_secondary(h)
         ]
-        members = self._add_up(alone, gpus, idle)
-        if members is None:
+        members: list[int] = []
+        left = gpus
+        for h in alone:
+            if left <= idle or len(members) == self._round.problem.max_primaries:
+                break
+            if i.gpus[h] <= left:
+                members.append(h)
+                left -= int(i.gpus[h])
+        if not members or left > idle:
+            members = [h for h in alone if i.gpus[h] == gpus][:1]
+        if not members:
             return False
         key = tuple(sorted((int(i.job[h]), int(i.gpus[h])) for h in members))
         column = self._columns.get((j, pool, gpus, key))
@@ -189,18 +149,37 @@ class _Joins:
         taken.update(members)
         return True
 
-    def _add_up(self, alone: list[int], gpus: int, idle: float) -> list[int] | None:
-        """Return the first of these options whose GPUs and the idle ones are `gpus`, if any."""
-        i = self._round.instance
-        members: list[int] = []
-        left = gpus
-        for h in alone:
-            if left <= idle or len(members) == self._round.problem.max_primaries:
-                break
-            if i.gpus[h] <= left:
-                members.append(h)
-                left -= int(i.gpus[h])
-        if members and left <= idle:
-            return members
-        same = [h for h in alone if i.gpus[h] == gpus]
-        return same[:1] or None
+
+def _find_joinable(round_: CompiledRound, asked: Ints, judge: Judge) -> dict[int, list[int]]:
+    """Return for each option of a waiting job the options it may join, the best first.
+
+    `asked` are the options at the requested sizes.
+    """
+    i = round_.instance
+    problem = round_.problem
+    jobs = problem.jobs
+    new = asked[jobs.pool[i.job[asked]] < 0]
+    able = np.union1d(np.flatnonzero(i.keep & (i.primary < 0)), asked)
+    h, g = (x.ravel() for x in np.meshgrid(able, new, indexing="ij"))
+    several = can_share_with_several(problem, i.job, i.pool)
+    fine = (i.pool[h] == i.pool[g]) & (i.gpus[h] <= i.gpus[g]) & (i.job[h] != i.job[g])
+    fine &= (i.gpus[h] == i.gpus[g]) | (several[h] & several[g])
+    h, g = h[fine], g[fine]
+    speeds = colocated_speeds(
+        problem, i.job[h], i.job[g], i.pool[h], i.gpus[h], gpus_secondary=i.gpus[g]
+    )
+    h, g, speeds = h[speeds.possible], g[speeds.possible], speeds.take(speeds.possible)
+    rate = option_rates(round_)
+    joins, key = judge(
+        i.job[h],
+        jobs.remaining_work[i.job[g]] / rate[g],
+        jobs.remaining_work[i.job[h]] / rate[h],
+        rate[g] / speeds.rate_secondary,
+        rate[h] / speeds.rate_primary,
+    )
+    order = np.lexsort((h, key, g))
+    order = order[joins[order]]
+    found: dict[int, list[int]] = {}
+    for o, other in zip(g[order].tolist(), h[order].tolist(), strict=True):
+        found.setdefault(o, []).append(other)
+    return found

@@ -27,13 +27,12 @@ from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.rules.several_primaries import serve_with_several
 from allocator.policies.rules.srtf import order_by_remaining_time
 from allocator.policies.steps import (
-    OptionRanking,
+    group_options,
     option_rates,
     options_at_requested_size,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
 from formulations.colocation import timing
 from formulations.model.linear import Floats, Ints
@@ -42,7 +41,7 @@ from formulations.model.linear import Floats, Ints
 def sjf(task: Task) -> Proposal:
     """Serve waiting jobs, shortest first, on idle GPUs; no GPU gets a second job."""
     none = np.zeros(0, dtype=np.int64)
-    return _serve_without_preemption(task, rank_options_by(task.round, none, np.zeros(0)))
+    return _serve_without_preemption(task, none, none)
 
 
 def bsbf(task: Task) -> Proposal:
@@ -59,7 +58,7 @@ def bsbf(task: Task) -> Proposal:
     o, secondary_s, primary_s, xi_secondary, xi_primary = _colocation_candidates(round_)
     gains = timing.should_share(secondary_s, primary_s, xi_secondary, xi_primary)
     mean_s = timing.mean_completion_shared(secondary_s, primary_s, xi_secondary, xi_primary)
-    return _serve_without_preemption(task, rank_options_by(round_, o[gains], mean_s[gains]))
+    return _serve_without_preemption(task, o[gains], mean_s[gains])
 
 
 def ffs(task: Task) -> Proposal:
@@ -75,19 +74,20 @@ def ffs(task: Task) -> Proposal:
         )
     o = _colocation_candidates(round_)[0]
     primary = round_.instance.job[round_.instance.primary[o]]
-    return _serve_without_preemption(task, rank_options_by(round_, o, jobs.submitted_s[primary]))
+    return _serve_without_preemption(task, o, jobs.submitted_s[primary])
 
 
-def _serve_without_preemption(task: Task, colocated_options: OptionRanking) -> Proposal:
+def _serve_without_preemption(task: Task, colocated: Ints, key: Ints | Floats) -> Proposal:
+    """Serve waiting jobs on idle GPUs, else with an option `colocated` (k,) of the least key."""
     round_ = task.round
+    colocated_options = group_options(round_, colocated[np.lexsort((colocated, key))])
     asked = options_at_requested_size(round_)
     asked = asked[round_.instance.primary[asked] < 0]
     order = order_by_remaining_time(round_, asked)
     preferred = rank_options(round_, asked)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_pinned(round_, free_capacity, order, round_.instance.mandatory)
-        serve_owed(round_, free_capacity, order, preferred)
+        serve_first(round_, free_capacity, order, preferred)
         for j in order[free_capacity.choice[order] < 0].tolist():
             if not free_capacity.assign_first(j, preferred.of(j)):
                 free_capacity.assign_first(j, colocated_options.of(j))
@@ -133,11 +133,3 @@ def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats,
         rate[alone] / rate[o],
         rate[primary] / m.primary_rate[round_.option[o]],
     )
-
-
-def rank_options_by(round_: CompiledRound, options: Ints, key: Floats) -> OptionRanking:
-    """Rank the options (k,) of each job by smallest key (k,), then by column."""
-    job = round_.instance.job[options]
-    order = np.lexsort((options, key, job))
-    start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))
-    return OptionRanking(start.tolist(), options[order].tolist())

@@ -36,13 +36,12 @@ import math
 
 import numpy as np
 
-from allocator.domain.problem import Jobs, State
+from allocator.domain.problem import Bools, Floats, Ints, Jobs, State
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.mip import mip
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools, Floats, Ints
 
 POWER = -0.5
 LAMBDA = 1.1
@@ -59,28 +58,20 @@ def sia(task: Task) -> Proposal:
     """
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
-    found = mip(_with_gap(whole, _value_gap(task.round, whole.dual.bound)))
+    # GAP of the sum that Sia minimises, lambda J - value, as a gap of a value up to `most`
+    most = whole.dual.bound
+    jobs = np.count_nonzero(np.diff(task.round.instance.start))
+    gap = GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
+    asked = dataclasses.replace(whole, limits=dataclasses.replace(task.limits, gap=gap))
+    vars(asked).update(choices=whole.choices, dual=whole.dual)
+    found = mip(asked)
     taken = found.choice >= 0
     choice = np.full(len(found.choice), -1)
     choice[taken] = option[found.choice[taken]]
     ended = "heuristic" if found.termination == "gap" else found.termination
-    return dataclasses.replace(found, choice=choice, bound=math.inf, bound_by="", termination=ended)
-
-
-def _value_gap(round_: CompiledRound, most: float) -> float:
-    """Convert GAP of the sum that Sia minimises to a gap of a value up to `most`.
-
-    The sum is lambda J - value.
-    """
-    jobs = np.count_nonzero(np.diff(round_.instance.start))
-    return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
-
-
-def _with_gap(task: Task, gap: float) -> Task:
-    """Return the task with another gap and the same structure and dual."""
-    other = dataclasses.replace(task, limits=dataclasses.replace(task.limits, gap=gap))
-    vars(other).update(choices=task.choices, dual=task.dual)
-    return other
+    return dataclasses.replace(
+        found, choice=choice, bound=math.inf, bound_by="", termination=ended, task=None
+    )
 
 
 def goodput_round(round_: CompiledRound) -> tuple[CompiledRound, Ints]:
@@ -108,7 +99,7 @@ def relative_goodput(rate: Floats, job: Ints, least: Ints) -> Floats:
     """Return G (n,): goodput over the job's smallest positive one, times its least GPUs (J,)."""
     smallest = np.full(len(least), np.inf)
     np.minimum.at(smallest, job, np.where(rate > 0, rate, np.inf))
-    return np.asarray(rate / smallest[job] * least[job], dtype=np.float64)
+    return np.asarray(rate / smallest[job] * least[job])
 
 
 def restart_factor(jobs: Jobs, now_s: float) -> Floats:
@@ -132,7 +123,7 @@ def option_value(normal: Floats, factor: Floats, power: float, lam: float) -> Fl
     with np.errstate(divide="ignore"):
         raised = (normal * factor) ** power
     V = np.minimum(np.where(np.isfinite(raised), np.round(raised, 2), CAP), CAP)
-    return np.asarray(lam - V if power < 0 else V - lam, dtype=np.float64)
+    return lam - V if power < 0 else V - lam
 
 
 def growth_limit(i: Instance, jobs: Jobs) -> Ints:
@@ -143,4 +134,4 @@ def growth_limit(i: Instance, jobs: Jobs) -> Ints:
     start = np.full(len(jobs), np.iinfo(np.int64).max)
     new: Bools = ~i.keep
     np.minimum.at(start, i.job[new], i.gpus[new])
-    return np.asarray(np.maximum(2 * jobs.largest_gpus, start), dtype=np.int64)
+    return np.asarray(np.maximum(2 * jobs.largest_gpus, start))

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Market, State
-from allocator.options.instance_building import CompiledRound
+from allocator.domain.problem import Bools, Ints, Market, State
 from allocator.performance.pipelines import due_s
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
@@ -27,7 +26,6 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Ints
 
 FIRST = {Market.SPOT: 0, Market.RESERVED: 1, Market.ON_DEMAND: 2}
 
@@ -38,61 +36,36 @@ def spot_first(task: Task) -> Proposal:
 
 
 def spot_wait(task: Task) -> Proposal:
-    """Use spot GPUs if available, else wait as long as the deadline allows."""
-    round_ = task.round
-    preferred = options_at_requested_size(round_)
-    job = round_.instance.job[preferred]
-    spot = round_.problem.pools.market[round_.instance.pool[preferred]] == Market.SPOT
-    return _serve_preferred(
-        task,
-        preferred[
-            np.where(
-                _needs_reliable_gpus(round_, preferred)[job], ~spot, _may_wait(round_)[job] <= spot
-            )
-        ],
-    )
+    """Use spot GPUs if available, else wait as long as the deadline allows.
+
+    A job needs reliable GPUs to keep its deadline if after one more interval it would be late, even
+    on its fastest option that is not spot. The estimate includes the pause of a change. So a job
+    that has moved to reliable GPUs stays there, and does not move back and forth.
+    """
+    i, p = task.round.instance, task.round.problem
+    preferred = options_at_requested_size(task.round)
+    job, pool = i.job[preferred], i.pool[preferred]
+    spot = p.pools.market[pool] == Market.SPOT
+    pause_s = p.pools.startup_s[pool] + p.jobs.restart_s[job]
+    done_s = pause_s + p.jobs.remaining_work[job] / option_rates(task.round)[preferred]
+    soonest_s = np.full(len(p.jobs), np.inf)
+    np.minimum.at(soonest_s, job[~spot], done_s[~spot])
+    due = due_s(p)
+    is_late = np.isfinite(soonest_s) & (p.now_s + p.interval_s + soonest_s > due)
+    may_wait = ~np.isnan(due)
+    return _serve_preferred(task, preferred[np.where(is_late[job], ~spot, spot | ~may_wait[job])])
 
 
 def _serve_preferred(task: Task, preferred: Ints) -> Proposal:
     round_ = task.round
-    i = round_.instance
-    jobs = round_.problem.jobs
-    pools = round_.problem.pools
+    jobs, pools = round_.problem.jobs, round_.problem.pools
     rank = np.array([FIRST[Market(m)] for m in pools.market.tolist()], dtype=np.int64)
     order = order_by_submission(round_)
-    ways = rank_options(round_, preferred, rank[i.pool[preferred]])
-    on_spot = (jobs.state == State.RUNNING) & np.isin(
-        jobs.pool, np.flatnonzero(pools.market == Market.SPOT)
-    )
-    on_spot &= (round_.unchanged_choice() >= 0) & np.isin(round_.unchanged_choice(), preferred)
+    ways = rank_options(round_, preferred, rank[round_.instance.pool[preferred]])
+    on_spot = (jobs.state == State.RUNNING) & (np.append(rank, -1)[jobs.pool] == 0)
+    on_spot &= np.isin(round_.unchanged_choice(), preferred)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve(round_, free_capacity, order, ways, pinned | on_spot)
 
     return replan(task, order, steps)
-
-
-def _may_wait(round_: CompiledRound) -> Bools:
-    """Return the jobs with a deadline, (J,).
-
-    They take only spot GPUs until they need reliable ones.
-    """
-    return ~np.isnan(due_s(round_.problem))
-
-
-def _needs_reliable_gpus(round_: CompiledRound, preferred: Ints) -> Bools:
-    """Return the jobs that need reliable GPUs now to keep their deadline, (J,).
-
-    After waiting one more interval they would be late, even on their fastest preferred option that
-    is not spot. The estimate includes the pause of a change. So a job that has moved to reliable
-    GPUs stays there, and does not move back and forth.
-    """
-    p = round_.problem
-    i = round_.instance
-    sure = preferred[p.pools.market[i.pool[preferred]] != Market.SPOT]
-    job = i.job[sure]
-    pause = p.pools.startup_s[i.pool[sure]] + p.jobs.restart_s[job]
-    soonest = np.full(len(p.jobs), np.inf)
-    np.minimum.at(soonest, job, pause + p.jobs.remaining_work[job] / option_rates(round_)[sure])
-    done_s = p.now_s + p.interval_s + soonest
-    return np.asarray(np.isfinite(soonest) & (done_s > due_s(p)), dtype=np.bool_)

@@ -24,7 +24,7 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Ints
 
 
 def srtf(task: Task) -> Proposal:
@@ -49,16 +49,7 @@ def order_by_remaining_time(round_: CompiledRound, options: Ints) -> Ints:
     Equal jobs are ordered by submission. Jobs without an option come last.
     """
     jobs = round_.problem.jobs
-    return np.lexsort((jobs.submitted_s, remaining_s(round_, options)))
-
-
-def remaining_s(round_: CompiledRound, options: Ints) -> Floats:
-    """Return the seconds left of each job at the fastest of its given options, (J,).
-
-    It is inf for a job without an option.
-    """
-    jobs = round_.problem.jobs
     fastest = np.zeros(len(jobs))
     np.maximum.at(fastest, round_.instance.job[options], option_rates(round_)[options])
     with np.errstate(divide="ignore"):
-        return np.asarray(jobs.remaining_work / fastest)
+        return np.lexsort((jobs.submitted_s, jobs.remaining_work / fastest))

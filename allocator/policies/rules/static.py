@@ -21,10 +21,9 @@ from allocator.policies.steps import (
     order_by_submission,
     rank_options,
     run_steps,
-    serve_owed,
-    serve_pinned,
+    serve_first,
 )
-from formulations.model.linear import Bools, Ints
+from formulations.model.linear import Bools
 
 
 def static(task: Task) -> Proposal:
@@ -45,26 +44,17 @@ def serve_in_order(task: Task, preferred: OptionRanking, changing: Bools | None 
     start[moving] = -1
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_pinned(round_, free_capacity, order, round_.instance.mandatory)
-        serve_owed(round_, free_capacity, order, preferred)
+        serve_first(round_, free_capacity, order, preferred)
         for j, present in held.items():
             if free_capacity.choice[j] < 0:
                 free_capacity.assign_first(j, [*preferred.of(j), present])
-        _start_waiting(
-            free_capacity, order[free_capacity.choice[order] < 0], preferred, round_.instance.pool
-        )
+        # each pool has a queue, until an earlier job blocks it
+        open_ = {p for p, free in enumerate(free_capacity.free) if free > 0}
+        for j in order[free_capacity.choice[order] < 0].tolist():
+            if not open_:
+                break
+            able = [(o, int(round_.instance.pool[o])) for o in preferred.of(j)]
+            if not free_capacity.assign_first(j, (o for o, p in able if p in open_)):
+                open_ -= {p for o, p in able if free_capacity.can_afford(o)}
 
     return run_steps(task, steps, start=start, guaranteed=False)
-
-
-def _start_waiting(
-    free_capacity: FreeCapacity, waiting: Ints, preferred: OptionRanking, pool: Ints
-) -> None:
-    """Start waiting jobs, in this order, in pools whose queue no earlier job blocks."""
-    open_ = {p for p, free in enumerate(free_capacity.free) if free > 0}
-    for j in waiting.tolist():
-        if not open_:
-            return
-        able = [(o, int(pool[o])) for o in preferred.of(j)]
-        if not free_capacity.assign_first(j, (o for o, p in able if p in open_)):
-            open_ -= {p for o, p in able if free_capacity.can_afford(o)}
