@@ -13,7 +13,7 @@ import numpy as np
 
 from allocator.audit.context import AuditContext
 from allocator.domain.problem import Floats
-from allocator.performance.speed import BelievedSpeeds, Configurations
+from allocator.performance.speed import believed_speeds
 
 
 def costs(s: AuditContext) -> Floats:
@@ -63,7 +63,7 @@ def _by_curve(s: AuditContext, model: int, pool: int, gpus: int) -> float:
     curves = problem.curves
     mine = (curves.model == model) & (curves.gpu_type == gpu_type)
     of_curve = curves.parameters[int(np.flatnonzero(mine)[0])]
-    found = BelievedSpeeds(problem).speed(Configurations.of(*one))
+    found = believed_speeds(problem, *one)
     batch, passes = int(found.batch[0]), max(1, int(found.accumulation[0]))
     if not batch:
         return 0.0

@@ -33,8 +33,7 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
         return value, 0.0
     pool, gpus, kept = s.pool[j], s.gpus[j], s.is_kept[j]
     pause = problem.pools.startup_s[pool] + np.where(s.running[j], restart_s(s, j, pool, gpus), 0.0)
-    start = np.searchsorted(j, np.arange(len(value) + 1))
-    given = Offer(start, j, pool, gpus, rate[j], np.where(kept, 0.0, pause), kept)
+    given = Offer(j, pool, gpus, rate[j], np.where(kept, 0.0, pause), kept)
     plan = build_context(problem, given, lambda: s.every, s.held[j] / gpus)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:

@@ -56,6 +56,15 @@ def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
     return np.where(primary < 0, gpus, gpus - shared)
 
 
+def number_rows(*columns: NDArray[Any]) -> Ints:
+    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
+    order = np.lexsort(columns[::-1])
+    new = np.any([x[order][1:] != x[order][:-1] for x in columns], axis=0)
+    number = np.zeros(len(order), dtype=np.int64)
+    number[order[1:]] = np.cumsum(new)
+    return number
+
+
 @dataclass(frozen=True)
 class OptionTable:
     """n options, job by job, then by pool and size; those of job j are start[j] .. start[j+1].
@@ -132,7 +141,7 @@ class OptionTable:
     @property
     def offer(self) -> Offer:
         """The options without their values and costs."""
-        return Offer(self.start, self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
+        return Offer(self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
 
 
 def find_blocked_jobs(problem: Problem) -> Bools:
@@ -180,21 +189,22 @@ class ListedOptions:
         return len(self.job)
 
 
-def option_table(problem: Problem, table: RateTable) -> OptionTable:
+def option_table(problem: Problem) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
     A job without options (no known rate, no matching type, held) simply waits.
     """
-    return value_options(problem, table, list_options(problem, table))
+    return value_options(problem, list_options(problem))
 
 
-def list_options(problem: Problem, table: RateTable, among: Bools | None = None) -> ListedOptions:
+def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     """List the options of all jobs, or of the jobs `among` (J,).
 
     What a job is offered depends on no other job but by its nodes (options/staying.py).
     """
     jobs = problem.jobs
     pools = problem.pools
+    table = RateTable.of(problem)
     staying = Staying.of(problem)
     stays = staying.stays
     settled = staying.stays | staying.homeless
@@ -204,7 +214,7 @@ def list_options(problem: Problem, table: RateTable, among: Bools | None = None)
     free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
-    shape = held_shapes(problem, table)
+    shape = held_shapes(problem)
     is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
@@ -288,9 +298,10 @@ def _add_shapes(
     )
 
 
-def held_shapes(problem: Problem, table: RateTable) -> Ints:
+def held_shapes(problem: Problem) -> Ints:
     """Return the number of nodes of the spread shape that each job holds, (J,), else 0."""
     jobs = problem.jobs
+    table = RateTable.of(problem)
     nodes = Staying.of(problem).nodes
     at = np.flatnonzero((nodes > 0) & (jobs.primary < 0)) if table.has_shapes else nodes[:0]
     is_shape = table.is_shape(
@@ -343,7 +354,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     return may
 
 
-def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> OptionTable:
+def value_options(problem: Problem, listed: ListedOptions) -> OptionTable:
     """Return the listed options with their pauses, values and costs."""
     jobs = problem.jobs
     pools = problem.pools
@@ -352,10 +363,9 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
     pause = interval.pause_s(
         listed.keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
-    start = starts(job, len(jobs))
-    offer = Offer(start, job, pool, gpus, listed.rate, pause, listed.keep)
+    offer = Offer(job, pool, gpus, listed.rate, pause, listed.keep)
     return OptionTable(
-        start,
+        starts(job, len(jobs)),
         job,
         pool,
         gpus,

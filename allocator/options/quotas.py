@@ -8,10 +8,9 @@ tenants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from formulations.model.block import Block
-from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
+from formulations.model.guarantee import Limits, usable_guarantee
 from formulations.objectives.interval import HOUR
 
 MAX_JOBS = "max_jobs"  # kind of the rows of R72
@@ -260,10 +259,16 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
     out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
-    sizes = _SizesOfJobs(option_table)
+    guarantees = np.flatnonzero(table.guaranteed_gpus > 0).tolist()
+    if not guarantees:
+        return out
+    pool_gpus = list(zip(option_table.pool.tolist(), option_table.gpus.tolist(), strict=True))
+    own = np.bincount(option_table.job, option_table.primary < 0, len(problem.jobs)).astype(int)
+    ends = (option_table.start[:-1] + own).tolist()
+    sizes = [pool_gpus[a:b] for a, b in zip(option_table.start.tolist(), ends, strict=False)]
     few = most_jobs(problem)
     on_nodes = GuaranteesOnNodes(problem, option_table, few)
-    for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
+    for k in guarantees:
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
         place = np.full(len(problem.tenants) + 1, -1)
@@ -280,7 +285,10 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
         ]
         out[k] = usable_guarantee(
             int(table.guaranteed_gpus[k]),
-            sizes.of(jobs, pools),
+            [
+                sizes[j] if pools.all() else [(p, n) for p, n in sizes[j] if pools[p]]
+                for j in jobs.tolist()
+            ],
             capacity,
             Limits(
                 place[problem.jobs.tenant[jobs]].tolist(),
@@ -311,53 +319,6 @@ def _find_shares(problem: Problem, jobs: Ints) -> Callable[[int, int], float] | 
     shares = np.nan_to_num(share, nan=1.0).tolist()
     has_nodes = problem.has_nodes.tolist()
     return lambda job, pool: shares[job] if has_nodes[pool] else 1.0
-
-
-class _SizesOfJobs:
-    """The pools and sizes that jobs may hold by themselves, listed when they are first read."""
-
-    def __init__(self, option_table: OptionTable) -> None:
-        self._table = option_table
-        self._known: dict[int, list[tuple[int, int]]] = {}
-
-    def of(self, jobs: Ints, pools: Bools) -> Sequence[JobSizes]:
-        """Return the sizes of some jobs in some pools."""
-        return _SizesInPools(self, jobs.tolist(), None if pools.all() else pools.tolist())
-
-    def of_job(self, j: int) -> list[tuple[int, int]]:
-        """Return the sizes of a job."""
-        if j not in self._known:
-            t = self._table
-            a = self._table.start[j]
-            b = self._table.start[j + 1]
-            own = t.primary[a:b] < 0
-            self._known[j] = list(
-                zip(t.pool[a:b][own].tolist(), t.gpus[a:b][own].tolist(), strict=True)
-            )
-        return self._known[j]
-
-
-class _SizesInPools(Sequence[JobSizes]):
-    """The sizes of some jobs in some pools, None = all."""
-
-    def __init__(self, sizes: _SizesOfJobs, jobs: list[int], pools: list[bool] | None) -> None:
-        self._sizes = sizes
-        self._jobs = jobs
-        self._pools = pools
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    @overload
-    def __getitem__(self, n: int) -> JobSizes: ...
-    @overload
-    def __getitem__(self, n: slice) -> Sequence[JobSizes]: ...
-    def __getitem__(self, n: int | slice) -> JobSizes | Sequence[JobSizes]:
-        if isinstance(n, slice):
-            return _SizesInPools(self._sizes, self._jobs[n], self._pools)
-        sizes = self._sizes.of_job(self._jobs[n])
-        pools = self._pools
-        return sizes if pools is None else [(p, k) for p, k in sizes if pools[p]]
 
 
 @dataclass(frozen=True)

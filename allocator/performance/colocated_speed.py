@@ -15,7 +15,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import find_footprints
-from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
+from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
 from formulations.model.ragged import begins_run, ragged
 
@@ -120,7 +120,7 @@ def colocated_speeds(
     secondary: Ints,
     pool: Ints,
     gpus: Ints,
-    slowdowns: Slowdowns | None = None,
+    slowdowns: MeasuredSlowdowns | None = None,
     gpus_secondary: Ints | None = None,
 ) -> ColocatedSpeeds:
     """Return the speeds of pairs of jobs on the same GPUs.
@@ -131,7 +131,7 @@ def colocated_speeds(
         The jobs of each pair.
     pool, gpus : (n,)
         Where they run.
-    slowdowns : Slowdowns, optional
+    slowdowns : MeasuredSlowdowns, optional
         Default: the rows of sharing.csv.
     gpus_secondary : (n,), optional
         GPUs of the secondary job, if it has more than its primary job. Slowdowns are those at the
@@ -214,7 +214,7 @@ def speeds_with_several(
     pool: Ints,
     gpus: Ints,
     gpus_secondary: Ints,
-    slowdowns: Slowdowns | None = None,
+    slowdowns: MeasuredSlowdowns | None = None,
 ) -> SpeedsWithSeveral:
     """Return the speed of secondary jobs that run on the GPUs of several primary jobs.
 
@@ -228,7 +228,7 @@ def speeds_with_several(
         Numbers 0 to k - 1, ascending, of the secondary job's options that pairs belong to.
     primary, secondary, pool, gpus, gpus_secondary : (n,)
         The pairs, with the GPUs of the primary and of the secondary job.
-    slowdowns : Slowdowns, optional
+    slowdowns : MeasuredSlowdowns, optional
         Default: the rows of sharing.csv.
     """
     pairs = colocated_speeds(

@@ -13,7 +13,6 @@ ln(slowdown - 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -22,21 +21,6 @@ from allocator.domain.schema.columns import MOST_GPUS
 
 SPAN = MOST_GPUS + 1
 LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
-
-
-class Slowdowns(Protocol):
-    """Anything that knows how fast jobs run next to each other."""
-
-    def slowdown(
-        self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
-    ) -> tuple[Floats, Floats]:
-        """Return the slowdowns, >= 1, of a next to b and of b next to a, nan where unknown.
-
-        They have the shape of the arguments.
-        """
-
-    def known(self, models: int) -> Bools:
-        """Return the models of which anything is known, (models,)."""
 
 
 class MeasuredSlowdowns:
@@ -127,10 +111,6 @@ class FittedSlowdowns:
     tied_alpha: Ints
     tied_beta: Ints
     error: Floats
-
-    def known(self, models: int) -> Bools:
-        """Return the models with a row, (models,)."""
-        return self.measured.known(models)
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints

@@ -13,12 +13,10 @@ from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
 
-Slowdowns = MeasuredSlowdowns
-
 
 def believed_rate(
     problem: Problem,
-    slowdowns: Slowdowns,
+    slowdowns: MeasuredSlowdowns,
     jobs: Ints,
     model: Ints,
     pool: Ints,
@@ -64,7 +62,12 @@ def believed_rate(
 
 
 def rates_in_group(
-    problem: Problem, slowdowns: Slowdowns, secondary: int, primaries: Ints, pool: int, gpus: Ints
+    problem: Problem,
+    slowdowns: MeasuredSlowdowns,
+    secondary: int,
+    primaries: Ints,
+    pool: int,
+    gpus: Ints,
 ) -> dict[int, float]:
     """Return the work per second of a secondary job and of all of its primary jobs.
 

@@ -29,6 +29,7 @@ from typing import TypeVar
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import starts
 from formulations.objectives import interval
 
 T = TypeVar("T")
@@ -40,8 +41,6 @@ class Offer:
 
     Parameters
     ----------
-    start : (J+1,)
-        Options of job j are start[j] .. start[j+1].
     job, pool, gpus : (n,)
         Indices of job and pool; number of GPUs.
     rate : (n,)
@@ -52,7 +51,6 @@ class Offer:
         Whether the option is what the job holds.
     """
 
-    start: Ints
     job: Ints
     pool: Ints
     gpus: Ints
@@ -177,6 +175,11 @@ class Context:
         found = replace(self, facts=replace(self.facts, weight=weight), exclusive=exclusive)
         found.__dict__["rate"] = self.rate
         return found
+
+    @cached_property
+    def start(self) -> Ints:
+        """Options of job j are start[j] .. start[j+1], (J+1,), if they are in the order of jobs."""
+        return starts(self.job, len(self.facts.weight))
 
     @property
     def job(self) -> Ints:

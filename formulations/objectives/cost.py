@@ -115,7 +115,7 @@ def prices_of_time(c: Context) -> tuple[Floats, Floats]:
     per_hour = c.rate * HOUR
     cost = c.cost_per_hour / per_hour
     hours = 1.0 / (per_hour * c.facts.availability[c.pool])
-    return cost_breakpoints(c.offer.start, cost, hours, SPARE * late, late)
+    return cost_breakpoints(c.start, cost, hours, SPARE * late, late)
 
 
 def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tuple[Floats, Floats]:
@@ -135,7 +135,7 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     n = len(o.job)
     # one question for every option, then one for every job that waits
     owner = np.append(o.job, np.arange(J))
-    question, option = ragged(w.offer.start[owner], w.offer.start[owner + 1])
+    question, option = ragged(w.start[owner], w.start[owner + 1])
     asked = sure(w)[option] & ~np.isnan(due_in_s(c))[owner[question]]
     question = question[asked]
     option = option[asked]
@@ -165,7 +165,7 @@ def sure(c: Context) -> Bools:
     The markets, in this order: on demand, reserved, any.
     """
     f = c.facts
-    start = c.offer.start
+    start = c.start
     return select_first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
 
 

@@ -71,7 +71,7 @@ def equal_speed(c: Context) -> Floats:
 
 def speed_by_claim(c: Context, claim: Floats) -> Floats:
     """Return e_j (J,) of shares in proportion to claims (J,); the context has all options."""
-    start = c.offer.start
+    start = c.start
     mine = np.where(np.diff(start) > 0, claim, 0.0)
     share = c.facts.pool_gpus.sum() * mine / max(float(mine.sum()), 1e-300)
     return speed_on(share, start, c.offer.gpus, c.rate)
