@@ -92,8 +92,6 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
         work=work,
         finish=finish,
         slope=slope,
-        unfinished=np.zeros(J),
-        loss=np.zeros(J),
         held=-(context.dollar_price[o, None] * held_per_hour * later) / HOUR,
         jobs=i.jobs,
         rows=[str(r) for r in rows.rows.tolist()],

@@ -9,7 +9,7 @@ one in which the primary job is faster, then the one that needs less memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run, ragged
 
 MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a sum
 
 
 @dataclass(frozen=True)
-class ColocatedSpeeds:
+class ColocatedSpeeds(Columns):
     """Speeds of pairs, arrays (n,).
 
     Attributes
@@ -64,10 +65,6 @@ class ColocatedSpeeds:
         """Return whether both jobs are as fast as in `other`, where they change places, (n,)."""
         first = self.rate_primary == other.rate_secondary
         return np.asarray(first & (self.rate_secondary == other.rate_primary))
-
-    def take(self, which: Ints | Bools) -> ColocatedSpeeds:
-        """Return some of the pairs."""
-        return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))
 
 
 def can_pair(problem: Problem, job: Ints, pool: Ints) -> Bools:
@@ -120,7 +117,6 @@ def colocated_speeds(
     secondary: Ints,
     pool: Ints,
     gpus: Ints,
-    slowdowns: MeasuredSlowdowns | None = None,
     gpus_secondary: Ints | None = None,
 ) -> ColocatedSpeeds:
     """Return the speeds of pairs of jobs on the same GPUs.
@@ -131,20 +127,17 @@ def colocated_speeds(
         The jobs of each pair.
     pool, gpus : (n,)
         Where they run.
-    slowdowns : MeasuredSlowdowns, optional
-        Default: the rows of sharing.csv.
     gpus_secondary : (n,), optional
         GPUs of the secondary job, if it has more than its primary job. Slowdowns are those at the
         GPUs that the two share.
     """
     jobs, pools, n = problem.jobs, problem.pools, len(primary)
-    slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
     both, kind = np.concatenate([primary, secondary]), pools.gpu_type[pool]
     model, places = jobs.model[both], np.tile(pool, 2)
     sizes = np.append(gpus, gpus if gpus_secondary is None else gpus_secondary)
     usual, row = RateTable.of(problem).rate_in_pools(pools, model, places, sizes)
     w = find_footprints(problem, model, places, sizes, usual, row, jobs.memory_gb[both])
-    xi = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
+    xi = MeasuredSlowdowns.of(problem).slowdown(model[:n], model[n:], kind, gpus)
     xi_primary, xi_secondary = isolate(problem, primary, secondary, pool, *xi)
     count = np.diff(w.start)
     at = np.flatnonzero(
@@ -214,7 +207,6 @@ def speeds_with_several(
     pool: Ints,
     gpus: Ints,
     gpus_secondary: Ints,
-    slowdowns: MeasuredSlowdowns | None = None,
 ) -> SpeedsWithSeveral:
     """Return the speed of secondary jobs that run on the GPUs of several primary jobs.
 
@@ -228,12 +220,8 @@ def speeds_with_several(
         Numbers 0 to k - 1, ascending, of the secondary job's options that pairs belong to.
     primary, secondary, pool, gpus, gpus_secondary : (n,)
         The pairs, with the GPUs of the primary and of the secondary job.
-    slowdowns : MeasuredSlowdowns, optional
-        Default: the rows of sharing.csv.
     """
-    pairs = colocated_speeds(
-        problem, primary, secondary, pool, gpus, slowdowns, gpus_secondary=gpus_secondary
-    )
+    pairs = colocated_speeds(problem, primary, secondary, pool, gpus, gpus_secondary)
     count = int(group[-1]) + 1 if len(group) else 0
     order = np.lexsort((pairs.row_secondary, pairs.memory_secondary, group))
     least = order[begins_run(group[order])]

@@ -42,15 +42,12 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
-        self._packed = np.flatnonzero(rates.nodes == 0)
-        self._spread = np.flatnonzero(rates.nodes)
         self._key_of_shape = self._key_of_row * NODES + rates.nodes
-        self._shapes = np.unique(self._key_of_shape[self._spread])
+        self._shapes = np.unique(self._key_of_shape[rates.nodes > 0])
         self.has_shapes = len(self._shapes) > 0
         self._exchanges = bool((~np.isnan(rates.compute_s) & (rates.volume_gb > 0)).any())
-        # GB of a GPU and GB/s of a link -> sizes that run there; the same of spread shapes
-        self._within: dict[tuple[float, float], _Sizes] = {}
-        self._spread_within: dict[tuple[float, float], _Sizes] = {}
+        # GB of a GPU and GB/s of a link, and whether spread -> sizes or shapes that run there
+        self._within: dict[tuple[tuple[float, float], bool], _Sizes] = {}
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
@@ -167,16 +164,16 @@ class RateTable:
             for gb_s in np.unique(link[gpu_memory_gb == gb]).tolist():
                 yield (gb, gb_s), np.flatnonzero((gpu_memory_gb == gb) & (link == gb_s))
 
-    def _sizes(self, place: tuple[float, float]) -> _Sizes:
-        """Return the sizes that run on GPUs of so much memory with so fast links."""
-        if place not in self._within:
-            rate = self._fitting_rate(*place)
-            self._within[place] = _Sizes.of(self._key_of_row, rate, self._packed)
-        return self._within[place]
-
-    def _fitting_rate(self, gb: float, gb_s: float) -> Floats:
-        """Return the rate of each row that fits so much memory, else -1, (R,)."""
-        return np.where(self._rates.memory_gb > gb, -1.0, self._rates.over(slice(None), gb_s))
+    def _sizes(self, place: tuple[float, float], spread: bool = False) -> _Sizes:
+        """Return the sizes, or spread shapes, that run on GPUs of so much memory and fast links."""
+        if (place, spread) not in self._within:
+            gb, gb_s = place
+            rates = self._rates
+            rate = np.where(rates.memory_gb > gb, -1.0, rates.over(slice(None), gb_s))
+            key = self._key_of_shape if spread else self._key_of_row
+            rows = np.flatnonzero((rates.nodes > 0) == spread)
+            self._within[place, spread] = _Sizes.of(key, rate, rows)
+        return self._within[place, spread]
 
     def _shape_key(self, key: Ints, nodes: Ints) -> Ints:
         return key * NODES + np.minimum(nodes, NODES - 1)
@@ -191,11 +188,8 @@ class RateTable:
     ) -> None:
         """Replace rate and row (n,) where a spread shape has the key."""
         for place, at in places:
-            if place not in self._spread_within:
-                rate = self._fitting_rate(*place)
-                self._spread_within[place] = _Sizes.of(self._key_of_shape, rate, self._spread)
             here = np.arange(len(wanted))[at]
-            _, exact, rate, found = self._spread_within[place].find(wanted[here])
+            _, exact, rate, found = self._sizes(place, spread=True).find(wanted[here])
             out[here[exact]], row[here[exact]] = rate[exact], found[exact]
         if held is not None:
             without = np.flatnonzero(held & np.isnan(out))

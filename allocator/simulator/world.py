@@ -27,7 +27,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.performance.pauses import restart_s
-from allocator.simulator import colocation as pairs, random_numbers
+from allocator.simulator import random_numbers
 from allocator.simulator.holdings import Holdings
 from allocator.simulator.nodes import DOWN
 from allocator.simulator.options import SimulationOptions
@@ -89,7 +89,7 @@ class World(Holdings):
 
     def _next_pair_end(self) -> float:
         """Return when a colocated job first is done, fails or loses servers, inf without one."""
-        r = self.active[self.colocated_job[self.active] >= 0]
+        r = self.active[self._others(self.active) >= 0]
         if not len(r):
             return np.inf
         finish = self.from_s[r] + self.left[r] / self.rate[r]
@@ -134,7 +134,8 @@ class World(Holdings):
             return other
         holder = np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
         primary = _first_primary(jobs, secondary)
-        groups = self.groups | find_groups(jobs, gpus, secondary)
+        groups = find_groups(jobs, self.gpus[jobs], self.secondary[jobs])
+        groups |= find_groups(jobs, gpus, secondary)
         return ~find_unmoved_in_groups(
             jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
         )
@@ -198,12 +199,6 @@ class World(Holdings):
         self._start_holding(j, p, k, places)
         restart = np.where(is_restart, restart_s(self.problem, j, p, k, before[starts]), 0.0)
         self.ready_s[j] = self.now + self.ground_truth.startup_s(j, p, self.starts[j]) + restart
-        self.cycle_s[j], working = self.ground_truth.checkpoints(j, p, k)
-        self.speed_error[j], self.unsaved_work[j], self.colocation_changed_s[j] = (
-            self.ground_truth.speed_error(j, p, self.starts[j]) * working,
-            0.0,
-            -np.inf,
-        )
         colocation_changed = self._colocate(secondaries, primaries)
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
@@ -382,9 +377,7 @@ class World(Holdings):
                 lost = lost[1:]
             spot = problem.pools.market[p] == Market.SPOT
             self.revocations[lost] += self.gpus[lost] if spot else 0
-            second = np.where(np.isin(lost, list(self.groups)), -1, self.colocated_job[lost])
-            second = second[(second >= 0) & ~np.isin(second, lost)]
-            lost = np.append(lost, np.unique(second) if self.groups else second)
+            lost = np.append(lost, np.setdiff1d(self.secondary[lost], [*lost.tolist(), -1]))
             now = np.full(len(lost), self.now)
             self._lose_unsaved_work(lost, now)
             self._release(lost, now)
@@ -396,28 +389,19 @@ class World(Holdings):
         attributes = self.problem.jobs
         if self.modes[int(job[0])].kind != "asynchronous" or gpus[0] < attributes.min_gpus[job[0]]:
             return False
-        problem = self.problem
-        nobody = np.full(1, -1)
         nodes = np.array([len(places.get(int(job[0]), ()))])
-        model = self.present_models(job)
-        believed = pairs.believed_rate(
-            problem, self._slowdowns, job, model, pool, gpus, nobody, nobody, nodes
-        )
-        if not believed[0] > 0:
+        if not self._rate_alone(job, pool, gpus, nodes)[0] > 0:
             return False
-        secondary = self.colocated_job[job[self.colocated_job[job] >= 0]]
+        secondary = self._colocation(int(job[0]))[1:]
         now = np.full(1, self.now)
         self._lose_unsaved_work(secondary, now[: len(secondary)])
         self._release(secondary, now[: len(secondary)])
-        if problem.pools.market[pool[0]] == Market.SPOT:
+        if self.problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
         kept = self._spot.servers.get(int(job[0]))
         self._release(job, now)
         self._start_holding(job, pool, gpus, places)
         self.ready_s[job] = np.maximum(ready, self.now)
-        self.cycle_s[job], working = self.ground_truth.checkpoints(job, pool, gpus)
-        self.speed_error[job] = self.ground_truth.speed_error(job, pool, self.starts[job]) * working
-        self.unsaved_work[job], self.colocation_changed_s[job] = 0.0, -np.inf
         self.rate[job] = self._true_rate(job)
         if kept is not None:
             self._spot.keep(int(job[0]), kept, int(gpus[0]))

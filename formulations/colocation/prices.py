@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -43,12 +42,6 @@ from formulations.model.linear import (
     Ints,
     LinearModel,
 )
-
-Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
-"""(model without whole numbers, seconds left) -> (values of the columns, prices of the rows).
-
-The result is None if there is no answer.
-"""
 
 # relative distance of bound and value of the programme that is close enough, by default
 CLOSE = 5e-4
@@ -153,7 +146,6 @@ def solve_paired_dual(
     c: Choices,
     start: Floats | None = None,
     deadline: float | None = None,
-    programme: Programme | None = None,
     close: float = CLOSE,
 ) -> Dual:
     """Solve the dual of a round with secondary jobs.
@@ -164,8 +156,6 @@ def solve_paired_dual(
         Prices of a similar round.
     deadline : float, optional
         Latest end (time.monotonic).
-    programme : callable, optional
-        Solves the linear programmes; by default `by_scipy`.
     close : float
         Relative distance of the bound and the value of the programme that is close enough.
 
@@ -174,7 +164,7 @@ def solve_paired_dual(
     dual : Dual
         Its `values` are those of the last programme, 0 or 1 for most columns.
     """
-    search = Programmes(c, start, deadline, programme)
+    search = Programmes(c, start, deadline)
     for _ in range(TURNS):
         if not search.turn() or search.gap(search.best.bound) <= close or not search.grow():
             break
@@ -201,13 +191,11 @@ class Programmes:
         c: Choices,
         start: Floats | None,
         deadline: float | None,
-        programme: Programme | None = None,
     ) -> None:
         """Choose the columns of the first programme; parameters as of `solve_paired_dual`.
 
         They are those that are promising at the prices.
         """
-        self._solve = programme or by_scipy
         self._until = math.inf if deadline is None else deadline
         self.c = c
         self._pair_columns = PairColumns.of(c)
@@ -234,7 +222,7 @@ class Programmes:
         left = self._until - time.monotonic()
         part = c.model.take(columns)
         found = (
-            self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
+            by_scipy(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
             if left > 0
             else None
         )
@@ -358,7 +346,10 @@ def _least(x: Floats, k: int) -> float:
 
 
 def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
-    """Solve a linear programme by HiGHS in SciPy; the solution is optimal and a vertex."""
+    """Solve a linear programme by HiGHS in SciPy, and return columns and prices of the rows.
+
+    The solution is optimal and a vertex; None if there is no answer.
+    """
     from scipy import optimize, sparse
 
     if not model.n:

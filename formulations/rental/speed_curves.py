@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.bounds.hull import hull
+from formulations.columns import Columns
 from formulations.model.linear import Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
@@ -23,7 +24,7 @@ HALVINGS = 64  # of an interval of exponents up to 1000: down to the last bits o
 
 
 @dataclass(frozen=True)
-class SpeedUps:
+class SpeedUps(Columns):
     """R curves.
 
     Attributes
@@ -54,20 +55,6 @@ class SpeedUps:
 
     def __len__(self) -> int:
         return len(self.kind)
-
-    def take(self, rows: Ints) -> SpeedUps:
-        """Return these curves, in that order."""
-        return SpeedUps(
-            self.kind[rows],
-            self.parameter[rows],
-            self.factor[rows],
-            self.least[rows],
-            self.most[rows],
-            self.k[rows],
-            self.s[rows],
-            self.step[rows],
-            self.whole,
-        )
 
     def speed(self, k: Floats) -> Floats:
         """Return the speed on k GPUs within least and most, (..., R) each."""

@@ -24,10 +24,11 @@ constant rate lambda begin such a piece at every moment alike.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
+from formulations.columns import Columns
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.transient.revocations import (
     HOUR_S,
@@ -195,7 +196,7 @@ class _Period:
 
 
 @dataclass(frozen=True)
-class _Lifetimes:
+class _Lifetimes(Columns):
     """Synchronous servers with a hard lifetime, arrays (k,) in seconds.
 
     `per_hour` has the revocations of one server per hour.
@@ -208,10 +209,6 @@ class _Lifetimes:
     tau: Floats
     pause: Floats
     other: Floats
-
-    def take(self, rows: Ints) -> _Lifetimes:
-        """Return some rows."""
-        return _Lifetimes(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def period(self, m: float) -> _Period:
         """Return what happens in lifetime m."""

@@ -44,9 +44,9 @@ def test_hazard_from_lifetimes() -> None:
     pieces by hand.
     """
     assert fit_hazard([1.0, 3.0, 6.0], [True, True, False]).hazard.per_hour.tolist() == [0.2]
-    fit = fit_hazard([1.0, 3.0, 6.0], [True, True, False], [0.0, 2.0], lifetime_h=24.0)
+    fit = fit_hazard([1.0, 3.0, 6.0], [True, True, False], [0.0, 2.0])
     assert fit.hazard.per_hour == pytest.approx([1 / 5, 1 / 5]) and fit.hours.tolist() == [5.0, 5.0]
-    assert fit.errors == pytest.approx([1 / 5, 1 / 5]) and fit.hazard.lifetime_h == 24.0
+    assert fit.errors == pytest.approx([1 / 5, 1 / 5])
 
 
 @pytest.mark.parametrize(

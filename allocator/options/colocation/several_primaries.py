@@ -24,6 +24,7 @@ from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, St
 from allocator.domain.schema.colocation import other_jobs
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run
 
 # a round is small, and offers all sets of primary jobs, if it has at most so many
@@ -42,7 +43,7 @@ Group = tuple[int, int, int, Members]
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(Columns):
     """k secondary jobs with their primary jobs.
 
     Attributes
@@ -73,10 +74,6 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.secondary)
-
-    def take(self, which: Ints) -> Groups:
-        """Return some of the groups."""
-        return Groups(*(column[which] for column in vars(self).values()))
 
     def rows(self) -> list[Group]:
         """List them as `of` takes them."""

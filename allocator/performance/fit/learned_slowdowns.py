@@ -184,7 +184,7 @@ def speeds_alone(
     order = np.argsort(secondary, kind="stable")
     h, g, p = primary[order], secondary[order], pool[order]
     _, group = np.unique(g, return_inverse=True)
-    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g], slowdowns)
+    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g])
     kind = problem.pools.gpu_type[p]
     xi_primary, xi_secondary = slowdowns.slowdown(model[h], model[g], kind, gpus[h])
     # the given slowdown of the pair that sets the speed, as that of a pair is without isolation

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.problem import Floats, Ints
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run
 
 
 @dataclass(frozen=True)
-class Observations:
+class Observations(Columns):
     """Hold n measurements of speed; arrays (n,).
 
     Attributes
@@ -83,11 +84,6 @@ class Observations:
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    def take(self, rows: Ints | Bools) -> Observations:
-        """Return some of the rows."""
-        arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self)[2:]}
-        return Observations(self.models, self.gpu_types, **arrays)
 
     def groups(self) -> Iterator[tuple[str, str, Observations]]:
         """Yield each model and GPU type with its rows, in order of first appearance.

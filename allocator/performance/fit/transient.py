@@ -128,7 +128,6 @@ def fit_hazard(
     hours: Floats | Sequence[float],
     revoked: Bools | Sequence[bool],
     edges_h: Sequence[float] = (0.0,),
-    lifetime_h: float = math.inf,
 ) -> HazardFit:
     """Fit a hazard to the lifetimes of servers.
 
@@ -140,8 +139,6 @@ def fit_hazard(
         False: the server was still alive when it was last observed (censored).
     edges_h : sequence of float
         Ages at which pieces begin, in hours; the first is 0.
-    lifetime_h : float
-        Hours after which every server is revoked.
 
     Raises
     ------
@@ -157,7 +154,7 @@ def fit_hazard(
     piece = np.clip(np.searchsorted(start, age[lost], side="right") - 1, 0, None)
     seen = np.bincount(piece, minlength=len(start)).astype(np.float64)
     _lived(start, lived)
-    return HazardFit(Hazard(seen / lived, start, lifetime_h), seen, lived, np.sqrt(seen) / lived)
+    return HazardFit(Hazard(seen / lived, start), seen, lived, np.sqrt(seen) / lived)
 
 
 def fit_hazard_of_places(

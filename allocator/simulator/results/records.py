@@ -71,35 +71,18 @@ class Recorder:
             for name, gpus, used_gpus, running, price in rows
         ]
         self.fragmentation += fragmentation_rows(turn.number, turn.problem, world)
-        head = (turn.number, world.now, len(holding), queued, turn.changes)
-        if turn.decision is None:
-            status = type(turn.failure).__name__
-            self.rounds.append(
-                (
-                    *head,
-                    None,
-                    None,
-                    None,
-                    turn.decision_s,
-                    status,
-                    str(turn.failure).split("\n")[0],
-                    *_money(turn, world),
-                )
-            )
-            return
-        decision = turn.decision
-        every = world.options.prove_every
-        proven = decision.task.has_dual or (every > 0 and turn.number % every == 0)
-        bound, _, gap = decision.proof if proven else (None, "", None)
+        value = bound = gap = None
+        status, fallback = type(turn.failure).__name__, str(turn.failure).split("\n")[0]
+        if turn.decision is not None:
+            value, proposal = turn.decision.value, turn.decision.proposal
+            status, fallback = proposal.termination, proposal.fallback
+            every = world.options.prove_every
+            if turn.decision.task.has_dual or (every > 0 and turn.number % every == 0):
+                bound, _, gap = turn.decision.proof
         self.rounds.append(
             (
-                *head,
-                decision.value,
-                bound,
-                gap,
-                turn.decision_s,
-                decision.proposal.termination,
-                decision.proposal.fallback,
+                *(turn.number, world.now, len(holding), queued, turn.changes),
+                *(value, bound, gap, turn.decision_s, status, fallback),
                 *_money(turn, world),
             )
         )
@@ -149,13 +132,11 @@ def spans_table(world: World) -> ColumnTable:
     rows = rows[rows[:, 4] > rows[:, 3]]
     names = world.problem.jobs.job_id
     pools = world.problem.pools.pool
-    several = world.primaries_of_span | {
-        (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in world.groups
+    primaries = world.primaries_of_span | {
+        (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in r.tolist()
     }
     shared_with = [
-        join_names(names[h] for h in several.get((int(j), since), (int(first),)))
-        if first >= 0
-        else ""
+        join_names(names[h] for h in primaries[int(j), since]) if first >= 0 else ""
         for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
     ]
     table: ColumnTable = {
