@@ -61,7 +61,7 @@ def iteration_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: 
     The passes compute in turn, so their number has no effect.
     """
     del passes, nodes
-    return np.asarray(q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0))
+    return q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0)
 
 
 def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Floats) -> Floats:
@@ -71,9 +71,8 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
     sync = np.where(
         nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond
     )
-    return np.asarray(
-        (passes - 1.0) * grad
-        + combine_overlapping_times(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"]))
+    return (passes - 1.0) * grad + combine_overlapping_times(
+        grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"])
     )
 
 

@@ -59,7 +59,7 @@ class ColocatedSpeeds(Columns):
     @property
     def possible(self) -> Bools:
         """Whether the two jobs can share GPUs at all, (n,)."""
-        return np.asarray(self.rate_primary > 0)
+        return self.rate_primary > 0
 
     def mirrors(self, other: ColocatedSpeeds) -> Bools:
         """Return whether both jobs are as fast as in `other`, where they change places, (n,)."""

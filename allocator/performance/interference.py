@@ -57,7 +57,7 @@ class MeasuredSlowdowns:
 
     def known(self, models: int) -> Bools:
         """Return the models with a row, (models,)."""
-        return np.asarray(self._code[:models] >= 0)
+        return self._code[:models] >= 0
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints

@@ -106,7 +106,7 @@ def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -
 def remaining_by_loss(jobs: Jobs, done: Floats) -> Floats:
     """Return the work (J,) expected to be left as losses say, nan where they say nothing."""
     left = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
-    return np.asarray(left * np.exp(0.5 * jobs.loss_error**2), dtype=np.float64)
+    return left * np.exp(0.5 * jobs.loss_error**2)
 
 
 def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finished) -> Floats:

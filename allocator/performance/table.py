@@ -266,7 +266,7 @@ class RateTable:
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where only a curve may have a speed: no row at the size or around it."""
         _, _, measured = self._sizes(EVERYWHERE).look_up(self._key(model, gpu_type, gpus))
-        return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
+        return ~measured & (self.curve(model, gpu_type) >= 0)
 
 
 @dataclass(frozen=True)

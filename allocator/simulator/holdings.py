@@ -388,7 +388,7 @@ class Holdings:
     def share_done(self, jobs: Ints) -> Floats:
         """Return the share of its work that each job has done, (n,)."""
         total = self.problem.jobs.total_work[jobs]
-        return np.asarray(1.0 - self.remaining[jobs] / total, dtype=np.float64)
+        return 1.0 - self.remaining[jobs] / total
 
     def present_models(self, jobs: Ints) -> Ints:
         """Return the model of each job in its present phase, (n,)."""
@@ -408,7 +408,7 @@ class Holdings:
         if shares.any():
             rate[shares] = self._rates_of_colocated(jobs[shares])
         growth = self.ground_truth.growth(self.gpus[jobs], self.share_done(jobs))
-        return np.asarray(rate * self.speed_error[jobs] * growth, dtype=np.float64)
+        return rate * self.speed_error[jobs] * growth
 
     def _rates_of_colocated(self, jobs: Ints) -> Floats:
         """Return the rates that the policy believes of colocated jobs, (n,)."""

@@ -66,4 +66,4 @@ def true_loss(seed: int, jobs: Ints, share: Floats) -> Floats:
     c = LEAST_C * (MOST_C / LEAST_C) ** place
     floor = LEAST_FLOOR + (MOST_FLOOR - LEAST_FLOOR) * height
     falling = ((1.0 + c) / (share + c)) ** POWER
-    return np.asarray((1.0 - floor) * falling + floor, dtype=np.float64)
+    return (1.0 - floor) * falling + floor

@@ -108,7 +108,7 @@ class SpotServers:
 
     def lost_servers(self, job: int, now: float) -> Bools:
         """Return True for the job's servers that die by now, (k,)."""
-        return np.asarray(self.servers[job].dies_s <= now, dtype=np.bool_)
+        return self.servers[job].dies_s <= now
 
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
         """Request new servers in place of the lost ones (k,)."""

@@ -31,7 +31,7 @@ class SlowdownBeliefs:
             factor = random_numbers.lognormal(
                 options.misjudged_slowdowns, options.seed, random_numbers.SLOWDOWN, place
             )
-            return np.asarray(np.maximum(1.0, slowdown * factor))
+            return np.maximum(1.0, slowdown * factor)
 
         self.sharing: Sharing = dataclasses.replace(
             s,

@@ -127,4 +127,4 @@ def _grid(due: Floats, count: int) -> Floats:
         )
         - 1
     )
-    return np.asarray(ends[pick])
+    return ends[pick]

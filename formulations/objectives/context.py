@@ -258,7 +258,7 @@ class Context:
 
 def stretch_s(facts: Facts) -> Floats:
     """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
-    return np.asarray(facts.age_s / (facts.restarts + 2.0), dtype=np.float64)
+    return facts.age_s / (facts.restarts + 2.0)
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:

@@ -36,7 +36,7 @@ def value(c: Context) -> Floats:
 
 def squares_saved(rho: Floats, sooner: Floats) -> Floats:
     """Return (rho^2 - (rho - sooner)^2) / 2, shape (n,)."""
-    return np.asarray(sooner * (rho - 0.5 * sooner))
+    return sooner * (rho - 0.5 * sooner)
 
 
 def ratios(c: Context) -> tuple[Floats, Floats]:

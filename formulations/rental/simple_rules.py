@@ -98,7 +98,7 @@ def _steps(classes: JobClasses) -> Floats:
     """Return the prices mu at which a table's next size becomes better."""
     price = (classes.price / classes.weight[classes.of])[:, None]
     mu = classes.speed.step / price
-    return np.asarray(mu[mu > 0], dtype=np.float64)
+    return mu[mu > 0]
 
 
 def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> float:

@@ -270,9 +270,7 @@ def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
 def _time(classes: JobClasses, row: Ints, width: Floats) -> Floats:
     """Return 1/s of a width in one row of each class, (..., M)."""
     k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
-    return np.asarray(
-        np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64
-    )
+    return np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1)
 
 
 def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) -> RentalPlan:

@@ -127,7 +127,7 @@ def _share_with_lifetime(
     with np.errstate(divide="ignore"):
         out = work / lifetime_seconds(work, n, hazard, life, delta, tau, pause)
     per_life = _Lifetimes(n, hazard, life, delta, tau, pause, np.zeros(len(n))).period(np.inf)
-    return np.asarray(np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0))
+    return np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0)
 
 
 def event_rate(

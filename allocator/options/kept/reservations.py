@@ -21,12 +21,12 @@ from formulations.model.block import Block
 
 def ends_after(end_s: Floats, after_s: float) -> Bools:
     """Return whether jobs that end then still hold GPUs at a time, (n,)."""
-    return np.asarray(end_s > after_s * (1 + SAME), dtype=np.bool_)
+    return end_s > after_s * (1 + SAME)
 
 
 def option_ends(problem: Problem, m: OptionTable) -> Floats:
     """Return the seconds from now until each option is done with its job, (n,)."""
-    return np.asarray(m.pause_s + problem.jobs.remaining_work[m.job] / m.rate, dtype=np.float64)
+    return m.pause_s + problem.jobs.remaining_work[m.job] / m.rate
 
 
 def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:

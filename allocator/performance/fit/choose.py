@@ -189,7 +189,7 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     if kind == "goodput":
         step = batched.goodput_s(wide, k, rows.batch, rows.passes, nodes)
         useful = batched.goodput_efficiency(wide, np.maximum(rows.batch, wide["batch_0"]))
-        return np.asarray(rows.batch / step * useful)
+        return rows.batch / step * useful
     return batched.at(kind, wide, k, rows.batch, rows.passes, nodes).rate
 
 

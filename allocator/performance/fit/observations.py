@@ -136,7 +136,7 @@ class Observations(Columns):
     @property
     def useful(self) -> Floats:
         """Useful work per second, (n,); an unknown efficiency counts as 1."""
-        return np.asarray(self.rate * np.where(np.isnan(self.efficiency), 1.0, self.efficiency))
+        return self.rate * np.where(np.isnan(self.efficiency), 1.0, self.efficiency)
 
     def fastest(self) -> Ints:
         """Return the row of the fastest setting of each size, by size.
@@ -145,4 +145,4 @@ class Observations(Columns):
         """
         order = np.lexsort((-self.useful, self.gpus))
         first = begins_run(self.gpus[order])
-        return np.asarray(order[first], dtype=np.int64)
+        return order[first]

@@ -125,7 +125,7 @@ def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str
 
 def requested_s(p: Problem) -> Floats:
     """Return the run time at requested_gpus on the slowest allowed type, (N,)."""
-    return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
+    return p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus)
 
 
 def completion_alone_s(world: World) -> Floats:
@@ -161,7 +161,7 @@ def completion_alone_s(world: World) -> Floats:
     r1 = np.where(np.isnan(r1), r0, r1)
     rate = (r0 + (r1 - r0) * (s - whole)) * np.minimum(1.0, share / low)
     with np.errstate(divide="ignore"):
-        return np.asarray(p.jobs.total_work / rate, dtype=np.float64)
+        return p.jobs.total_work / rate
 
 
 def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
@@ -175,12 +175,10 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
 
     def integral_until(x: Floats) -> Floats:
         i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
-        return np.asarray(area[i] + level[i] * np.maximum(0.0, x - t[i]), dtype=np.float64)
+        return area[i] + level[i] * np.maximum(0.0, x - t[i])
 
     length = np.maximum(b - a, 1e-9)
-    return np.asarray(
-        (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length, dtype=np.float64
-    )
+    return (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length
 
 
 def _totals_until(world: World, end: float) -> tuple[float, float]:

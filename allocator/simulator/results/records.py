@@ -72,6 +72,8 @@ class Recorder:
         ]
         self.fragmentation += fragmentation_rows(turn.number, turn.problem, world)
         value = bound = gap = None
+        status: str
+        fallback: str | None
         status, fallback = type(turn.failure).__name__, str(turn.failure).split("\n")[0]
         if turn.decision is not None:
             value, proposal = turn.decision.value, turn.decision.proposal
