@@ -7,7 +7,6 @@ A small model decides, with a column for every option and every place of it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -46,18 +45,9 @@ class GuaranteesOnNodes:
         self._problem = problem
         self._options = options
         self._most_jobs = most_jobs
-
-    @cached_property
-    def _needs(self) -> NodeNeeds:
-        return NodeNeeds(self._problem)
-
-    @cached_property
-    def _forbidden(self) -> dict[int, frozenset[int]]:
-        return forbidden_nodes(self._problem, self._options)
-
-    @cached_property
-    def _is_locked(self) -> Bools:
-        return find_locked_jobs(self._problem)
+        self._needs = NodeNeeds(problem)
+        self._forbidden = forbidden_nodes(problem, options)
+        self._is_locked = find_locked_jobs(problem)
 
     def most(self, goal: int, jobs: Ints, pools: Bools, limits: Sequence[Limit]) -> int:
         """Return the most GPUs, at most `goal`, that nodes hold for options of these jobs.

@@ -33,13 +33,14 @@ from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
 from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
-from allocator.options.option_table import OptionTable, number_rows, option_table
+from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
+from formulations.columns import number_rows
 from formulations.model.block import Block
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options

@@ -28,6 +28,7 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
+from formulations.columns import Columns
 from formulations.model.constant import constant
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
@@ -54,15 +55,6 @@ def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
     """Return the GPUs that options take themselves, (n,)."""
     shared = np.where(has_several(several), several["gpus"].sum(axis=1), gpus)
     return np.where(primary < 0, gpus, gpus - shared)
-
-
-def number_rows(*columns: NDArray[Any]) -> Ints:
-    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
-    order = np.lexsort(columns[::-1])
-    new = np.any([x[order][1:] != x[order][:-1] for x in columns], axis=0)
-    number = np.zeros(len(order), dtype=np.int64)
-    number[order[1:]] = np.cumsum(new)
-    return number
 
 
 @dataclass(frozen=True)
@@ -169,7 +161,7 @@ def find_locked_jobs(problem: Problem) -> Bools:
 
 
 @dataclass(frozen=True)
-class ListedOptions:
+class ListedOptions(Columns):
     """n options without their values, job by job, then by pool and size.
 
     `pace` (n,) is the part of `rate` that comes from the mode of the option, not from rates.csv.
@@ -247,16 +239,7 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
-    return ListedOptions(
-        job[order],
-        pool[order],
-        gpus[order],
-        nodes[order],
-        keep[order],
-        rate[order],
-        row[order],
-        pace[order],
-    )
+    return ListedOptions(job, pool, gpus, nodes, keep, rate, row, pace).take(order)
 
 
 def _add_shapes(

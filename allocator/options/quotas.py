@@ -9,7 +9,7 @@ tenants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -49,8 +49,6 @@ class QuotaTable:
         Whether max_gpus is what the GPU-hours of the month leave.
     guaranteed_gpus, reserve : (K,)
         GPUs at least, and those of them that others may not hold.
-    accounts : (L, Q, P)
-        Quotas that a GPU of each tenant in each pool counts for, -1 = none.
     ancestors : (D, Q)
         Each tenant, its parent, and so on, -1 above the root.
     """
@@ -66,7 +64,6 @@ class QuotaTable:
     budget_per_hour: Floats
     guaranteed_gpus: Ints
     reserve: Floats
-    accounts: Ints
     ancestors: Ints
 
     def __len__(self) -> int:
@@ -76,6 +73,13 @@ class QuotaTable:
     def is_common(self) -> Bools:
         """True for quotas of all tenants: GPUs that are not lent, (K,)."""
         return np.asarray(self.tenant == EVERYBODY)
+
+    @cached_property
+    def accounts(self) -> Ints:
+        """Quotas that a GPU of each tenant in each pool counts for, (L, Q, P), -1 = none."""
+        layers = [layer for layer in _layers(self) if (layer >= 0).any()]
+        none = np.zeros((0, self.ancestors.shape[1], self.pools.shape[1]), dtype=np.int64)
+        return np.stack(layers) if layers else none
 
     def members(self, k: int) -> Bools:
         """Return which tenants a quota concerns, (Q,)."""
@@ -107,7 +111,6 @@ def quota_table(problem: Problem) -> QuotaTable:
 def _make_table(problem: Problem) -> QuotaTable:
     tenants = problem.tenants
     quotas = problem.quotas
-    pools = problem.pools
     cells = list(zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True))
     number = {cell: n for n, cell in enumerate(dict.fromkeys([(-1, -1), *cells]))}
     sets = [_PoolSet.of_cells(problem, *cell) for cell in number]
@@ -125,7 +128,7 @@ def _make_table(problem: Problem) -> QuotaTable:
     reserve[len(tenants) :] = np.maximum(0.0, quota_guarantee - quotas.lend_gpus)
     common = sorted({n for n, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
     unlimited = np.full(len(common), np.inf)
-    table = QuotaTable(
+    return QuotaTable(
         label=(*label, *(f"{sets[n].of} {sets[n].name}".strip() or "all GPUs" for n in common)),
         place=(*place, *("" for _ in common)),
         tenant=np.concatenate(
@@ -150,11 +153,8 @@ def _make_table(problem: Problem) -> QuotaTable:
             [own_guarantee, quota_guarantee, np.zeros(len(common), np.int64)]
         ),
         reserve=np.append(reserve, np.zeros(len(common))),
-        accounts=np.zeros((0, len(tenants), len(pools)), dtype=np.int64),
         ancestors=tenants.ancestors,
     )
-    layers = [layer for layer in _layers(table) if (layer >= 0).any()]
-    return replace(table, accounts=np.stack(layers)) if layers else table
 
 
 def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
@@ -238,7 +238,7 @@ def _layers(table: QuotaTable) -> Iterator[Ints]:
     In a layer the quotas of one job in the pools of one type are alike, so that a job that changes
     its size stays in its quota.
     """
-    _, Q, P = table.accounts.shape
+    Q, P = table.ancestors.shape[1], table.pools.shape[1]
     counts = np.isfinite(table.max_gpus) | np.isfinite(table.budget_per_hour)
     counts |= (table.guaranteed_gpus > 0) | table.is_common
     for granularity in range(int(table.granularity.max(initial=0)) + 1):
@@ -267,7 +267,8 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     ends = (option_table.start[:-1] + own).tolist()
     sizes = [pool_gpus[a:b] for a, b in zip(option_table.start.tolist(), ends, strict=False)]
     few = most_jobs(problem)
-    on_nodes = GuaranteesOnNodes(problem, option_table, few)
+    has_nodes = problem.has_nodes.any()
+    on_nodes = GuaranteesOnNodes(problem, option_table, few) if has_nodes else None
     for k in guarantees:
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
@@ -298,7 +299,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
             ),
             _find_shares(problem, jobs),
         )
-        if out[k] and problem.has_nodes.any():
+        if out[k] and on_nodes:
             limits = [
                 (
                     table.members(n)[problem.jobs.tenant],

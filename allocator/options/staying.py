@@ -19,7 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.options.node_needs import NodeNeeds, as_placements, by_job
-from formulations.placement.holes import Holes, Place, Wish
+from formulations.placement.holes import Place, Wish
 
 UP = 0  # nodes.csv `state`
 TOLERANCE = 1e-9  # CPUs, GB or shares of a GPU that do not count
@@ -90,18 +90,6 @@ def _find_unknown(problem: Problem, preemptible: bool) -> list[int]:
     return order
 
 
-def _take_known(
-    holes: Holes, needs: NodeNeeds, stays: Bools, held: Mapping[int, tuple[Place, ...]]
-) -> Holes:
-    """Return the holes that are left where the jobs of `held` that stay have their places."""
-    jobs = needs.problem.jobs
-    for j, places in held.items():
-        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
-        if stays[j] and jobs.primary[j] < 0 and holes.can_take(places, need):
-            holes.take(places, need)
-    return holes
-
-
 def _assume_firm(problem: Problem) -> Placements:
     """Return all known places, and those of unknown jobs that are not preemptible.
 
@@ -123,18 +111,36 @@ def _assume_firm(problem: Problem) -> Placements:
         (firm, False, anywhere),
         (firm, True, anywhere),
     ):
-        unknown = left
-        left = []
-        holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
-        for j in unknown:
-            need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
-            found = holes.find(need) if holes else None
-            if holes is None or found is None:
-                left.append(j)
-            else:
-                holes.take(found, need)
-                held[j] = found
+        left = _fit(needs, left, who, held, every_state, **free)
     return as_placements(held)
+
+
+def _fit(
+    needs: NodeNeeds,
+    unknown: list[int],
+    stays: Bools,
+    held: dict[int, tuple[Place, ...]],
+    every_state: bool = False,
+    **free: Any,
+) -> list[int]:
+    """Add best places of unknown jobs to those of jobs that stay, and return who finds none."""
+    jobs, left = needs.problem.jobs, list[int]()
+    if not unknown:
+        return left
+    holes = needs.holes(every_state)
+    for j, places in held.items():
+        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
+        if stays[j] and jobs.primary[j] < 0 and holes.can_take(places, need):
+            holes.take(places, need)
+    for j in unknown:
+        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
+        found = holes.find(need)
+        if found is None:
+            left.append(j)
+        else:
+            holes.take(found, need)
+            held[j] = found
+    return left
 
 
 def _assume_places(
@@ -144,18 +150,8 @@ def _assume_places(
 
     `stays` becomes False for jobs that find no nodes.
     """
-    jobs = problem.jobs
-    needs = NodeNeeds(problem)
     unknown = [j for firm in (False, True) for j in _find_unknown(problem, firm) if j not in held]
-    holes = _take_known(needs.holes(), needs, stays, held) if unknown else None
-    for j in unknown:
-        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
-        found = holes.find(need) if holes else None
-        if holes is None or found is None:
-            stays[j] = False
-        else:
-            holes.take(found, need)
-            held[j] = found
+    stays[_fit(NodeNeeds(problem), unknown, stays, held)] = False
     return held
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
+from formulations.columns import number_rows
 from formulations.model.ragged import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
@@ -87,15 +88,8 @@ def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Int
     jobs = problem.jobs
     every_s = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
     facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s, every_s)
-    order = np.lexsort(facts)
-    kind = np.empty(len(jobs), dtype=np.int64)
-    kind[order] = np.cumsum(begins_run(*(x[order] for x in facts)))
-    key = (kind[job] * len(problem.pools) + pool) * SIZES + gpus
-    by_key = np.argsort(key, kind="stable")
-    begins = begins_run(key[by_key])
-    same = np.empty(len(key), dtype=np.int64)
-    same[by_key] = np.cumsum(begins) - 1
-    return by_key[begins], same
+    same = number_rows(number_rows(*facts)[job], pool, gpus)
+    return np.unique(same, return_index=True)[1], same
 
 
 def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:

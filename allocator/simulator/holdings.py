@@ -102,29 +102,19 @@ class Holdings:
         self.arrived = self.changed = 0
         self.active: Ints = np.zeros(0, dtype=np.int64)
         self.remaining: Floats = problem.jobs.total_work.copy()
-        self.pool: Ints = np.full(n, -1)
-        self.gpus: Ints = np.zeros(n, dtype=np.int64)
-        self.rate, self.ready_s, self.since_s = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.left, self.from_s, self.had_gpu_s, self.had_s, self.planned_gb, self.memory_gb = (
-            np.zeros((6, n))
+        self.pool, self.primary, self.secondary = np.full((3, n), -1)
+        self.gpus, self.own, self.starts, self.failures, self.revocations, self.largest = np.zeros(
+            (6, n), dtype=np.int64
         )
-        self.primary, self.secondary = np.full((2, n), -1)
-        self.own: Ints = np.zeros(n, dtype=np.int64)
-        self.primaries_of_span: dict[tuple[int, float], tuple[int, ...]] = {}
-        self.ran, self.had_ran, self.speed_error, self.unsaved_work = (
-            np.zeros(n),
-            np.zeros(n),
-            np.ones(n),
-            np.zeros(n),
-        )
+        self.rate, self.ready_s, self.since_s, self.left, self.from_s = np.zeros((5, n))
+        self.attained, self.ran, self.had_gpu_s, self.had_ran, self.had_s = np.zeros((5, n))
+        self.planned_gb, self.memory_gb, self.unsaved_work, self.dollars = np.zeros((4, n))
+        self.started_s, self.finished_s, self.cycle_s = np.full((3, n), np.nan)
+        self.speed_error: Floats = np.ones(n)
         self.colocation_changed_s: Floats = np.full(n, -np.inf)
-        self.started_s: Floats = np.full(n, np.nan)
-        self.finished_s: Floats = np.full(n, np.nan)
-        self.starts: Ints = np.zeros(n, dtype=np.int64)
-        self.failures: Ints = np.zeros(n, dtype=np.int64)
-        self.largest: Ints = np.zeros(n, dtype=np.int64)
+        self.event_s: Floats = np.full(n, np.inf)
         self.resizes_left: Ints = problem.jobs.resizes_left.copy()
-        self.attained, self.dollars = np.zeros(n), np.zeros(n)
+        self.primaries_of_span: dict[tuple[int, float], tuple[int, ...]] = {}
         self.received: Floats = np.zeros((n, len(problem.gpu_types)))
         self.nodes, self.has_nodes = SimulatedNodes(workload, options), problem.has_nodes
         self.places: dict[int, tuple[Place, ...]] = {}
@@ -138,9 +128,6 @@ class Holdings:
             self.has_nodes, self.nodes.capacity(), problem.pools.gpus
         ).astype(np.int64)
         self.price: Floats = problem.pools.price_per_gpu_hour.copy()
-        self.event_s: Floats = np.full(n, np.inf)
-        self.cycle_s: Floats = np.full(n, np.nan)
-        self.revocations: Ints = np.zeros(n, dtype=np.int64)
         self.rented: Floats = np.zeros(len(problem.tenants))
         self.log: list[tuple[float, Ints, Floats]] = [
             (self.now, self.capacity.copy(), self.price.copy())
@@ -310,7 +297,8 @@ class Holdings:
     def _gpu_price(self, jobs: Ints) -> Floats:
         """Return the dollars per hour of each GPU that the jobs hold, (n,)."""
         per_gb = self.problem.pools.price_per_gb_hour[self.pool[jobs]]
-        return self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
+        price: Floats = self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
+        return price
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars

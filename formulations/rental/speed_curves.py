@@ -10,17 +10,28 @@ p) pi)), power k = a / ((1 - a) pi).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from formulations.bounds.hull import hull
 from formulations.columns import Columns
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Bools, Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
 HALVINGS = 64  # of an interval of exponents up to 1000: down to the last bits of a float
+
+
+def halve(
+    low: Floats, high: Floats, is_above: Callable[[Floats], Bools], times: int = HALVINGS
+) -> tuple[Floats, Floats]:
+    """Halve intervals, and return the ends between which `is_above` becomes true."""
+    for _ in range(times):
+        middle = (low + high) / 2
+        above = is_above(middle)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -88,14 +99,12 @@ class SpeedUps(Columns):
 
         Both have the shape (..., R).
         """
-        low = np.zeros(np.broadcast_shapes(cost.shape, self.most.shape))
-        high = np.full_like(cost, 1000.0)
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            k = np.clip(2.0**middle, self.least, self.most)
-            above = k / self.speed(k) > cost
-            low = np.where(above, low, middle)
-            high = np.where(above, middle, high)
+
+        def is_above(exponent: Floats) -> Bools:
+            k = np.clip(2.0**exponent, self.least, self.most)
+            return k / self.speed(k) > cost
+
+        low, _ = halve(np.zeros(cost.shape), np.full_like(cost, 1000.0), is_above)
         return np.clip(2.0**low, self.least, self.most)
 
     def _between(self, k: Floats) -> Floats:

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
+from formulations.columns import Columns
 from formulations.model.linear import Floats, Ints
 from formulations.rental.speed_curves import HALVINGS, TABLE, SpeedUps
 
@@ -94,7 +95,7 @@ class JobClasses:
 
 
 @dataclass(frozen=True)
-class RentalPlan:
+class RentalPlan(Columns):
     """The widths of all classes, as n options in use.
 
     Attributes
@@ -228,7 +229,7 @@ def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
 
 
 @dataclass(frozen=True)
-class BudgetCurve:
+class BudgetCurve(Columns):
     """What the best widths at N prices spend and reach; arrays of shape (N,).
 
     Every point is exact. A budget between those of two points does no worse than the line between
@@ -315,17 +316,7 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
         np.append(width, cheap_width[one]),
     )
     both.share[one], both.share[-1] = 1 - part, part
-    order = np.argsort(both.of, kind="stable")
-    return RentalPlan(
-        classes,
-        budget,
-        dear,
-        both.of[order],
-        both.row[order],
-        both.width[order],
-        both.share[order],
-        both.time[order],
-    )
+    return both.take(np.argsort(both.of, kind="stable"))
 
 
 def plan_fixed_widths(

@@ -29,9 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.columns import Columns
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Bools, Floats
 from formulations.transient.revocations import (
     HOUR_S,
+    Values,
     best_interval_s,
     loss_rate,
     synchronous_seconds,
@@ -48,15 +49,15 @@ def _without_tiny(seconds: Floats) -> Floats:
 
 
 def useful_fraction(
-    n: Floats | Ints | float,
-    hazard_per_hour: Floats | float,
+    n: Values,
+    hazard_per_hour: Values,
     *,
-    checkpoint_s: Floats | float = 0.0,
-    checkpoint_every_s: Floats | float = math.nan,
-    replace_s: Floats | float = 0.0,
-    lifetime_s: Floats | float = math.inf,
+    checkpoint_s: Values = 0.0,
+    checkpoint_every_s: Values = math.nan,
+    replace_s: Values = 0.0,
+    lifetime_s: Values = math.inf,
     synchronous: Bools | bool = True,
-    work_s: Floats | float = math.inf,
+    work_s: Values = math.inf,
 ) -> Floats:
     """Return phi in [0, 1], the useful work per second of n revocable workers.
 
@@ -131,11 +132,11 @@ def _share_with_lifetime(
 
 
 def event_rate(
-    n: Floats | Ints | float,
-    per_hour: Floats | float,
-    lifetime_s: Floats | float,
-    work_s: Floats | float,
-    other: Floats | float = 0.0,
+    n: Values,
+    per_hour: Values,
+    lifetime_s: Values,
+    work_s: Values,
+    other: Values = 0.0,
 ) -> Floats:
     """Return the losses per second that stop n synchronous workers in the middle of work_s seconds.
 
@@ -151,9 +152,7 @@ def event_rate(
     return np.asarray(other + random + np.where(work >= life, joint / life, 0.0))
 
 
-def _losses_of_period(
-    n: Floats, rate: Floats, life: Floats, m: Floats | float
-) -> tuple[Floats, Floats]:
+def _losses_of_period(n: Floats, rate: Floats, life: Floats, m: Values) -> tuple[Floats, Floats]:
     """Return the rate of losses in lifetime m, and the probability that it has a joint end.
 
     The rate is that of losses of one server at a time, per second. A joint end is that of servers
@@ -274,14 +273,14 @@ class _Lifetimes(Columns):
 
 
 def lifetime_seconds(
-    work_s: Floats | float,
-    n: Floats | float,
-    per_hour: Floats | float,
-    lifetime_s: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
-    other: Floats | float = 0.0,
+    work_s: Values,
+    n: Values,
+    per_hour: Values,
+    lifetime_s: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
+    other: Values = 0.0,
 ) -> Floats:
     """Return the expected seconds of work_s useful seconds on n synchronous servers.
 

@@ -16,15 +16,14 @@ import math
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.transient.revocations import Values
 
 # A measured speed that is lower than the sum of the workers' own speeds by more than this share is
 # limited by something else.
 CLEARLY = 0.1
 
 
-def capped(
-    total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf
-) -> Floats:
+def capped(total: Values, cap: Values = math.inf, sharpness: float = math.inf) -> Floats:
     """Return the speed of workers whose own speeds sum to `total` if at most `cap` is carried.
 
     `sharpness` is p > 0.
@@ -40,7 +39,7 @@ def capped(
     return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), dtype=np.float64)
 
 
-def bottleneck(own: Floats | float, measured: Floats | float) -> Bools:
+def bottleneck(own: Values, measured: Values) -> Bools:
     """Return whether a measured speed is clearly below the sum `own` of the workers' own speeds.
 
     If so, more workers do not help.

@@ -43,6 +43,8 @@ import numpy as np
 
 from formulations.model.linear import Floats
 
+Values = Floats | float
+"""One number, or an array of them."""
 HOUR_S = 3600.0
 STEPS = 512  # of the grid on which the renewal equation is solved
 FAR = 16  # mean lives after which the start of a place no longer matters
@@ -79,7 +81,7 @@ class Hazard:
         return math.isinf(self.lifetime_h) and bool((self.per_hour == self.per_hour[0]).all())
 
 
-def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
+def cumulative(hazard: Hazard, age_h: Values) -> Floats:
     """Return the integral of the hazard over [0, age], shape of age_h, without the lifetime."""
     age = np.asarray(age_h, dtype=np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
@@ -140,7 +142,7 @@ def losses(hazard: Hazard, hours: float) -> float:
     return float(np.interp(hours, step * np.arange(count + 1), m))
 
 
-def mean_hazard(hazard: Hazard, hours: Floats | float) -> Floats:
+def mean_hazard(hazard: Hazard, hours: Values) -> Floats:
     """Return the losses of one place per hour, in the mean over its first `hours`, shape of hours.
 
     It is `losses` / hours, from a curve of POINTS of them, and for inf the limit 1 / (mean life).
@@ -172,7 +174,7 @@ def _mean_hazards(
     return ages, mean, 1.0 / life
 
 
-def hazard_at(hazard: Hazard, age_h: Floats | float) -> Floats:
+def hazard_at(hazard: Hazard, age_h: Values) -> Floats:
     """Return the revocations per hour of a server of this age, shape of age_h."""
     at = np.searchsorted(hazard.start_h, np.asarray(age_h, dtype=np.float64), side="right") - 1
     return np.asarray(hazard.per_hour[at])
@@ -187,7 +189,7 @@ def with_burst(hazard: Hazard, factor: float, until_h: float) -> Hazard:
     return Hazard(early * hazard_at(hazard, start), start, hazard.lifetime_h)
 
 
-def age_at(hazard: Hazard, exposure: Floats | float) -> Floats:
+def age_at(hazard: Hazard, exposure: Values) -> Floats:
     """Return the age in hours at which the integral of the hazard is `exposure`, inf = never.
 
     With exponential exposures of mean 1 these are lives, but for the lifetime.
@@ -200,7 +202,7 @@ def age_at(hazard: Hazard, exposure: Floats | float) -> Floats:
         return np.asarray(hazard.start_h[at] + (e - full[at]) / rate)
 
 
-def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -> Floats:
+def loss_rate(per_hour: Values, lifetime_s: Values = math.inf) -> Floats:
     """Return the losses per second of one place in the long run.
 
     That is 1 / (mean life) for a constant hazard and a hard lifetime.
@@ -212,7 +214,7 @@ def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
 
 
-def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
+def best_interval_s(rate: Values, checkpoint_s: Values) -> Floats:
     """Return the exact interval of checkpoints that makes phi largest, seconds.
 
     x = rate x tau solves log(1 - x) + x + rate x delta = 0. Newton's method starts right of the
@@ -236,10 +238,10 @@ def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Float
 
 
 def synchronous_share(
-    rate: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
+    rate: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
 ) -> Floats:
     """Return the useful seconds per second of a job that every loss stops.
 
@@ -270,11 +272,11 @@ def synchronous_share(
 
 
 def synchronous_seconds(
-    work_s: Floats | float,
-    rate: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
+    work_s: Values,
+    rate: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
 ) -> Floats:
     """Return the expected seconds of work_s useful seconds, with losses at a constant rate.
 

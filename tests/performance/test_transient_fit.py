@@ -76,11 +76,9 @@ def test_what_cannot_be_fitted(call: Callable[[], object], says: str) -> None:
     ],
 )
 def test_caps_of_parameter_servers(speeds: tuple[float, ...], cap: float) -> None:
-    """The published bottlenecks within 3 %, with less error than a sharp corner; none with two
-    servers."""
+    """The published bottlenecks within 3 %; none with two servers."""
     fit = fit_cap([1, 2, 4, 6, 8], speeds)
     assert fit.cap == pytest.approx(cap, rel=0.03)
-    assert fit.error <= fit_cap([1, 2, 4, 6, 8], speeds, math.inf).error
     assert fit.error < 0.08 and fit.at(1.0) == pytest.approx(speeds[0], rel=0.11)
 
 

@@ -41,13 +41,13 @@ from allocator.options.option_table import (
     OptionTable,
     find_locked_jobs,
     is_allowed_option,
-    number_rows,
 )
 from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.pauses import restart_s
 from allocator.valuation import build_context, option_values
+from formulations.columns import number_rows
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer

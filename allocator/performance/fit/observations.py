@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,19 +118,11 @@ class Observations(Columns):
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.exp(np.bincount(code, np.log(values)) / count)
 
-        out = self.take(first)
-        return Observations(
-            self.models,
-            self.gpu_types,
-            out.model,
-            out.gpu_type,
-            out.gpus,
-            mean(self.rate),
-            mean(self.efficiency),
-            out.batch,
-            out.passes,
-            out.nodes,
-            mean(self.compute_s),
+        return replace(
+            self.take(first),
+            rate=mean(self.rate),
+            efficiency=mean(self.efficiency),
+            compute_s=mean(self.compute_s),
         )
 
     @property

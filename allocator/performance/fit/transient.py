@@ -150,10 +150,9 @@ def fit_hazard(
     start = _edges(edges_h)
     if not len(age) or not np.isfinite(age).all() or (age < 0).any():
         raise ValueError("lifetimes must be finite, at least 0, and at least one")
-    lived = _exposure(age, start)
-    piece = np.clip(np.searchsorted(start, age[lost], side="right") - 1, 0, None)
-    seen = np.bincount(piece, minlength=len(start)).astype(np.float64)
-    _lived(start, lived)
+    seen, lived = _count(age, lost, start)
+    for i in np.flatnonzero(lived <= 0).tolist():
+        raise ValueError(f"no server lived beyond {start[i]:g} h: no hazard can be fitted there")
     return HazardFit(Hazard(seen / lived, start), seen, lived, np.sqrt(seen) / lived)
 
 
@@ -193,20 +192,18 @@ def fit_hazard_of_places(
     out = {}
     for name in dict.fromkeys(place):
         mine = np.array([p == name for p in place])
-        end = np.append(every.hazard.start_h[1:], math.inf)
-        lived = _exposure(age[mine], every.hazard.start_h)
-        piece = np.searchsorted(end, age[mine & lost], side="right")
-        seen = np.bincount(piece, minlength=len(end)).astype(np.float64)
+        seen, lived = _count(age[mine], lost[mine], every.hazard.start_h)
         hazard = replace(every.hazard, per_hour=(seen + extra) / (lived + wait))
         out[name] = HazardFit(hazard, seen, lived, np.sqrt(seen + extra) / (lived + wait))
     return out
 
 
-def _exposure(age: Floats, start_h: Floats) -> Floats:
-    """Return the hours that servers of these ages lived in each piece, (B,)."""
+def _count(age: Floats, lost: Bools, start_h: Floats) -> tuple[Floats, Floats]:
+    """Return the servers lost in each piece, and the hours that all lived there, (B,) each."""
     end = np.append(start_h[1:], math.inf)
-    lived = np.minimum(age[:, None], end) - start_h
-    return np.asarray(np.clip(lived, 0.0, None).sum(axis=0))
+    lived = np.clip(np.minimum(age[:, None], end) - start_h, 0.0, None).sum(axis=0)
+    piece = np.searchsorted(end, age[lost], side="right")
+    return np.bincount(piece, minlength=len(end)).astype(np.float64), lived
 
 
 def _edges(edges_h: Sequence[float]) -> Floats:
@@ -214,11 +211,6 @@ def _edges(edges_h: Sequence[float]) -> Floats:
     if not len(edges) or edges[0] != 0 or (np.diff(edges) <= 0).any():
         raise ValueError("ages must ascend from 0")
     return edges
-
-
-def _lived(start: Floats, lived: Floats) -> None:
-    for i in np.flatnonzero(lived <= 0).tolist():
-        raise ValueError(f"no server lived beyond {start[i]:g} h: no hazard can be fitted there")
 
 
 @dataclass(frozen=True)
@@ -270,9 +262,7 @@ class CapFit:
         return capped(self.single * np.asarray(n, dtype=np.float64), self.cap, self.sharpness)
 
 
-def fit_cap(
-    workers: Floats | Sequence[float], speed: Floats | Sequence[float], sharpness: float = SHARPNESS
-) -> CapFit:
+def fit_cap(workers: Floats | Sequence[float], speed: Floats | Sequence[float]) -> CapFit:
     """Fit a cap to the measured speeds (S,) of n workers, by relative least squares over v1 and C.
 
     Several speeds of the same number of workers count as one, their geometric mean. C / v1 is
@@ -287,16 +277,17 @@ def fit_cap(
     n, place = np.unique(n, return_inverse=True)
     place = place.reshape(-1)
     v = np.exp(np.bincount(place, np.log(v)) / np.bincount(place))
-    free = _scaled(n, v, math.inf, sharpness)
+    free = _scaled(n, v, math.inf)
     best = min(
-        (_scaled(n, v, float(c), sharpness) for c in np.geomspace(n.min() / 2, 4 * n.max(), CAPS)),
+        (_scaled(n, v, float(c)) for c in np.geomspace(n.min() / 2, 4 * n.max(), CAPS)),
         key=lambda c: c.error,
     )
     bound = bottleneck(n * best.single, v).any()
     return best if bound and best.error <= free.error / 2 else free
 
 
-def _scaled(n: Floats, v: Floats, ratio: float, p: float) -> CapFit:
-    shape = capped(n, ratio, p) / v
+def _scaled(n: Floats, v: Floats, ratio: float) -> CapFit:
+    shape = capped(n, ratio, SHARPNESS) / v
     single = float(shape.sum() / (shape @ shape))
-    return CapFit(single, ratio * single, p, float(np.sqrt(np.mean((single * shape - 1.0) ** 2))))
+    error = float(np.sqrt(np.mean((single * shape - 1.0) ** 2)))
+    return CapFit(single, ratio * single, SHARPNESS, error)
