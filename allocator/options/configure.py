@@ -226,7 +226,7 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
                 found += [(p, k, 0, r) for r in rows]
             elif not (here & (rates.gpus == k)).any():
                 found += [(p, k, b, -1) for b in _batches(problem, table, int(model), p, k)]
-    made = np.array(found, dtype=np.int64).reshape(-1, 4)
+    made = np.array(found, np.int64).reshape(-1, 4)
     return made[:, 0], made[:, 1], made[:, 2], made[:, 3]
 
 

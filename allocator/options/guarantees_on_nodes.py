@@ -83,7 +83,7 @@ class GuaranteesOnNodes:
                 option.append(o)
             if size > SMALL or registry.available("highs") is None:
                 return goal
-        model = self._model(goal, np.array(option, dtype=np.int64), limits)
+        model = self._model(goal, np.array(option, np.int64), limits)
         placed = place_options(model, needs, stays, self._needs.holes())
         answer = registry.get("highs").solve(placed.model, SolveLimits(SEARCH_S, 0.0))
         return round(answer.bound) if answer.termination is Termination.GAP else goal
@@ -124,7 +124,7 @@ class GuaranteesOnNodes:
             value=gpus,
             col_lower=np.zeros(n),
             col_upper=np.ones(n),
-            integer=np.ones(n, dtype=bool),
+            integer=np.ones(n, bool),
             start=np.searchsorted(column, np.arange(n + 1)),
             index=row,
             coef=matrix[column, row],

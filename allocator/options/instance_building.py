@@ -211,7 +211,7 @@ class CompiledRound:
         problem = self.problem
         m = self.option_table
         alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.colocations[1])
-        movable = np.zeros(len(problem.jobs), dtype=bool)
+        movable = np.zeros(len(problem.jobs), bool)
         movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
         movable &= (problem.jobs.primary < 0) & ~Staying.of(problem).assumed
         moves = options_of_moves(problem, m, movable)
@@ -430,14 +430,14 @@ def _identify_options(*tables: OptionTable) -> list[Ints]:
 def _has_spread_shape(m: OptionTable) -> Bools:
     """Find the options without a primary job at whose pool and size their job has shapes, (n,)."""
     if not m.nodes.any():
-        return np.zeros(len(m), dtype=bool)
+        return np.zeros(len(m), bool)
     size = number_rows(m.job, m.pool, m.gpus)
     return (m.primary < 0) & np.isin(size, size[m.nodes > 0])
 
 
 def _find_needed_on_nodes(problem: Problem, whole: Instance, shaped: Bools) -> Bools:
     """Find the options with GPUs of their own that a best plan on nodes may need, (n,)."""
-    packed = np.array([name == "packed" for name in problem.jobs.placement], dtype=bool)
+    packed = np.array([name == "packed" for name in problem.jobs.placement], bool)
     fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
     most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
     needed = find_needed_options(whole, most_nodes=most_nodes)
@@ -457,7 +457,7 @@ def _compile(
     full = add_colocated_options(problem, exclusive, shares, pairs, groups)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
-    can_be_primary = np.zeros(len(full), dtype=bool)
+    can_be_primary = np.zeros(len(full), bool)
     if primaries is not None:
         can_be_primary[
             option_at(
@@ -569,7 +569,7 @@ def _excluded_options(problem: Problem, full: OptionTable) -> Ints:
 
 def _pad(usable: Ints, quotas: int) -> Ints:
     """Return the guarantees of all quotas, (K,); those of all tenants have none."""
-    return np.append(usable, np.zeros(quotas - len(usable), dtype=np.int64))
+    return np.append(usable, np.zeros(quotas - len(usable), np.int64))
 
 
 def _shares(problem: Problem, full: OptionTable) -> Floats | None:

@@ -36,7 +36,7 @@ def options_of_moves(problem: Problem, exclusive: OptionTable, movable: Bools) -
         & (exclusive.primary < 0)
         & (movable & ~find_locked_jobs(problem))[exclusive.job]
     )
-    packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    packed = np.array([name == "packed" for name in jobs.placement], bool)
     fewest = problem.fewest_nodes(exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     now = now[~(packed[exclusive.job[now]] & (exclusive.nodes[now] > fewest))]
     now = now[
@@ -54,7 +54,7 @@ def options_of_moves(problem: Problem, exclusive: OptionTable, movable: Bools) -
     job = here["job"]
     pool = here["pool"]
     gpus = here["gpus"]
-    keep = np.zeros(len(job), dtype=bool)
+    keep = np.zeros(len(job), bool)
     pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )

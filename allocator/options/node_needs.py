@@ -106,5 +106,5 @@ def by_job(placements: Placements) -> dict[int, tuple[Place, ...]]:
 def as_placements(at: dict[int, tuple[Place, ...]]) -> Placements:
     """Return the places of jobs as arrays, sorted by job."""
     rows = [(j, *place) for j in sorted(at) for place in at[j]]
-    columns: Ints = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    columns: Ints = np.array(rows, np.int64).reshape(-1, 4).T
     return Placements(*columns)

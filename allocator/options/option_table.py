@@ -43,12 +43,12 @@ secondary job."""
 def no_primaries(problem: Problem, options: int) -> Members:
     """Return the entries of options without several primary jobs, (n, M)."""
     width = problem.max_primaries if problem.max_primaries > 1 else 0
-    return np.full((options, width), np.array((-1, 0, -1, 0.0), dtype=PRIMARY))
+    return np.full((options, width), np.array((-1, 0, -1, 0.0), PRIMARY))
 
 
 def has_several(several: Members) -> Bools:
     """Return whether options have several primary jobs, or GPUs besides theirs, (n,)."""
-    return np.asarray((several["job"] >= 0).any(axis=1), dtype=np.bool_)
+    return np.asarray((several["job"] >= 0).any(axis=1), np.bool_)
 
 
 def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
@@ -235,7 +235,7 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
-    place = np.zeros(len(order), dtype=np.int64)  # in the list of the job
+    place = np.zeros(len(order), np.int64)  # in the list of the job
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
@@ -257,8 +257,8 @@ def _add_shapes(
     shaped : (n,)
         Whether the size has spread shapes.
     """
-    nodes = np.zeros(len(owner), dtype=np.int64)
-    shaped = np.zeros(len(owner), dtype=bool)
+    nodes = np.zeros(len(owner), np.int64)
+    shaped = np.zeros(len(owner), bool)
     if not (table.has_shapes and problem.has_nodes[pool]):
         return owner, gpus, nodes, shaped
     jobs = problem.jobs
@@ -269,7 +269,7 @@ def _add_shapes(
     nodes = np.where(table.is_shape(model, gpu_type, gpus, fewest), fewest, 0)
     at, more = table.find_shapes(model, gpu_type, gpus)
     shaped[at] = True
-    is_packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    is_packed = np.array([name == "packed" for name in jobs.placement], bool)
     new = ~is_packed[owner[at]] & (more > fewest[at])
     at = at[new]
     more = more[new]
@@ -290,7 +290,7 @@ def held_shapes(problem: Problem) -> Ints:
     is_shape = table.is_shape(
         jobs.model[at], problem.pools.gpu_type[jobs.pool[at]], jobs.gpus[at], nodes[at]
     )
-    out = np.zeros(len(jobs), dtype=np.int64)
+    out = np.zeros(len(jobs), np.int64)
     out[at] = np.where(is_shape, nodes[at], 0)
     return out
 
@@ -324,7 +324,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     jobs = problem.jobs
     pools = problem.pools
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    may = np.ones(len(job), dtype=bool)
+    may = np.ones(len(job), bool)
     for p in np.unique(pool[held]).tolist():
         mine = np.flatnonzero(held & (pool == p))
         most = np.minimum(jobs.max_gpus, pools.gpus[p])

@@ -106,7 +106,7 @@ class PreviousOptions:
     def _number(self, contents: Sequence[Hashable]) -> Ints:
         """Return a number for each content, the same in all rounds, and at the end -1 for none."""
         numbers = [self._numbers.setdefault(x, len(self._numbers)) for x in contents]
-        return np.array([*numbers, -1], dtype=np.int64)
+        return np.array([*numbers, -1], np.int64)
 
 
 def _has_same_offers(old: Problem, new: Problem) -> bool:
@@ -186,7 +186,7 @@ def _look_up_corrected_rates(
     corrected = np.flatnonzero(rates.rate != old.rates.rate)
     if not len(corrected):
         return
-    is_corrected = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
+    is_corrected = np.zeros((len(problem.models), len(problem.gpu_types)), bool)
     is_corrected[rates.model[corrected], rates.gpu_type[corrected]] = True
     of_model = np.asarray(is_corrected.any(axis=1))
     is_corrected |= (table.unrated & of_model)[:, None]  # by any type's speed

@@ -78,13 +78,13 @@ class QuotaTable:
     def accounts(self) -> Ints:
         """Quotas that a GPU of each tenant in each pool counts for, (L, Q, P), -1 = none."""
         layers = [layer for layer in _layers(self) if (layer >= 0).any()]
-        none = np.zeros((0, self.ancestors.shape[1], self.pools.shape[1]), dtype=np.int64)
+        none = np.zeros((0, self.ancestors.shape[1], self.pools.shape[1]), np.int64)
         return np.stack(layers) if layers else none
 
     def members(self, k: int) -> Bools:
         """Return which tenants a quota concerns, (Q,)."""
         if self.is_common[k]:
-            return np.ones(self.ancestors.shape[1], dtype=bool)
+            return np.ones(self.ancestors.shape[1], bool)
         return np.asarray((self.ancestors == self.tenant[k]).any(axis=0))
 
     def named_by(self, k: int) -> Ints:
@@ -134,17 +134,17 @@ def _make_table(problem: Problem) -> QuotaTable:
         tenant=np.concatenate(
             [np.arange(len(tenants)), quotas.tenant, np.full(len(common), EVERYBODY)]
         ),
-        kind=np.array(kind + common, dtype=np.int64),
+        kind=np.array(kind + common, np.int64),
         granularity=np.array(
             [0] * len(tenants) + [sets[n].granularity for n in kind[len(tenants) :] + common],
-            dtype=np.int64,
+            np.int64,
         ),
         pools=np.stack([each.pools for each in sets]),
         max_gpus=np.concatenate(
             [np.minimum(tenants.max_gpus, by_hours), quotas.max_gpus, unlimited]
         ),
         is_by_hours=np.append(
-            by_hours < tenants.max_gpus, np.zeros(len(quotas) + len(common), dtype=bool)
+            by_hours < tenants.max_gpus, np.zeros(len(quotas) + len(common), bool)
         ),
         budget_per_hour=np.concatenate(
             [tenants.budget_per_hour, np.full(len(quotas), np.inf), unlimited]
@@ -167,7 +167,7 @@ def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
     """
     tenants, quotas, jobs = problem.tenants, problem.quotas, problem.jobs
     Q = len(tenants)
-    limit, ended = np.full(Q, np.inf), np.zeros(Q, dtype=bool)
+    limit, ended = np.full(Q, np.inf), np.zeros(Q, bool)
     limited = np.flatnonzero(np.isfinite(tenants.gpu_hours_per_month))
     if not len(limited):
         return limit, ended
@@ -229,7 +229,7 @@ class _PoolSet:
             return cls(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
         if pool >= 0:
             return cls(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
-        return cls(np.ones(len(pools), dtype=bool), "", "", 1)
+        return cls(np.ones(len(pools), bool), "", "", 1)
 
 
 def _layers(table: QuotaTable) -> Iterator[Ints]:
@@ -257,7 +257,7 @@ def _layers(table: QuotaTable) -> Iterator[Ints]:
 
 def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionTable) -> Ints:
     """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
-    out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
+    out = np.zeros(int((~table.is_common).sum()), np.int64)
     capacity = problem.pools.gpus.tolist()
     guarantees = np.flatnonzero(table.guaranteed_gpus > 0).tolist()
     if not guarantees:

@@ -60,7 +60,7 @@ class Staying:
         held = by_job(placed)
         if problem.has_nodes.any():
             held = _assume_places(problem, stays, held)
-        assumed = np.zeros(len(stays), dtype=bool)
+        assumed = np.zeros(len(stays), bool)
         assumed[list(held)] = True
         assumed[problem.placements.job] = False
         _last[:] = [(problem, cls(stays, known_stays & ~stays, assumed, held))]
@@ -69,7 +69,7 @@ class Staying:
     @cached_property
     def nodes(self) -> Ints:
         """On how many nodes each job is, (J,), 0 = on none that is known."""
-        out = np.zeros(len(self.stays), dtype=np.int64)
+        out = np.zeros(len(self.stays), np.int64)
         for j, places in self.held.items():
             out[j] = len({n for n, _, _ in places})
         return out
@@ -167,12 +167,12 @@ def _find_known(problem: Problem, placed: Placements) -> Bools:
     stays[placed.job[placed.gpu >= nodes.gpus[placed.node]]] = False  # a GPU that is gone
     for name, level in ((f"same_{level.name}", level) for level in problem.levels):
         domain = level.domain[placed.node]
-        for j in np.flatnonzero(np.array(jobs.placement, dtype=object) == name).tolist():
+        for j in np.flatnonzero(np.array(jobs.placement, object) == name).tolist():
             if jobs.preemptible[j] and len(np.unique(domain[placed.job == j])) > 1:
                 stays[j] = False
     # latest first, preemptible jobs before the others
     order = np.lexsort((-jobs.submitted_s, ~jobs.preemptible))
-    rank = np.empty(len(jobs), dtype=np.int64)
+    rank = np.empty(len(jobs), np.int64)
     rank[order] = np.arange(len(jobs))
     for n in find_crowded_nodes(problem, placed, stays[placed.job]).tolist():
         here = np.flatnonzero(placed.node == n)

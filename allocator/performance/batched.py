@@ -51,7 +51,7 @@ class BestBatch:
 
 def number(q: Parameters, name: str, default: float | Floats = np.nan) -> Floats:
     """Return a parameter, or the default where it is missing or nan."""
-    value = np.asarray(q.get(name, np.nan), dtype=np.float64)
+    value = np.asarray(q.get(name, np.nan), np.float64)
     return np.where(np.isnan(value), default, value)
 
 
@@ -133,7 +133,7 @@ def passes_for(kind: str, q: Parameters, k: Floats, batch: Floats) -> Floats:
     alone = (
         (k == 1) & (batch > number(q, "batch_0", np.inf))
         if kind == "goodput"
-        else np.zeros(1, dtype=bool)
+        else np.zeros(1, bool)
     )
     return np.maximum(fewest, np.where(alone, 2.0, 1.0))
 
@@ -181,8 +181,7 @@ def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
         np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None]
     )
     wide = {
-        name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None]
-        for name, v in q.items()
+        name: np.broadcast_to(np.asarray(v, np.float64), k.shape)[:, None] for name, v in q.items()
     }
     found = at(kind, wide, k[:, None], tried)
     place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]

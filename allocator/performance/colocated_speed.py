@@ -161,7 +161,7 @@ def colocated_speeds(
     order = np.lexsort((memory, slow_primary, -speed, pair))
     best = order[begins_run(pair[order])]
     pair, i, j = pair[best], i[best], j[best]
-    zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
+    zeros, none = np.zeros(n, np.int64), np.full(n, -1)
     out = ColocatedSpeeds(
         np.zeros(n),
         np.zeros(n),

@@ -53,7 +53,7 @@ class MeasuredSlowdowns:
 
     def _key(self, a: Ints, b: Ints, gpu_type: Ints, gpus: Ints) -> Ints:
         pair = self._code[a] * self._models + self._code[b]
-        return np.asarray((pair * self._types + gpu_type) * SPAN + gpus, dtype=np.int64)
+        return np.asarray((pair * self._types + gpu_type) * SPAN + gpus, np.int64)
 
     def known(self, models: int) -> Bools:
         """Return the models with a row, (models,)."""
@@ -185,8 +185,8 @@ def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Int
     edges = coo_array(
         (np.ones(len(victim)), (victim, models + source)), shape=(2 * models, 2 * models)
     )
-    part = np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
-    seen = np.zeros(2 * models, dtype=bool)
+    part = np.asarray(connected_components(edges, directed=False)[1], np.int64)
+    seen = np.zeros(2 * models, bool)
     seen[victim], seen[models + source] = True, True
     part = np.where(seen, part, -1)
     return part[:models], part[models:]

@@ -126,7 +126,7 @@ def mode_share(
     the job takes. Where revocations depend on age, their mean over that time on new servers counts,
     then that over the time that the job takes with so many.
     """
-    seconds = np.broadcast_to(np.asarray(work_s, dtype=np.float64), pool.shape)
+    seconds = np.broadcast_to(np.asarray(work_s, np.float64), pool.shape)
     ageing = problem.pools.is_ageing[pool]
     share = _share_at(problem, mode, job, pool, gpus, seconds, _hazard(problem, pool, seconds))
     again = np.flatnonzero(ageing & np.isfinite(seconds))

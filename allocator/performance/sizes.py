@@ -100,7 +100,7 @@ def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -
 
     z = _deviations(done, predicted, error)
     share = np.where(done > 0, log_ndtr(error - z) - log_ndtr(-z), 0.0)
-    return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, dtype=np.float64)
+    return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, np.float64)
 
 
 def remaining_by_loss(jobs: Jobs, done: Floats) -> Floats:
@@ -201,7 +201,7 @@ def _quantiles(finished: Finished, number: Ints) -> tuple[Floats, Floats]:
 def _deviations(done: Floats, median: Floats, error: float | Floats) -> Floats:
     """Return ln(a / median) / e, -inf where nothing is done."""
     with np.errstate(divide="ignore"):
-        return np.asarray((np.log(done) - np.log(median)) / error, dtype=np.float64)
+        return np.asarray((np.log(done) - np.log(median)) / error, np.float64)
 
 
 def _least_work(problem: Problem) -> Floats:

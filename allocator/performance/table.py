@@ -51,7 +51,7 @@ class RateTable:
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
-        self.unrated = np.ones(models, dtype=bool)  # (models,) without a given rate
+        self.unrated = np.ones(models, bool)  # (models,) without a given rate
         self.unrated[rates.model[~rates.observed]] = False
         self.unrated[curves.model] = False
         self.largest = self._largest(rates, curves, models)
@@ -75,7 +75,7 @@ class RateTable:
 
     def _largest(self, rates: Rates, curves: Curves, models: int) -> Ints:
         """Return the largest size for which any rate of the model may exist, (models,)."""
-        largest = np.zeros(models, dtype=np.int64)
+        largest = np.zeros(models, np.int64)
         np.maximum.at(largest, rates.model, rates.gpus)
         reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
         np.maximum.at(
@@ -131,8 +131,8 @@ class RateTable:
         wanted = self._key(model, gpu_type, gpus)
         places = list(self._split(memory_gb, link_gb_s, len(wanted)))
         out = np.full(len(wanted), np.nan)
-        row = np.full(len(wanted), -1, dtype=np.int64)
-        measured = np.zeros(len(wanted), dtype=bool)
+        row = np.full(len(wanted), -1, np.int64)
+        measured = np.zeros(len(wanted), bool)
         for place, here in places:
             out[here], row[here], measured[here] = self._sizes(place).look_up(wanted[here])
         if len(self._curves.kind):
@@ -315,9 +315,9 @@ class _Sizes:
                 rate, row, known = self.look_up(every.ravel())
                 return rate[at], row[at], known[at]
         out = np.full(len(wanted), np.nan)
-        row = np.full(len(wanted), -1, dtype=np.int64)
+        row = np.full(len(wanted), -1, np.int64)
         if not len(self.keys):
-            return out, row, np.zeros(len(wanted), dtype=bool)
+            return out, row, np.zeros(len(wanted), bool)
         above, exact, rate, found = self.find(wanted)
         if exact.all():
             return rate, found, exact

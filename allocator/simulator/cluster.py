@@ -27,7 +27,7 @@ from allocator.valuation.prices import way_memory_gb
 # rounds in a row without any running or coming job after which the run ends
 STALLED = 3
 
-_NONE = np.zeros(0, dtype=np.int64)
+_NONE = np.zeros(0, np.int64)
 
 
 class TraceDrivenCluster:
@@ -63,7 +63,7 @@ class TraceDrivenCluster:
         self._pending: tuple[float, tuple[Ints, Ints, Ints, Ints, JobPlaces]] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {
-            j: np.array([number[n] for n in names if n in number], dtype=np.int64)
+            j: np.array([number[n] for n in names if n in number], np.int64)
             for j, names in enumerate(workload.problem.jobs.after)
             if names
         }
@@ -256,7 +256,7 @@ class TraceDrivenCluster:
                 for i, j in enumerate(w.active.tolist())
                 if j in self._after and (self._after[j] >= w.arrived).any()
             ],
-            dtype=np.int64,
+            np.int64,
         )
 
     def apply(self, decision: Decision, took_s: float) -> int:

@@ -100,11 +100,11 @@ class Holdings:
         self.options = options
         self.now = problem.now_s
         self.arrived = self.changed = 0
-        self.active: Ints = np.zeros(0, dtype=np.int64)
+        self.active: Ints = np.zeros(0, np.int64)
         self.remaining: Floats = problem.jobs.total_work.copy()
         self.pool, self.primary, self.secondary = np.full((3, n), -1)
         self.gpus, self.own, self.starts, self.failures, self.revocations, self.largest = np.zeros(
-            (6, n), dtype=np.int64
+            (6, n), np.int64
         )
         self.rate, self.ready_s, self.since_s, self.left, self.from_s = np.zeros((5, n))
         self.attained, self.ran, self.had_gpu_s, self.had_ran, self.had_s = np.zeros((5, n))
@@ -119,7 +119,7 @@ class Holdings:
         self.nodes, self.has_nodes = SimulatedNodes(workload, options), problem.has_nodes
         self.places: dict[int, tuple[Place, ...]] = {}
         self.modes: dict[int, Mode] = {}
-        self.moves: Ints = np.zeros(len(problem.pools), dtype=np.int64)
+        self.moves: Ints = np.zeros(len(problem.pools), np.int64)
         self.place_spans: list[tuple[int, int, float, float, tuple[Place, ...]]] = []
         self._shares: Floats | None = None  # of one GPU
         if self.has_nodes.any() and not np.isnan(problem.jobs.gpu_fraction).all():
@@ -371,7 +371,7 @@ class Holdings:
         """Return on how many nodes the jobs are, (n,), 0 in pools without nodes."""
         places = [self.places.get(j, ()) for j in jobs.tolist()] if self.places else []
         counts = [len({n for n, _, _ in spot}) for spot in places]
-        return np.array(counts or np.zeros(len(jobs)), dtype=np.int64)
+        return np.array(counts or np.zeros(len(jobs)), np.int64)
 
     def share_done(self, jobs: Ints) -> Floats:
         """Return the share of its work that each job has done, (n,)."""

@@ -63,7 +63,7 @@ class SpeedBeliefs:
         problem, seed = world.problem, world.options.seed
         models, types = len(problem.models), len(problem.gpu_types)
         self._table = RateTable.of(problem)
-        self._least = np.full(models, 1 << 30, dtype=np.int64)
+        self._least = np.full(models, 1 << 30, np.int64)
         np.minimum.at(self._least, problem.jobs.model, problem.jobs.min_gpus)
         self._largest = self._least.copy()
         m, t = np.divmod(np.arange(models * types), types)
@@ -89,7 +89,7 @@ class SpeedBeliefs:
             x.ravel()
             for x in np.meshgrid(np.arange(models), np.arange(types), sizes, indexing="ij")
         )
-        n, shapes = np.zeros(len(k), dtype=np.int64), problem.rates.nodes > 0
+        n, shapes = np.zeros(len(k), np.int64), problem.rates.nodes > 0
         known = problem.rates.model, problem.rates.gpu_type, problem.rates.gpus, problem.rates.nodes
         m, t, k, n = (np.append(x, y[shapes]) for x, y in zip((m, t, k, n), known, strict=True))
         rate, _ = self._table.rate(m, t, k, nodes=n)
@@ -163,7 +163,7 @@ class SpeedBeliefs:
     def believed(self) -> tuple[Rates, Curves]:
         """Return the speeds of all models as a policy sees them."""
         if self._offered is not None:
-            none = np.zeros(0, dtype=np.int64)
+            none = np.zeros(0, np.int64)
             return _rates(self._corrected()), Curves(none, none, (), ())
         m, t = np.nonzero(~np.isnan(self._rate_1))
         numbers = zip(
@@ -196,14 +196,14 @@ class SpeedBeliefs:
 def _rates(speed: dict[Key, float]) -> Rates:
     """Return rows of rates.csv from speeds."""
     n = len(speed)
-    key = np.array(list(speed), dtype=np.int64).reshape(n, 4)
-    none: Ints = np.full(n, -1, dtype=np.int64)
+    key = np.array(list(speed), np.int64).reshape(n, 4)
+    none: Ints = np.full(n, -1, np.int64)
     unknown: Floats = np.full(n, np.nan)
     return Rates(
         key[:, 0],
         key[:, 1],
         key[:, 2],
-        np.array(list(speed.values()), dtype=np.float64),
+        np.array(list(speed.values()), np.float64),
         none,
         none,
         unknown,
@@ -213,6 +213,6 @@ def _rates(speed: dict[Key, float]) -> Rates:
         unknown,
         unknown,
         unknown,
-        np.zeros(n, dtype=bool),
+        np.zeros(n, bool),
         key[:, 3],
     )

@@ -142,7 +142,7 @@ class World(Holdings):
 
     def _changes_nodes(self, jobs: Ints, places: JobPlaces) -> Bools:
         """Return which jobs run on other nodes than these, (n,)."""
-        return np.array([self.places.get(j) != places.get(j) for j in jobs.tolist()], dtype=bool)
+        return np.array([self.places.get(j) != places.get(j) for j in jobs.tolist()], bool)
 
     def apply_allocation(
         self,

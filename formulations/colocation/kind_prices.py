@@ -151,7 +151,7 @@ def _smooth_near(
     group = np.concatenate([c.group[own], first.group, second.group])
     value = np.concatenate([c.value[own], c.value[first.column] + first.term, second.term])
     order = np.argsort(group, kind="stable")
-    place = np.empty(n, dtype=np.int64)
+    place = np.empty(n, np.int64)
     place[order] = np.arange(n)
     column = place[column]
     by_column = np.argsort(column, kind="stable")

@@ -83,7 +83,7 @@ class PairColumns:
         if not self.has_several:
             return amount
         _, number = np.unique(self.secondary, return_inverse=True)
-        return np.asarray(np.bincount(number, amount)[number], dtype=np.float64)
+        return np.asarray(np.bincount(number, amount)[number], np.float64)
 
     def paid_to_others(self, price: Floats) -> Floats | float:
         """Return what each secondary job pays to its other primary jobs at prices (R,)."""
@@ -205,7 +205,7 @@ class Programmes:
         prices = prices_without_pairs(c, deadline) if start is None else self.best.prices
         reduced = c.value - c.matrix @ prices[c.rows]
         self.inside = _select_promising(c, self._pair_columns, reduced)
-        self._more = np.zeros(0, dtype=np.int64)
+        self._more = np.zeros(0, np.int64)
 
     def gap(self, bound: float) -> float:
         """Return the relative distance of a bound to the value of the last programme."""
@@ -221,11 +221,7 @@ class Programmes:
         columns = np.flatnonzero(self.inside)
         left = self._until - time.monotonic()
         part = c.model.take(columns)
-        found = (
-            by_scipy(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
-            if left > 0
-            else None
-        )
+        found = by_scipy(replace(part, integer=np.zeros(part.n, bool)), left) if left > 0 else None
         if found is None:
             if left <= 0 or self.inside.all():
                 return False
@@ -281,7 +277,7 @@ def prices_without_pairs(c: Choices, deadline: float | None = None) -> Floats:
 
 def _without_pairs(c: Choices, g: PairColumns) -> Choices:
     """Return the round without secondary jobs."""
-    own = np.ones(c.n, dtype=bool)
+    own = np.ones(c.n, bool)
     own[g.secondary] = False
     whole = c.model.take(np.flatnonzero(own))
     lower = whole.lower.copy()
@@ -298,7 +294,7 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
     with their primary jobs. Columns of groups that must have one, and columns in rows with a lower
     bound, are always among them.
     """
-    own = np.ones(c.n, dtype=bool)
+    own = np.ones(c.n, bool)
     own[g.secondary] = False
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
     loss = np.where(own, u[c.group] - reduced, np.inf)
@@ -332,7 +328,7 @@ def _find_missing(
     lacking = colocated[surplus[g.primary[colocated]] > EPS]
     worst = np.flatnonzero(short > EPS)
     worst = worst[np.argsort(-short[worst], kind="stable")[:MORE]]
-    chosen = np.zeros(c.n, dtype=bool)
+    chosen = np.zeros(c.n, bool)
     chosen[worst] = True
     lacking = lacking[np.argsort(-surplus[g.primary[lacking]], kind="stable")[:MORE]]
     chosen[g.secondary[lacking]] = True

@@ -90,7 +90,7 @@ def _match_pairs(c: Choices, dual: Dual, care: float) -> Ints:
     p = project_prices(c, dual.prices)
     p[g.row] = 0.0
     reduced = c.value - c.matrix @ p
-    own = np.ones(c.n, dtype=bool)
+    own = np.ones(c.n, bool)
     own[g.secondary] = False
     alone, choice = best_columns(c, np.where(own, reduced, -np.inf))
     choice[~np.isfinite(alone)] = -1
@@ -102,7 +102,7 @@ def _match_pairs(c: Choices, dual: Dual, care: float) -> Ints:
     loss = dual.reduced[first] + dual.reduced[second] - together
     order = np.argsort(care * loss - gain, kind="stable")
     order = order[gain[order] > 0]
-    free = np.ones(c.J, dtype=bool)
+    free = np.ones(c.J, bool)
     for h, g_, x, y in zip(
         *(a[order].tolist() for a in (first, second, primary, secondary)), strict=True
     ):
@@ -120,7 +120,7 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
     again, and so on.
     """
     plan = np.full(c.J, -1)
-    open_ = np.ones(c.J, dtype=bool)
+    open_ = np.ones(c.J, bool)
     for turn in range(TURNS):
         whole = np.flatnonzero(x > 1 - EPS)
         plan[c.group[whole]] = whole
@@ -246,7 +246,7 @@ def _merge_pairs(
     Also return its columns. No other job can be a secondary job in it. Groups of secondary jobs own
     no column, so those that must run continue with their primary job.
     """
-    own: Bools = np.ones(c.n, dtype=bool)
+    own: Bools = np.ones(c.n, bool)
     own[g.secondary] = False
     own[np.isin(c.group, c.group[secondary])] = False
     value = c.value.copy()

@@ -177,7 +177,7 @@ def has_idle_interval(x: Horizon, followed: PlanOutcomes) -> Bools:
         np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1
     )
     return np.asarray(
-        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_
+        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), np.bool_
     )
 
 
@@ -219,10 +219,10 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
     """
     a = use(x, plan)
     N = len(job)
-    index = np.empty(a.nnz + N, dtype=np.int64)
+    index = np.empty(a.nnz + N, np.int64)
     coef = np.ones(a.nnz + N)
     start = a.indptr.astype(np.int64) + np.arange(N + 1)
-    inner = np.ones(len(index), dtype=bool)
+    inner = np.ones(len(index), bool)
     inner[start[:-1]] = False
     index[start[:-1]] = job
     index[inner], coef[inner] = x.J + a.indices, a.data
@@ -232,7 +232,7 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
         value=gain,
         col_lower=np.zeros(N),
         col_upper=np.ones(N),
-        integer=np.ones(N, dtype=bool),
+        integer=np.ones(N, bool),
         start=start,
         index=index,
         coef=coef,

@@ -200,11 +200,11 @@ def search(
     width = K * H + 1
     promise = np.full((H, width), NEVER)
     to, works, gains = (
-        np.zeros((H, width), dtype=np.int64),
+        np.zeros((H, width), np.int64),
         np.zeros((H, width)),
         np.zeros((H, width)),
     )
-    at, taken = np.zeros(H, dtype=np.int64), np.zeros(H, dtype=np.int64)
+    at, taken = np.zeros(H, np.int64), np.zeros(H, np.int64)
     known, bound, depth, seen, fresh = NEVER, NEVER, 0, 0, True
     h, s, d, v = 0, 1 if now >= 0 else 0, 0.0, 0.0
     while depth >= 0:

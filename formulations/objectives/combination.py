@@ -108,7 +108,7 @@ def combine_ranks(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
     factors : sequence of float
         s_2, s_3, ...
     """
-    value = np.asarray(values[-1], dtype=np.float64)
+    value = np.asarray(values[-1], np.float64)
     for v, s in zip(reversed(values[:-1]), reversed(factors), strict=True):
         value = v + s * value
     return value
@@ -132,7 +132,7 @@ def factors(values: Sequence[Floats], job: Ints, gpus: Ints, total: int) -> list
     def value_spread(v: Floats) -> float:
         return most(job, v, gpus, total) + most(job, -v, gpus, total)
 
-    value = np.asarray(values[-1], dtype=np.float64)
+    value = np.asarray(values[-1], np.float64)
     found = []
     for v in reversed(values[:-1]):
         reach = value_spread(value)
@@ -199,4 +199,4 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
 def rank_scales(ranks: Sequence[Sum], c: Context) -> Floats:
     """Return the factor of each rank in the value, 1 for the first."""
     factors = rank_factors(ranks, c) if len(ranks) > 1 else []
-    return np.asarray(np.cumprod([1.0, *factors]), dtype=np.float64)
+    return np.asarray(np.cumprod([1.0, *factors]), np.float64)

@@ -260,9 +260,9 @@ def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
     """
     count = np.diff(start)
     job = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    left = np.ones(len(count), dtype=np.bool_)
-    out = np.zeros(len(job), dtype=np.bool_)
-    for kind in (*kinds, np.ones(len(job), dtype=np.bool_)):
+    left = np.ones(len(count), np.bool_)
+    out = np.zeros(len(job), np.bool_)
+    for kind in (*kinds, np.ones(len(job), np.bool_)):
         has = np.bincount(job[kind], minlength=len(count)) > 0
         out |= kind & (left & has)[job]
         left &= ~has

@@ -100,7 +100,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    everyone = np.ones(len(c.facts.weight), dtype=bool)
+    everyone = np.ones(len(c.facts.weight), bool)
     unsure = 0.0 if c.facts.sizes_known else UNSURE
     return completion.work_price_among(by_delay(c), everyone, unsure)
 

@@ -115,9 +115,7 @@ def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> flo
 def response_h(classes: JobClasses, width: Floats) -> Floats:
     """Return the mean response time, hours, (...), of widths (..., M) on the cheapest rows."""
     c = classes.cheapest
-    return np.asarray(
-        (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64
-    )
+    return np.asarray((c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), np.float64)
 
 
 def plan_by_rule(classes: JobClasses, budget: float, width: Floats) -> RentalPlan:

@@ -87,12 +87,12 @@ class SpeedUps(Columns):
         table = self.k[np.arange(len(self)), at]
         best = np.clip(np.where(self.kind == TABLE, table, smooth), self.least, self.most)
         if not self.whole:
-            return np.asarray(best, dtype=np.float64)
+            return np.asarray(best, np.float64)
         # (1 + price k) / s(k) falls up to `best` and rises from there
         low = np.floor(best)
         high = np.ceil(best)
         dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
-        return np.asarray(np.where(dearer, high, low), dtype=np.float64)
+        return np.asarray(np.where(dearer, high, low), np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
         """Return the width at which k / s(k), GPU-hours of a unit of work, is closest to `cost`.
@@ -118,7 +118,7 @@ class SpeedUps(Columns):
         s0 = self.s[rows, at]
         s1 = self.s[rows, at + 1]
         share = np.clip((k - k0) / np.where(k1 > k0, k1 - k0, 1.0), 0.0, 1.0)
-        return np.asarray(s0 + share * (s1 - s0), dtype=np.float64)
+        return np.asarray(s0 + share * (s1 - s0), np.float64)
 
 
 def speed_ups(
@@ -134,9 +134,9 @@ def speed_ups(
     a = 1 without a limit), because a linear speed-up would get infinitely many GPUs at no cost, or
     where a table has no point within its limit.
     """
-    kinds = np.array(kind, dtype=np.int64)
-    p = np.array(parameter, dtype=np.float64)
-    limit = np.full(len(kinds), np.inf) if most is None else np.array(most, dtype=np.float64)
+    kinds = np.array(kind, np.int64)
+    p = np.array(parameter, np.float64)
+    limit = np.full(len(kinds), np.inf) if most is None else np.array(most, np.float64)
     endless = np.flatnonzero((kinds != TABLE) & (p >= 1.0) & np.isinf(limit))
     if len(endless):
         raise ValueError(
@@ -154,7 +154,7 @@ def speed_ups(
     return SpeedUps(
         kinds,
         np.where(table, np.nan, p),
-        np.ones(len(kinds)) if factor is None else np.array(factor, dtype=np.float64),
+        np.ones(len(kinds)) if factor is None else np.array(factor, np.float64),
         np.where(table, k[:, 0], 1.0),
         np.where(table, k[:, -1], limit),
         k,
@@ -169,7 +169,7 @@ def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Float
     (k, s) -> (k/s, 1/s) maps lines to lines, and the concave hull to the lower one.
     """
     row = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
-    flat = np.array([point for t in tables for point in t], dtype=np.float64).reshape(-1, 2)
+    flat = np.array([point for t in tables for point in t], np.float64).reshape(-1, 2)
     cost = flat[:, 0] / flat[:, 1]
     time = 1.0 / flat[:, 1]
     on = hull(row, cost, time)

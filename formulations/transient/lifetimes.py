@@ -87,7 +87,7 @@ def useful_fraction(
     """
     n, hazard, delta, every, pause, life, together, work = np.broadcast_arrays(
         *(
-            np.asarray(a, dtype=np.float64)
+            np.asarray(a, np.float64)
             for a in (
                 n,
                 hazard_per_hour,
@@ -143,11 +143,11 @@ def event_rate(
     The workers start together. Those that reach the lifetime together count as one loss. `other`
     has the losses per second of further workers.
     """
-    n, work, life = (np.asarray(a, dtype=np.float64) for a in (n, work_s, lifetime_s))
+    n, work, life = (np.asarray(a, np.float64) for a in (n, work_s, lifetime_s))
     with np.errstate(invalid="ignore"):
         middle = np.where(np.isinf(work), np.inf, np.floor(np.floor(work / life) / 2.0))
         random, joint = _losses_of_period(
-            n, np.asarray(per_hour, dtype=np.float64) / HOUR_S, life, middle
+            n, np.asarray(per_hour, np.float64) / HOUR_S, life, middle
         )
     return np.asarray(other + random + np.where(work >= life, joint / life, 0.0))
 
@@ -237,7 +237,7 @@ class _Lifetimes(Columns):
             best = np.where(stretch > 0, done + np.minimum(tau, life - count * stretch), life)
             most = share * life + np.exp(-rate * life) * (best - lossless * life)
         steady = alone | (h <= 0) | (joint < 1e-9)
-        return _Period(progress, seconds, rate, most, np.asarray(steady, dtype=np.bool_))
+        return _Period(progress, seconds, rate, most, np.asarray(steady, np.bool_))
 
     def _stretches(self, rate: Floats, span: Floats) -> Floats:
         """Return useful seconds before the first loss within `span`: tau sum_k exp(-rate k s)."""
@@ -304,7 +304,7 @@ def lifetime_seconds(
     """
     arrays = np.broadcast_arrays(
         *(
-            np.asarray(a, dtype=np.float64)
+            np.asarray(a, np.float64)
             for a in (work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
         )
     )

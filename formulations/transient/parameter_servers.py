@@ -28,15 +28,15 @@ def capped(total: Values, cap: Values = math.inf, sharpness: float = math.inf) -
 
     `sharpness` is p > 0.
     """
-    s = np.asarray(total, dtype=np.float64)
-    c = np.asarray(cap, dtype=np.float64)
+    s = np.asarray(total, np.float64)
+    c = np.asarray(cap, np.float64)
     if math.isinf(sharpness):
-        return np.asarray(np.minimum(s, c), dtype=np.float64)
+        return np.asarray(np.minimum(s, c), np.float64)
     low: Floats = np.minimum(s, c)
     high: Floats = np.maximum(s, c)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(np.isinf(high) | (high <= 0), 0.0, low / high)
-    return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), dtype=np.float64)
+    return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), np.float64)
 
 
 def bottleneck(own: Values, measured: Values) -> Bools:
@@ -44,7 +44,7 @@ def bottleneck(own: Values, measured: Values) -> Bools:
 
     If so, more workers do not help.
     """
-    return np.asarray(np.asarray(measured) < (1.0 - CLEARLY) * np.asarray(own), dtype=np.bool_)
+    return np.asarray(np.asarray(measured) < (1.0 - CLEARLY) * np.asarray(own), np.bool_)
 
 
 def expected_speed(
@@ -78,9 +78,9 @@ def expected_speed(
 def binomial(n: int, p: float) -> Floats:
     """Return the probabilities of 0 .. n successes of n, (n + 1,)."""
     if p <= 0 or p >= 1:
-        return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), dtype=np.float64)
+        return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), np.float64)
     k = np.arange(1, n + 1)
     choose = np.concatenate([[0.0], np.cumsum(np.log((n + 1 - k) / k))])
     log = choose + np.arange(n + 1) * math.log(p) + (n - np.arange(n + 1)) * math.log1p(-p)
     chance = np.exp(log - log.max())
-    return np.asarray(chance / chance.sum(), dtype=np.float64)
+    return np.asarray(chance / chance.sum(), np.float64)

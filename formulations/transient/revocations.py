@@ -73,7 +73,7 @@ class Hazard:
     @classmethod
     def constant(cls, per_hour: float, lifetime_h: float = math.inf) -> Hazard:
         """Return the same hazard at every age."""
-        return cls(np.array([per_hour], dtype=np.float64), np.zeros(1), lifetime_h)
+        return cls(np.array([per_hour], np.float64), np.zeros(1), lifetime_h)
 
     @property
     def ageless(self) -> bool:
@@ -83,7 +83,7 @@ class Hazard:
 
 def cumulative(hazard: Hazard, age_h: Values) -> Floats:
     """Return the integral of the hazard over [0, age], shape of age_h, without the lifetime."""
-    age = np.asarray(age_h, dtype=np.float64)
+    age = np.asarray(age_h, np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
     at = np.searchsorted(hazard.start_h, age, side="right") - 1
     return np.asarray(full[at] + hazard.per_hour[at] * (age - hazard.start_h[at]))
@@ -148,7 +148,7 @@ def mean_hazard(hazard: Hazard, hours: Values) -> Floats:
     It is `losses` / hours, from a curve of POINTS of them, and for inf the limit 1 / (mean life).
     The hazard has no lifetime.
     """
-    t = np.asarray(hours, dtype=np.float64)
+    t = np.asarray(hours, np.float64)
     if hazard.ageless:
         return np.full(t.shape, hazard.per_hour[0])
     ages, mean, last = _mean_hazards(
@@ -176,7 +176,7 @@ def _mean_hazards(
 
 def hazard_at(hazard: Hazard, age_h: Values) -> Floats:
     """Return the revocations per hour of a server of this age, shape of age_h."""
-    at = np.searchsorted(hazard.start_h, np.asarray(age_h, dtype=np.float64), side="right") - 1
+    at = np.searchsorted(hazard.start_h, np.asarray(age_h, np.float64), side="right") - 1
     return np.asarray(hazard.per_hour[at])
 
 
@@ -194,7 +194,7 @@ def age_at(hazard: Hazard, exposure: Values) -> Floats:
 
     With exponential exposures of mean 1 these are lives, but for the lifetime.
     """
-    e = np.asarray(exposure, dtype=np.float64)
+    e = np.asarray(exposure, np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
     at = np.searchsorted(full, e, side="right") - 1
     rate = hazard.per_hour[at]
@@ -207,8 +207,8 @@ def loss_rate(per_hour: Values, lifetime_s: Values = math.inf) -> Floats:
 
     That is 1 / (mean life) for a constant hazard and a hard lifetime.
     """
-    rate = np.asarray(per_hour, dtype=np.float64) / HOUR_S
-    life = np.asarray(lifetime_s, dtype=np.float64)
+    rate = np.asarray(per_hour, np.float64) / HOUR_S
+    life = np.asarray(lifetime_s, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         both = rate / -np.expm1(-rate * life)
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
@@ -221,8 +221,8 @@ def best_interval_s(rate: Values, checkpoint_s: Values) -> Floats:
     root, where the function is concave and falling, so it never overshoots. The result is inf where
     nothing is ever lost, and 0 where checkpoints are free.
     """
-    rate = np.asarray(rate, dtype=np.float64)
-    d = rate * np.asarray(checkpoint_s, dtype=np.float64)
+    rate = np.asarray(rate, np.float64)
+    d = rate * np.asarray(checkpoint_s, np.float64)
     x = np.minimum(np.sqrt(2.0 * d), -np.expm1(-1.0 - d))
     for _ in range(NEWTON):
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -257,7 +257,7 @@ def synchronous_share(
         Useful seconds between checkpoints, inf = no checkpoints.
     """
     rate, delta, tau, pause = (
-        np.asarray(a, dtype=np.float64) for a in (rate, checkpoint_s, every_s, replace_s)
+        np.asarray(a, np.float64) for a in (rate, checkpoint_s, every_s, replace_s)
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         lossless = np.where(np.isinf(tau), 1.0, np.where(tau + delta > 0, tau / (tau + delta), 1.0))
@@ -288,7 +288,7 @@ def synchronous_seconds(
     The parameters are those of `synchronous_share`.
     """
     work, rate, delta, tau, pause = (
-        np.asarray(a, dtype=np.float64) for a in (work_s, rate, checkpoint_s, every_s, replace_s)
+        np.asarray(a, np.float64) for a in (work_s, rate, checkpoint_s, every_s, replace_s)
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # with checkpoints at every moment, only pauses cost time

@@ -255,7 +255,7 @@ class Colocations:
                 free[job[option_h[h]]] = free[job[option_g[g]]] = False
                 found.append((option_h[h], option_g[g]))
             heapq.heappush(heap, (-gain_h[h] - gain_g[g], k, h, g))
-        primary, secondary = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        primary, secondary = np.array(found, np.int64).reshape(-1, 2).T
         return primary, secondary
 
     def price(self, reduced: Floats, u: Floats) -> PricedPairs:
@@ -355,7 +355,7 @@ def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
     )
     u, v, found, either = u[use], v[use], found.take(use), either[use]
     running = problem.jobs.state == State.RUNNING
-    still = np.zeros(len(m), dtype=bool)
+    still = np.zeros(len(m), bool)
     pause = interval.pause_s(
         still,
         running[m.job],
@@ -428,7 +428,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     merged = _merge_kinds(np.bincount(place), found)
     kind = merged[kind]
     order = np.argsort(kind, kind="stable")
-    one = np.zeros(len(merged), dtype=bool)
+    one = np.zeros(len(merged), bool)
     one[np.unique(merged, return_index=True)[1]] = True
     pairs = np.flatnonzero(one[u] & one[v])
     pairs = pairs[np.lexsort((merged[v[pairs]], merged[u[pairs]]))]
@@ -459,9 +459,9 @@ def _merge_kinds(many: Ints, speeds: ColocatedSpeeds) -> Ints:
 
 def _ranks(problem: Problem) -> Ints:
     """Return the rank of each job by time of submission, then by name, (J,)."""
-    rank = np.empty(len(problem.jobs), dtype=np.int64)
-    rank[np.lexsort((np.array(problem.jobs.job_id, dtype=str), problem.jobs.submitted_s))] = (
-        np.arange(len(rank))
+    rank = np.empty(len(problem.jobs), np.int64)
+    rank[np.lexsort((np.array(problem.jobs.job_id, str), problem.jobs.submitted_s))] = np.arange(
+        len(rank)
     )
     return rank
 

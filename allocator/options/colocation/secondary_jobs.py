@@ -140,7 +140,7 @@ def add_colocated_options(
         value,
         own * gpu_prices(problem, g, pool, gpus),
         keep,
-        np.zeros(len(sets), dtype=np.int64),
+        np.zeros(len(sets), np.int64),
         sets.primary.min(axis=1, initial=len(jobs), where=sets.primary >= 0),
         primary_rate,
         primary_row,

@@ -68,7 +68,7 @@ class Groups(Columns):
         members = np.full((len(rows), width, 2), (-1, 0))
         for at, row in enumerate(rows):
             members[at, : len(row[3])] = row[3]
-        columns = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+        columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
         secondary, pool, gpus = columns.T
         return cls(secondary, pool, gpus, members[:, :, 0], members[:, :, 1])
 

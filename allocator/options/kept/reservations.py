@@ -38,12 +38,12 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
         return []
     end_s = option_ends(problem, m)
     firm = ~problem.jobs.preemptible[m.job]
-    amount = np.zeros(len(m), dtype=np.int64)
+    amount = np.zeros(len(m), np.int64)
     most = np.full(len(problem.pools), np.inf)
     for r in problem.reservations:
         there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
         amount[there] = m.held[there]
-        stays = np.zeros(len(mandatory), dtype=np.int64)
+        stays = np.zeros(len(mandatory), np.int64)
         held = np.flatnonzero(there & m.keep & mandatory[m.job])
         np.maximum.at(stays, m.job[held], amount[held])
         most[r.pool] = max(int(problem.pools.gpus[r.pool]) - r.gpus, int(stays.sum()))

@@ -190,10 +190,10 @@ def posterior(
     known = [(k, e, w) for k, e, w in known if w > 1e-3]
     if not known:
         return dict.fromkeys(sizes, (0.0, DEVIATION))
-    at = np.log2(np.array([k for k, _, _ in known], dtype=np.float64))
+    at = np.log2(np.array([k for k, _, _ in known], np.float64))
     x = np.array([e.mean for _, e, _ in known])
     noise = np.array([max(NOISE**2, e.variance) / w for _, e, w in known])
-    wanted = np.log2(np.array(list(sizes), dtype=np.float64))
+    wanted = np.log2(np.array(list(sizes), np.float64))
     inner = _covariance(at, at) + np.diag(noise)
     cross = _covariance(wanted, at)
     solved = np.linalg.solve(inner, cross.T)  # (K, S)

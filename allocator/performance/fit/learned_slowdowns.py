@@ -113,8 +113,8 @@ class LearnedSlowdowns:
             + [learned.get(key, self._given_slowdown(key)) for key in side[len(of) :]]
             for side, of in zip(sides, given, strict=True)
         ]
-        models_types_gpus = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
-        return Sharing(*models_types_gpus.T, *(np.array(xi, dtype=np.float64) for xi in slowdowns))
+        models_types_gpus = np.array(rows, np.int64).reshape(len(rows), 4)
+        return Sharing(*models_types_gpus.T, *(np.array(xi, np.float64) for xi in slowdowns))
 
     def _given_slowdown(self, key: Key) -> float:
         return float(self._prior.slowdown(*(np.array([x]) for x in key))[0][0])

@@ -67,7 +67,7 @@ class Observations(Columns):
             "compute_s": np.nan,
         }
         filled = {
-            name: np.asarray(more.get(name, np.full(n, value)), dtype=np.float64)
+            name: np.asarray(more.get(name, np.full(n, value)), np.float64)
             for name, value in default.items()
         }
         code_m = {m: i for i, m in enumerate(models)}
@@ -75,10 +75,10 @@ class Observations(Columns):
         return cls(
             models,
             types,
-            np.array([code_m[m] for m in model], dtype=np.int64),
-            np.array([code_t[t] for t in gpu_type], dtype=np.int64),
-            np.asarray(gpus, dtype=np.int64),
-            np.asarray(rate, dtype=np.float64),
+            np.array([code_m[m] for m in model], np.int64),
+            np.array([code_t[t] for t in gpu_type], np.int64),
+            np.asarray(gpus, np.int64),
+            np.asarray(rate, np.float64),
             **filled,
         )
 

@@ -55,7 +55,7 @@ def non_negative(a: Floats, y: Floats) -> Floats:
             best[better] = 0.0
             best[np.ix_(better, s)] = x[better]
             least = np.where(better, value, least)
-    return np.asarray(best / scale, dtype=np.float64)
+    return np.asarray(best / scale, np.float64)
 
 
 def gauss_newton(

@@ -60,11 +60,11 @@ class LineFit:
 
     def at(self, x: Floats | float) -> Floats:
         """Return the predicted y, of the shape of x; outside of `holds` it is extrapolated."""
-        return np.asarray(self.intercept + self.slope * np.asarray(x, dtype=np.float64))
+        return np.asarray(self.intercept + self.slope * np.asarray(x, np.float64))
 
     def holds(self, x: Floats | float) -> Bools:
         """Return whether x lies in the range of the measurements."""
-        x = np.asarray(x, dtype=np.float64)
+        x = np.asarray(x, np.float64)
         return np.asarray((x >= self.low) & (x <= self.high))
 
 
@@ -74,8 +74,8 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
     Raises ValueError with fewer points, with values that are not finite, or with all points at one
     x.
     """
-    x = np.asarray(x, dtype=np.float64)
-    y = np.asarray(y, dtype=np.float64)
+    x = np.asarray(x, np.float64)
+    y = np.asarray(y, np.float64)
     if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0:
         raise ValueError("a line needs three points or more that are finite and not all at one x")
     A = np.column_stack([np.ones(len(x)), x])
@@ -145,8 +145,8 @@ def fit_hazard(
     ValueError
         If no server lived in some piece.
     """
-    age = np.asarray(hours, dtype=np.float64)
-    lost = np.asarray(revoked, dtype=bool)
+    age = np.asarray(hours, np.float64)
+    lost = np.asarray(revoked, bool)
     start = _edges(edges_h)
     if not len(age) or not np.isfinite(age).all() or (age < 0).any():
         raise ValueError("lifetimes must be finite, at least 0, and at least one")
@@ -183,8 +183,8 @@ def fit_hazard_of_places(
     >>> {name: fit.hazard.per_hour.tolist() for name, fit in fits.items()}
     {('a',): [0.075], ('b',): [0.025]}
     """
-    age = np.asarray(hours, dtype=np.float64)
-    lost = np.asarray(revoked, dtype=bool)
+    age = np.asarray(hours, np.float64)
+    lost = np.asarray(revoked, bool)
     every = fit_hazard(age, lost, edges_h)
     mean = every.hazard.per_hour
     extra = np.where(mean > 0, 1.0, 0.0)
@@ -207,7 +207,7 @@ def _count(age: Floats, lost: Bools, start_h: Floats) -> tuple[Floats, Floats]:
 
 
 def _edges(edges_h: Sequence[float]) -> Floats:
-    edges = np.asarray(edges_h, dtype=np.float64)
+    edges = np.asarray(edges_h, np.float64)
     if not len(edges) or edges[0] != 0 or (np.diff(edges) <= 0).any():
         raise ValueError("ages must ascend from 0")
     return edges
@@ -259,7 +259,7 @@ class CapFit:
 
     def at(self, n: Floats | float) -> Floats:
         """Return the speed of n workers."""
-        return capped(self.single * np.asarray(n, dtype=np.float64), self.cap, self.sharpness)
+        return capped(self.single * np.asarray(n, np.float64), self.cap, self.sharpness)
 
 
 def fit_cap(workers: Floats | Sequence[float], speed: Floats | Sequence[float]) -> CapFit:
@@ -270,8 +270,8 @@ def fit_cap(workers: Floats | Sequence[float], speed: Floats | Sequence[float]) 
     halves the error of the fit without one, and some measured speed is clearly below n v1
     (formulations/transient/parameter_servers.bottleneck).
     """
-    n = np.asarray(workers, dtype=np.float64)
-    v = np.asarray(speed, dtype=np.float64)
+    n = np.asarray(workers, np.float64)
+    v = np.asarray(speed, np.float64)
     if not ((n > 0).all() and (v > 0).all()) or np.unique(n).size < 2:
         raise ValueError("a cap needs speeds above 0 of two numbers of workers or more")
     n, place = np.unique(n, return_inverse=True)

@@ -107,7 +107,7 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
 
 def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str, float | None]:
     """Return {name_part: percentile} of a column, or the mean if the part has None."""
-    values = np.asarray(column, dtype=np.float64)
+    values = np.asarray(column, np.float64)
     values = values[np.isfinite(values)]
     return {
         f"{name}_{part}": (
