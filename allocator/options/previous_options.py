@@ -124,14 +124,12 @@ def _has_same_offers(old: Problem, new: Problem) -> bool:
 def _are_equal(a: Any, b: Any, but: str = "") -> bool:
     """Return whether all fields of two records of columns are equal, but for one."""
     pairs = ((getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name != but)
-    return a is b or all(x is y or _is_equal(x, y) for x, y in pairs)
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    """Return whether two columns are equal; nan equals nan."""
-    if not isinstance(a, np.ndarray):
-        return bool(a == b)
-    return a.shape == b.shape and not _differ(a, b).any()
+    return a is b or all(
+        x is y or (x.shape == y.shape and not _differ(x, y).any())
+        if isinstance(x, np.ndarray)
+        else x == y
+        for x, y in pairs
+    )
 
 
 def _differ(a: Any, b: Any) -> Bools:

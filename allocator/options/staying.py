@@ -59,7 +59,9 @@ class Staying:
         known_stays = stays.copy()
         held = by_job(placed)
         if problem.has_nodes.any():
-            held = _assume_places(problem, stays, held)
+            both = (_find_unknown(problem, False), _find_unknown(problem, True))
+            unknown = [j for jobs in both for j in jobs if j not in held]
+            stays[_fit(NodeNeeds(problem), unknown, stays, held)] = False
         assumed = np.zeros(len(stays), bool)
         assumed[list(held)] = True
         assumed[problem.placements.job] = False
@@ -141,18 +143,6 @@ def _fit(
             holes.take(found, need)
             held[j] = found
     return left
-
-
-def _assume_places(
-    problem: Problem, stays: Bools, held: dict[int, tuple[Place, ...]]
-) -> dict[int, tuple[Place, ...]]:
-    """Return the places of all jobs; a job without is taken to be where best fit puts it.
-
-    `stays` becomes False for jobs that find no nodes.
-    """
-    unknown = [j for firm in (False, True) for j in _find_unknown(problem, firm) if j not in held]
-    stays[_fit(NodeNeeds(problem), unknown, stays, held)] = False
-    return held
 
 
 def _find_known(problem: Problem, placed: Placements) -> Bools:

@@ -57,17 +57,12 @@ class ChosenModes:
         return [names[k] for k in self.which.tolist()]
 
 
-def has_modes(problem: Problem) -> bool:
-    """Return whether any job lists modes, or any pool has stragglers."""
-    return bool((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any())
-
-
 def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
     """Choose the mode of each option (job, pool, gpus), (n,).
 
     It does not depend on how much work is left: hard lifetimes count as those of a job without end.
     """
-    if not has_modes(problem):
+    if not ((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any()):
         which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
         return ChosenModes((BULK, ASYNCHRONOUS), which, np.ones(len(job)))
     first, same = find_alike(problem, job, pool, gpus)

@@ -39,7 +39,7 @@ import dataclasses
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Finished, Floats, Ints, Jobs, Problem
+from allocator.domain.problem import Bools, Finished, Floats, Ints, Problem
 from allocator.performance.table import RateTable
 
 LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
@@ -71,7 +71,9 @@ def estimate_sizes(problem: Problem) -> Problem:
         left = learned_remaining(jobs.model, done, _least_work(problem), problem.finished)
         guessed = is_alone_in_model(jobs.model, problem.finished) & ~by_loss
     most = jobs.remaining_work if problem.sizes == "known" else np.inf
-    left = np.where(by_loss, np.minimum(remaining_by_loss(jobs, done), most), left)
+    least = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
+    expected = least * np.exp(0.5 * jobs.loss_error**2)
+    left = np.where(by_loss, np.minimum(expected, most), left)
     left = np.maximum(left, LEAST * done)
     return dataclasses.replace(
         problem,
@@ -101,12 +103,6 @@ def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -
     z = _deviations(done, predicted, error)
     share = np.where(done > 0, log_ndtr(error - z) - log_ndtr(-z), 0.0)
     return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, np.float64)
-
-
-def remaining_by_loss(jobs: Jobs, done: Floats) -> Floats:
-    """Return the work (J,) expected to be left as losses say, nan where they say nothing."""
-    left = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
-    return left * np.exp(0.5 * jobs.loss_error**2)
 
 
 def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finished) -> Floats:

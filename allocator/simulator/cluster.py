@@ -284,7 +284,7 @@ class TraceDrivenCluster:
         """Return whether anything can happen without another decision."""
         w = self.world
         return bool(
-            (w.pool[w.active] >= 0).any()
+            len(w.running)
             or self._pending is not None
             or math.isfinite(w.next_arrival())
             or math.isfinite(w.next_return())

@@ -42,7 +42,7 @@ class LossBeliefs:
         """Take one loss of every job that works, and see what the losses of these jobs say."""
         w = self._world
         self._round += 1
-        r = w.active[(w.pool[w.active] >= 0) & (w.from_s[w.active] < w.now)]
+        r = w.running[w.from_s[w.running] < w.now]
         total = w.problem.jobs.total_work[r]
         done = total - w.remaining[r]
         noise = random_numbers.lognormal(

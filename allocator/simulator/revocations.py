@@ -106,10 +106,6 @@ class SpotServers:
         """Remove the servers of a job."""
         self.servers.pop(job, None)
 
-    def lost_servers(self, job: int, now: float) -> Bools:
-        """Return True for the job's servers that die by now, (k,)."""
-        return self.servers[job].dies_s <= now
-
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
         """Request new servers in place of the lost ones (k,)."""
         own = self.servers[job]

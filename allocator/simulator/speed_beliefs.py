@@ -24,7 +24,6 @@ has held is believed (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.2, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -104,7 +103,7 @@ class SpeedBeliefs:
         """Take one observation of every job that works alone, and fit the speeds of its model."""
         w = self._world
         self._round += 1
-        r = w.active[(w.pool[w.active] >= 0) & (w.colocated_job[w.active] < 0)]
+        r = w.running[w.colocated_job[w.running] < 0]
         r = r[w.from_s[r] < w.now]
         if not len(r):
             return
@@ -117,19 +116,11 @@ class SpeedBeliefs:
         np.maximum.at(self._largest, model, w.gpus[r])
         nodes = w.count_nodes(r)
         nodes = np.where(self._table.is_shape(model, kind, w.gpus[r], nodes), nodes, 0)
-        samples: dict[Key, list[float]] = {}
         columns = (model, kind, w.gpus[r], nodes)
-        keys: Iterator[Key] = zip(*(x.tolist() for x in columns), strict=True)
-        for key, x in zip(keys, np.log(rate).tolist(), strict=True):
-            samples.setdefault(key, []).append(x)
-        for key, seen in samples.items():
-            prior = 0.0 if self._offered is None else math.log(self._offered.get(key, 1.0))
-            self.estimates[key] = feedback.update(
-                self.estimates.get(key, feedback.Estimate()),
-                float(np.median(seen)) - prior,
-                w.now,
-                math.inf,
-            )
+        keys: list[Key] = list(zip(*(x.tolist() for x in columns), strict=True))
+        offered = {} if self._offered is None else self._offered
+        prior = {key: math.log(offered[key]) for key in keys if key in offered}
+        feedback.update_all(self.estimates, keys, np.log(rate), w.now, math.inf, prior)
         if self._offered is None:
             self._fit(np.unique(model))
 

@@ -85,12 +85,6 @@ class PairColumns:
         _, number = np.unique(self.secondary, return_inverse=True)
         return np.asarray(np.bincount(number, amount)[number], np.float64)
 
-    def paid_to_others(self, price: Floats) -> Floats | float:
-        """Return what each secondary job pays to its other primary jobs at prices (R,)."""
-        if not self.has_several:
-            return 0.0
-        return self.sum_of_column(price[self.row]) - price[self.row]
-
     @cached_property
     def has_several(self) -> bool:
         """Whether any secondary job has several primary jobs."""
@@ -252,7 +246,8 @@ def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats
     known = np.maximum(p, 0.0)
     p[g.row] = 0.0
     wants: Floats = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
-    wants -= g.paid_to_others(known)
+    if g.has_several:  # what is paid to the other primary jobs
+        wants -= g.sum_of_column(known[g.row]) - known[g.row]
     p[g.row] = known[g.row]
     np.maximum.at(p, g.row, wants)
     return wants
@@ -271,20 +266,44 @@ def with_pair_rows(c: Choices, prices: Floats, u: Floats) -> Dual:
 def prices_without_pairs(c: Choices, deadline: float | None = None) -> Floats:
     """Return prices (m,) of the round without secondary jobs, 0 on rows that only they have."""
     if has_pair_rows(c.model):
-        c = _without_pairs(c, PairColumns.of(c))
+        none = np.zeros(0, np.int64)
+        c, _ = merge_pairs(c, PairColumns.of(c), none, none)
     return minimise_dual(c, deadline=deadline).prices
 
 
-def _without_pairs(c: Choices, g: PairColumns) -> Choices:
-    """Return the round without secondary jobs."""
-    own = np.ones(c.n, bool)
+def merge_pairs(c: Choices, g: PairColumns, primary: Ints, secondary: Ints) -> tuple[Choices, Ints]:
+    """Build the round in which these pairs are options of their primary jobs.
+
+    Also return its columns. No other job can be a secondary job in it. Groups of secondary jobs own
+    no column, so those that must run continue with their primary job.
+    """
+    own: Bools = np.ones(c.n, bool)
     own[g.secondary] = False
-    whole = c.model.take(np.flatnonzero(own))
-    lower = whole.lower.copy()
-    upper = whole.upper.copy()
-    gone = np.setdiff1d(c.rows, c.rows[g.other_rows])
-    lower[gone], upper[gone] = -np.inf, np.inf
-    return choices(replace(whole, lower=lower, upper=upper))
+    own[np.isin(c.group, c.group[secondary])] = False
+    value = c.value.copy()
+    mandatory = c.mandatory.copy()
+    columns_, first = np.unique(secondary, return_index=True)
+    value[primary[first]] += c.value[columns_]
+    # a primary job whose secondary job must run may not leave it behind, nor may one of several
+    takes_more = g.takes_more[np.searchsorted(g.secondary, secondary)]
+    bound = c.group[primary[mandatory[c.group[secondary]] | takes_more]]
+    mandatory[c.group[secondary]] = False
+    own[np.isin(c.group, bound)] = False
+    own[primary] = True
+    mandatory[bound] = True
+    columns = np.flatnonzero(own)
+    part = replace(c.model, value=value).take(columns)
+    lower = part.lower.copy()
+    upper = part.upper.copy()
+    tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
+    lower[tied], upper[tied] = -np.inf, np.inf
+    lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
+    # secondary jobs that keep their GPUs count as kept jobs; some have GPUs of their own
+    use = c.matrix[columns_]
+    kept = np.bincount(use.indices, use.data, c.R)[g.other_rows]
+    lower[c.rows[g.other_rows]] -= kept
+    upper[c.rows[g.other_rows]] -= kept
+    return choices(replace(part, lower=lower, upper=upper)), columns
 
 
 def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:

@@ -186,7 +186,8 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
         return 0.0
     if len(ranks) > 1:  # factors come from the values of all jobs, and so do their errors
         jobs = np.unique(c.everything.job)
-    scale = rank_scales(ranks, c)
+    # the factor of each rank in the value
+    scale = np.cumprod([1.0, *(rank_factors(ranks, c) if len(ranks) > 1 else ())])
     lost = (
         s * factor * float(objective.largest_term(c.everything.with_losses)[jobs].sum())
         for s, terms in zip(scale, ranks, strict=True)
@@ -194,9 +195,3 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
         if objective.largest_term
     )
     return float(EPSILON * (1.0 if len(ranks) == 1 else 3.0) * sum(lost))
-
-
-def rank_scales(ranks: Sequence[Sum], c: Context) -> Floats:
-    """Return the factor of each rank in the value, 1 for the first."""
-    factors = rank_factors(ranks, c) if len(ranks) > 1 else []
-    return np.asarray(np.cumprod([1.0, *factors]), np.float64)

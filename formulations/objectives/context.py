@@ -29,7 +29,6 @@ from typing import TypeVar
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import starts
 from formulations.objectives import interval
 
 T = TypeVar("T")
@@ -176,11 +175,6 @@ class Context:
         found.__dict__["rate"] = self.rate
         return found
 
-    @cached_property
-    def start(self) -> Ints:
-        """Options of job j are start[j] .. start[j+1], (J+1,), if they are in the order of jobs."""
-        return starts(self.job, len(self.facts.weight))
-
     @property
     def job(self) -> Ints:
         """Job of each option, (n,)."""
@@ -227,7 +221,8 @@ class Context:
     def held_s(self) -> Floats:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
-        likely = np.minimum(stretch_s(self.facts)[self.job], to_the_end)
+        past = self.facts.age_s / (self.facts.restarts + 2.0)
+        likely = np.minimum(past[self.job], to_the_end)
         return np.maximum(self.facts.interval_s, likely)
 
     @cached_property
@@ -254,11 +249,6 @@ class Context:
             self.busy_s,
             self.facts.min_billing_s[self.pool],
         )
-
-
-def stretch_s(facts: Facts) -> Floats:
-    """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
-    return facts.age_s / (facts.restarts + 2.0)
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:

@@ -27,11 +27,14 @@ is. All functions are pure: nothing is stored here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+
+from allocator.domain.problem import Floats
 
 HALF_LIFE_S = 6 * 3600.0
 REJECT = 4.0
@@ -48,6 +51,7 @@ LEAST = 0.02
 MOST = math.log(100.0)  # a larger sample is not plausible as a speed
 MOST_WEIGHT = 50.0
 T = TypeVar("T")  # what names a GPU type
+K = TypeVar("K")  # what names an estimate
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,24 @@ def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Est
     mean = estimate.mean + share * (x - estimate.mean)
     variance = (1.0 - share) * (estimate.variance + share * (x - estimate.mean) ** 2)
     return Estimate(mean, variance, total, at_s)
+
+
+def update_all(
+    estimates: dict[K, Estimate],
+    keys: Iterable[K],
+    x: Floats,
+    at_s: float,
+    most: float = MOST,
+    prior: Mapping[K, float] = MappingProxyType({}),
+) -> None:
+    """Update estimates by one sample each: the median of the x (n,) of their key, less a prior."""
+    samples: dict[K, list[float]] = {}
+    for key, value in zip(keys, x.tolist(), strict=True):
+        samples.setdefault(key, []).append(value)
+    for key, seen in samples.items():
+        before = estimates.get(key, Estimate())
+        middle = float(np.median(seen)) - prior.get(key, 0.0)
+        estimates[key] = update(before, middle, at_s, most)
 
 
 def correct_model(

@@ -83,16 +83,8 @@ class LearnedSlowdowns:
             model, other, gpu_type, gpus = (x[which] for x in (model, other, gpu_type, gpus))
             alone, observed = alone[which], observed[which]
         given, _ = self._prior.slowdown(model, other, gpu_type, gpus)
-        samples: dict[Key, list[float]] = {}
-        lists = (
-            x.tolist() for x in (model, other, gpu_type, gpus, np.log(alone / observed / given))
-        )
-        for *key, x in zip(*lists, strict=True):
-            a, b, kind, k = key
-            samples.setdefault((a, b, kind, k), []).append(x)
-        for where, seen in samples.items():
-            before = self.estimates.get(where, feedback.Estimate())
-            self.estimates[where] = feedback.update(before, float(np.median(seen)), at_s)
+        keys = zip(*(x.tolist() for x in (model, other, gpu_type, gpus)), strict=True)
+        feedback.update_all(self.estimates, keys, np.log(alone / observed / given), at_s)
 
     def corrected(self, now_s: float) -> Sharing:
         """Return the rows of sharing.csv with the corrections that the samples prove.

@@ -147,7 +147,9 @@ def fit_hazard(
     """
     age = np.asarray(hours, np.float64)
     lost = np.asarray(revoked, bool)
-    start = _edges(edges_h)
+    start = np.asarray(edges_h, np.float64)
+    if not len(start) or start[0] != 0 or (np.diff(start) <= 0).any():
+        raise ValueError("ages must ascend from 0")
     if not len(age) or not np.isfinite(age).all() or (age < 0).any():
         raise ValueError("lifetimes must be finite, at least 0, and at least one")
     seen, lived = _count(age, lost, start)
@@ -204,13 +206,6 @@ def _count(age: Floats, lost: Bools, start_h: Floats) -> tuple[Floats, Floats]:
     lived = np.clip(np.minimum(age[:, None], end) - start_h, 0.0, None).sum(axis=0)
     piece = np.searchsorted(end, age[lost], side="right")
     return np.bincount(piece, minlength=len(end)).astype(np.float64), lived
-
-
-def _edges(edges_h: Sequence[float]) -> Floats:
-    edges = np.asarray(edges_h, np.float64)
-    if not len(edges) or edges[0] != 0 or (np.diff(edges) <= 0).any():
-        raise ValueError("ages must ascend from 0")
-    return edges
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Market, Problem
+from allocator.domain.problem import Floats, Market
 from allocator.performance.gpu_types import slowest_rate
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
@@ -24,7 +24,8 @@ def jobs_table(world: World) -> ColumnTable:
     j = p.jobs
     started = world.started_s[:n]
     finished = world.finished_s[:n]
-    asked = requested_s(p)[:n]
+    # the run time at requested_gpus on the slowest allowed type
+    asked = (j.total_work / slowest_rate(p, j.requested_gpus))[:n]
     return {
         "job_id": j.job_id[:n],
         "model": [p.models[m] for m in j.model[:n]],
@@ -121,11 +122,6 @@ def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str
         )
         for part, percentile in parts.items()
     }
-
-
-def requested_s(p: Problem) -> Floats:
-    """Return the run time at requested_gpus on the slowest allowed type, (N,)."""
-    return p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus)
 
 
 def completion_alone_s(world: World) -> Floats:

@@ -128,7 +128,7 @@ def spans_table(world: World) -> ColumnTable:
     A span that still runs ends now. `shared_with` is the job that held the GPUs, "" if it is the
     job itself. Two jobs on the same GPUs are two rows, one of them with a primary job.
     """
-    r = world.active[world.pool[world.active] >= 0]
+    r = world.running
     rows = np.concatenate([*world.spans, world.open_spans(r, world.now)])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
@@ -159,7 +159,7 @@ def places_table(world: World) -> ColumnTable:
     `gpu` is the GPU of which the job had a share, empty = whole GPUs. `shared_with` is the job that
     held the GPUs, "" if it is the job itself.
     """
-    running = world.active[world.pool[world.active] >= 0]
+    running = world.running
     spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
     problem = world.problem
     names = problem.jobs.job_id
