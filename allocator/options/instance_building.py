@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
+from allocator.domain.problem import Floats, Ints, Isolation, Problem, State
 from allocator.domain.schema.colocation import other_jobs, secondary_of
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
@@ -219,9 +219,16 @@ class CompiledRound:
         whole = _instance(problem, full, self.repairs)
         asked = _identify_options(full, m, moves)
         stays = np.isin(asked[0], np.append(asked[1][self.option], asked[2]))
-        shaped = _has_spread_shape(full)
-        if self.has_all_pairs:
-            stays |= _find_needed_on_nodes(problem, whole, shaped)
+        shaped = np.zeros(len(full), bool)
+        if full.nodes.any():  # options at whose pool and size their job has spread shapes
+            size = number_rows(full.job, full.pool, full.gpus)
+            shaped = (full.primary < 0) & np.isin(size, size[full.nodes > 0])
+        if self.has_all_pairs:  # what a best plan on nodes may need
+            packed = np.array([name == "packed" for name in problem.jobs.placement], bool)
+            fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
+            most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
+            needed = find_needed_options(whole, most_nodes=most_nodes)
+            stays |= needed & problem.has_nodes[whole.pool] & (whole.primary < 0)
         option = np.flatnonzero(stays | shaped)
         return replace(
             self,
@@ -425,23 +432,6 @@ def _identify_options(*tables: OptionTable) -> list[Ints]:
     members = np.concatenate([m.several for m in tables])
     number = number_rows(*columns, *members["job"].T, *members["gpus"].T)
     return np.split(number, np.cumsum([len(m) for m in tables])[:-1])
-
-
-def _has_spread_shape(m: OptionTable) -> Bools:
-    """Find the options without a primary job at whose pool and size their job has shapes, (n,)."""
-    if not m.nodes.any():
-        return np.zeros(len(m), bool)
-    size = number_rows(m.job, m.pool, m.gpus)
-    return (m.primary < 0) & np.isin(size, size[m.nodes > 0])
-
-
-def _find_needed_on_nodes(problem: Problem, whole: Instance, shaped: Bools) -> Bools:
-    """Find the options with GPUs of their own that a best plan on nodes may need, (n,)."""
-    packed = np.array([name == "packed" for name in problem.jobs.placement], bool)
-    fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
-    most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
-    needed = find_needed_options(whole, most_nodes=most_nodes)
-    return needed & problem.has_nodes[whole.pool] & (whole.primary < 0)
 
 
 def _compile(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def _make_table(problem: Problem) -> QuotaTable:
     quotas = problem.quotas
     cells = list(zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True))
     number = {cell: n for n, cell in enumerate(dict.fromkeys([(-1, -1), *cells]))}
-    sets = [_PoolSet.of_cells(problem, *cell) for cell in number]
+    sets = [_find_pools(problem, *cell) for cell in number]
     kind = [0] * len(tenants) + [number[cell] for cell in cells]
     label = list(tenants.tenant)
     place = [f"tenants.{name}" for name in tenants.tenant]
@@ -212,8 +213,7 @@ def job_rows(problem: Problem, m: OptionTable) -> list[Block]:
     return [Block.at_most(MAX_JOBS, problem.tenants.tenant, q, np.ones(len(m)), most)]
 
 
-@dataclass(frozen=True)
-class _PoolSet:
+class _PoolSet(NamedTuple):
     """A set of pools that quotas are about: a mask (P,), its name, and words before the name."""
 
     pools: Bools
@@ -221,15 +221,15 @@ class _PoolSet:
     of: str
     granularity: int
 
-    @classmethod
-    def of_cells(cls, problem: Problem, gpu_type: int, pool: int) -> _PoolSet:
-        """Return the pools of a type, one pool, or all pools (-1, -1)."""
-        pools = problem.pools
-        if gpu_type >= 0:
-            return cls(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
-        if pool >= 0:
-            return cls(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
-        return cls(np.ones(len(pools), bool), "", "", 1)
+
+def _find_pools(problem: Problem, gpu_type: int, pool: int) -> _PoolSet:
+    """Return the pools of a type, one pool, or all pools (-1, -1)."""
+    pools = problem.pools
+    if gpu_type >= 0:
+        return _PoolSet(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
+    if pool >= 0:
+        return _PoolSet(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
+    return _PoolSet(np.ones(len(pools), bool), "", "", 1)
 
 
 def _layers(table: QuotaTable) -> Iterator[Ints]:

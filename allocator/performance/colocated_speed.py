@@ -100,7 +100,7 @@ def isolate(
     free, free_other = problem.jobs.best_effort[job], problem.jobs.best_effort[other]
     protects = ~free & free_other & (slowdown > most)
     protects_other = free & ~free_other & (slowdown_other > most)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         left = 1 / slowdown_other - (1 / most - 1 / slowdown)
         left_other = 1 / slowdown - (1 / most - 1 / slowdown_other)
         pays = np.where(left > 0, 1 / left, np.nan)

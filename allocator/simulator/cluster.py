@@ -124,7 +124,11 @@ class TraceDrivenCluster:
             np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED),
         )
         state[self._waits_for_unsubmitted()] = State.HELD
-        by_loss = self._expect_by_loss()
+        by_loss: dict[str, Floats] = {}
+        if self._loss_beliefs is not None:
+            self._loss_beliefs.observe()
+            of_work, error = self._loss_beliefs.work[a], self._loss_beliefs.error[a]
+            by_loss = {"loss_work": of_work, "loss_error": error}
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
         if not w.options.progress:
             left = np.where(p.jobs.preemptible[a], left, total)
@@ -191,14 +195,6 @@ class TraceDrivenCluster:
         held = dict(zip(problem.tenants.tenant, own.tolist(), strict=True))
         self._month = gpu_hours.add_held(self._month, problem.now_s, held)
         return gpu_hours.with_used(problem, self._month)
-
-    def _expect_by_loss(self) -> dict[str, Floats]:
-        """Return the columns of the open jobs that follow from the losses which they report."""
-        if self._loss_beliefs is None:
-            return {}
-        self._loss_beliefs.observe()
-        a = self.world.active
-        return {"loss_work": self._loss_beliefs.work[a], "loss_error": self._loss_beliefs.error[a]}
 
     def _read_history(self, since_s: float) -> History:
         """Return the jobs submitted since then, with their sizes as believed."""

@@ -158,84 +158,32 @@ def solve_paired_dual(
     dual : Dual
         Its `values` are those of the last programme, 0 or 1 for most columns.
     """
-    search = Programmes(c, start, deadline)
+    until = math.inf if deadline is None else deadline
+    g = PairColumns.of(c)
+    best = evaluate(c, np.zeros(c.model.m) if start is None else start)
+    prices = prices_without_pairs(c, deadline) if start is None else best.prices
+    inside = _select_promising(c, g, c.value - c.matrix @ prices[c.rows])
+    x = np.zeros(c.n)
     for _ in range(TURNS):
-        if not search.turn() or search.gap(search.best.bound) <= close or not search.grow():
-            break
-    return replace(search.best, values=search.x)
-
-
-class Programmes:
-    """Linear programmes over more and more columns of a round, and the dual at the prices of each.
-
-    Attributes
-    ----------
-    here, best : Dual
-        The last dual, and the dual of the lowest bound.
-    x : (n,)
-        Solution of the last programme.
-    value : float
-        Value of the last programme.
-    inside : (n,)
-        True for the columns of the next programme.
-    """
-
-    def __init__(
-        self,
-        c: Choices,
-        start: Floats | None,
-        deadline: float | None,
-    ) -> None:
-        """Choose the columns of the first programme; parameters as of `solve_paired_dual`.
-
-        They are those that are promising at the prices.
-        """
-        self._until = math.inf if deadline is None else deadline
-        self.c = c
-        self._pair_columns = PairColumns.of(c)
-        self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
-        self.x = np.zeros(c.n)
-        self.value = -math.inf
-        prices = prices_without_pairs(c, deadline) if start is None else self.best.prices
-        reduced = c.value - c.matrix @ prices[c.rows]
-        self.inside = _select_promising(c, self._pair_columns, reduced)
-        self._more = np.zeros(0, np.int64)
-
-    def gap(self, bound: float) -> float:
-        """Return the relative distance of a bound to the value of the last programme."""
-        return (bound - self.value) / max(abs(bound), 1e-300)
-
-    def turn(self) -> bool:
-        """Solve the programme, complete its prices, and find the columns that it lacks.
-
-        Return False if there is no answer.
-        """
-        c = self.c
-        g = self._pair_columns
-        columns = np.flatnonzero(self.inside)
-        left = self._until - time.monotonic()
-        part = c.model.take(columns)
-        found = by_scipy(replace(part, integer=np.zeros(part.n, bool)), left) if left > 0 else None
+        columns = np.flatnonzero(inside)
+        left = until - time.monotonic()
+        found = by_scipy(c.model.take(columns), left) if left > 0 else None
         if found is None:
-            if left <= 0 or self.inside.all():
-                return False
-            # lower bounds of rows may need any of the other columns
-            self.inside[:] = True
-            return self.turn()
-        self.x = np.zeros(c.n)
-        self.x[columns] = found[0]
-        p = found[1][c.rows]
-        u = found[1][g.groups]
+            if left <= 0 or inside.all():
+                break
+            inside[:] = True  # lower bounds of rows may need any of the other columns
+            continue
+        x = np.zeros(c.n)
+        x[columns] = found[0]
+        p, u = found[1][c.rows], found[1][g.groups]
         wants = _price_pair_rows(c, g, p, u)
-        self.here, self.value = evaluate(c, spread_prices(c, p)), float(c.value @ self.x)
-        self.best = min(self.best, self.here, key=lambda dual: dual.bound)
-        self._more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, self.inside)
-        return True
-
-    def grow(self) -> bool:
-        """Add the columns that the last programme lacks; return False if it lacks none."""
-        self.inside[self._more] = True
-        return len(self._more) > 0
+        best = min(best, evaluate(c, spread_prices(c, p)), key=lambda dual: dual.bound)
+        more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, inside)
+        gap = (best.bound - float(c.value @ x)) / max(abs(best.bound), 1e-300)
+        if gap <= close or not len(more):
+            break
+        inside[more] = True
+    return replace(best, values=x)
 
 
 def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats:

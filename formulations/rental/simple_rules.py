@@ -121,4 +121,4 @@ def response_h(classes: JobClasses, width: Floats) -> Floats:
 def plan_by_rule(classes: JobClasses, budget: float, width: Floats) -> RentalPlan:
     """Return the plan of widths (M,) on the cheapest row of every class; its mu has no meaning."""
     row, _ = widths(classes, 2.0**MOST_EXPONENT)
-    return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row, width)
+    return plan_fixed_widths(classes, budget, 0.0, row, width)

@@ -70,7 +70,7 @@ class SpeedUps(Columns):
     def speed(self, k: Floats) -> Floats:
         """Return the speed on k GPUs within least and most, (..., R) each."""
         p = self.parameter
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             smooth = np.where(self.kind == AMDAHL, 1.0 / (1.0 - p + p / k), k**p)
         return self.factor * np.where(self.kind == TABLE, self._between(k), smooth)
 
@@ -80,7 +80,7 @@ class SpeedUps(Columns):
         price (..., R) is above 0.
         """
         p = self.parameter
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             ratio = np.where(p >= 1.0, np.inf, np.where(p > 0.0, p / ((1.0 - p) * price), 0.0))
             smooth = np.where(self.kind == AMDAHL, np.sqrt(ratio), ratio)
         at = (self.step > np.asarray(price)[..., None]).sum(axis=-1)

@@ -33,6 +33,7 @@ from formulations.model.linear import Bools, Floats
 from formulations.transient.revocations import (
     HOUR_S,
     Values,
+    as_floats,
     best_interval_s,
     loss_rate,
     synchronous_seconds,
@@ -86,18 +87,15 @@ def useful_fraction(
         lifetime.
     """
     n, hazard, delta, every, pause, life, together, work = np.broadcast_arrays(
-        *(
-            np.asarray(a, np.float64)
-            for a in (
-                n,
-                hazard_per_hour,
-                checkpoint_s,
-                checkpoint_every_s,
-                replace_s,
-                lifetime_s,
-                synchronous,
-                work_s,
-            )
+        *as_floats(
+            n,
+            hazard_per_hour,
+            checkpoint_s,
+            checkpoint_every_s,
+            replace_s,
+            lifetime_s,
+            np.asarray(synchronous, np.float64),
+            work_s,
         )
     )
     delta = _without_tiny(delta)
@@ -143,7 +141,7 @@ def event_rate(
     The workers start together. Those that reach the lifetime together count as one loss. `other`
     has the losses per second of further workers.
     """
-    n, work, life = (np.asarray(a, np.float64) for a in (n, work_s, lifetime_s))
+    n, work, life = as_floats(n, work_s, lifetime_s)
     with np.errstate(invalid="ignore"):
         middle = np.where(np.isinf(work), np.inf, np.floor(np.floor(work / life) / 2.0))
         random, joint = _losses_of_period(
@@ -161,7 +159,7 @@ def _losses_of_period(n: Floats, rate: Floats, life: Floats, m: Values) -> tuple
     end together. A server that was replaced alone ends alone L later, if it lives so long. Together
     these are n rate (1 + q + .. + q^m) losses per second.
     """
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         x = np.where(rate * life > RARE, rate * life, 0.0)
         reached = np.where(x > 0, np.exp(-x * (m + 1.0)), 1.0)
         grown = np.where(x > 0, np.expm1(-x * (m + 1.0)) / np.expm1(-x), 1.0)
@@ -225,7 +223,7 @@ class _Lifetimes(Columns):
         first = self._stretches(rate, life)
         later = self._restarts(rate, life - self.pause)
         fits = stretch + self.pause <= life
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             whole = first + np.exp(-rate * self.pause) * later
             mean_life = np.where(h > 0, -np.expm1(-h * life) / h, life)
             progress = np.where(
@@ -242,7 +240,7 @@ class _Lifetimes(Columns):
     def _stretches(self, rate: Floats, span: Floats) -> Floats:
         """Return useful seconds before the first loss within `span`: tau sum_k exp(-rate k s)."""
         s = self.tau + self.delta
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
             y = rate * s
             several = np.where(y > 1e-9, -np.expm1(-y * count) / np.expm1(y), count)
@@ -256,7 +254,7 @@ class _Lifetimes(Columns):
         """
         s = self.tau + self.delta
         span = np.maximum(span, 0.0)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
             y = rate * s
             x = np.exp(-y)
@@ -303,10 +301,7 @@ def lifetime_seconds(
         Losses per second of further servers.
     """
     arrays = np.broadcast_arrays(
-        *(
-            np.asarray(a, np.float64)
-            for a in (work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
-        )
+        *as_floats(work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
     )
     arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
     left = arrays[0].astype(np.float64).reshape(-1)
@@ -324,7 +319,7 @@ def lifetime_seconds(
         again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
         stuck = ~last & ~(p.progress > least)  # nan is no progress
         short = left <= np.minimum(own.tau, own.life)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.ceil((left - p.most) / p.progress - 1e-9)
         count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
         out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))

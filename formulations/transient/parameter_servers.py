@@ -34,7 +34,7 @@ def capped(total: Values, cap: Values = math.inf, sharpness: float = math.inf) -
         return np.asarray(np.minimum(s, c), np.float64)
     low: Floats = np.minimum(s, c)
     high: Floats = np.maximum(s, c)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         ratio = np.where(np.isinf(high) | (high <= 0), 0.0, low / high)
     return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), np.float64)
 

@@ -54,6 +54,11 @@ SHORTEST, LONGEST = 1e-2, 1e4
 NEWTON = 60  # most Newton steps; about six are taken
 
 
+def as_floats(*values: Values) -> list[Floats]:
+    """Return values as arrays."""
+    return [np.asarray(value, np.float64) for value in values]
+
+
 @dataclass(frozen=True)
 class Hazard:
     """Revocations per server-hour by age of the server.
@@ -101,7 +106,7 @@ def _moments(hazard: Hazard) -> tuple[float, float]:
     hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
     alive = np.exp(-cumulative(hazard, start))
     # 0 x inf occurs only in branches that are not used
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         x = rate * hours
         first = np.where(rate > 0, -np.expm1(-x) / rate, hours)
         whole = np.where(np.isinf(x), 1.0, -np.expm1(-x) - x * np.exp(-x)) / rate**2
@@ -209,7 +214,7 @@ def loss_rate(per_hour: Values, lifetime_s: Values = math.inf) -> Floats:
     """
     rate = np.asarray(per_hour, np.float64) / HOUR_S
     life = np.asarray(lifetime_s, np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         both = rate / -np.expm1(-rate * life)
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
 
@@ -225,7 +230,7 @@ def best_interval_s(rate: Values, checkpoint_s: Values) -> Floats:
     d = rate * np.asarray(checkpoint_s, np.float64)
     x = np.minimum(np.sqrt(2.0 * d), -np.expm1(-1.0 - d))
     for _ in range(NEWTON):
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             # the series of log(1 - x) + x, because the difference cancels where x is small
             series = -x * x * (1 / 2 + x * (1 / 3 + x * (1 / 4 + x / 5)))
             value = np.where(x < 1e-3, series, np.log1p(-x) + x) + d
@@ -233,7 +238,7 @@ def best_interval_s(rate: Values, checkpoint_s: Values) -> Floats:
         x = np.maximum(0.0, x + step)
         if bool((np.abs(step) <= 1e-13 * x).all()):
             break
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return np.where(rate > 0, x / rate, np.inf)
 
 
@@ -256,10 +261,8 @@ def synchronous_share(
     every_s
         Useful seconds between checkpoints, inf = no checkpoints.
     """
-    rate, delta, tau, pause = (
-        np.asarray(a, np.float64) for a in (rate, checkpoint_s, every_s, replace_s)
-    )
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    rate, delta, tau, pause = as_floats(rate, checkpoint_s, every_s, replace_s)
+    with np.errstate(all="ignore"):
         lossless = np.where(np.isinf(tau), 1.0, np.where(tau + delta > 0, tau / (tau + delta), 1.0))
         x = rate * tau
         d = rate * delta
@@ -287,10 +290,8 @@ def synchronous_seconds(
 
     The parameters are those of `synchronous_share`.
     """
-    work, rate, delta, tau, pause = (
-        np.asarray(a, np.float64) for a in (work_s, rate, checkpoint_s, every_s, replace_s)
-    )
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    work, rate, delta, tau, pause = as_floats(work_s, rate, checkpoint_s, every_s, replace_s)
+    with np.errstate(all="ignore"):
         # with checkpoints at every moment, only pauses cost time
         free = tau <= 0
         m = np.where(

@@ -115,7 +115,7 @@ class Observations(Columns):
         count = np.bincount(code)
 
         def mean(values: Floats) -> Floats:
-            with np.errstate(invalid="ignore", divide="ignore"):
+            with np.errstate(all="ignore"):
                 return np.exp(np.bincount(code, np.log(values)) / count)
 
         return replace(

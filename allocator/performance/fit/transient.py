@@ -86,7 +86,7 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
     variance = float(rest @ rest) / (len(x) - 2)
     spread = float(((y - y.mean()) ** 2).sum())
     size = np.where(y == 0, np.nan, np.abs(y))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         alone = float(np.mean(np.abs(rest / left) / size))
     return LineFit(
         float(beta[0]),
