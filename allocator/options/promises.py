@@ -79,7 +79,12 @@ def _chain(
 ) -> ReservationPlan:
     """Build a plan without promises, with `slots` slots."""
     who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
-    left, first = _rows(round_, slots)
+    i = round_.instance
+    # pools, the budget, quotas, tenants' budgets and exposures
+    limits = (i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones)))
+    left = np.tile(np.concatenate(limits).astype(np.float64)[:, None], slots)
+    P, K = len(i.capacity), len(i.quota)
+    first = P + 1, P + 1 + K, P + 1 + 2 * K
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
     _serve_fixed(round_, left, places, slot_s)
     return ReservationPlan(places, due, left, slot_s)
@@ -98,24 +103,6 @@ def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[in
     refused = [j for j in order.tolist() if not promises.add(j)]
     promises.settle()
     return refused
-
-
-def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, int]]:
-    """Return the limits (R, T), and the rows where quotas, tenants' budgets and exposures begin.
-
-    The limits are those of pools, the budget, quotas, tenants' budgets and exposures.
-    """
-    i = round_.instance
-    high = np.concatenate(
-        [i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))]
-    )
-    P = len(i.capacity)
-    K = len(i.quota)
-    return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (
-        P + 1,
-        P + 1 + K,
-        P + 1 + 2 * K,
-    )
 
 
 def _places(

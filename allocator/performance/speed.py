@@ -74,9 +74,6 @@ def believed_speeds(
         mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
         q = {name: v[curve[mine]] for name, v in known.numbers.items()}
         k = gpus[mine].astype(np.float64)
-        inside = (k >= batched.number(q, "min_gpus", 1.0)) & (
-            k <= batched.number(q, "max_gpus", curves.MAX_GPUS)
-        )
         if kind in batched.KINDS:
             wanted = np.where(asked[mine] > 0, asked[mine], batched.best(kind, q, k).batch)
             found = batched.at(kind, q, k, wanted.astype(np.float64))
@@ -86,7 +83,7 @@ def believed_speeds(
             value = found.rate
         else:
             value = np.where(asked[mine] == 0, curves.KINDS[kind](q, k), np.nan)
-        rate[mine] = np.where(inside, value, np.nan)
+        rate[mine] = np.where(curves.is_offered(q, gpus[mine]), value, np.nan)
         deviation = batched.number(q, "error", DEVIATION)
         error[mine] = np.where(np.isnan(rate[mine]), np.nan, deviation)
     return Speed(rate, error, size, passes)
