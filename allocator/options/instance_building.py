@@ -38,9 +38,9 @@ from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
+from allocator.performance.modes import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
-from formulations.columns import number_rows
 from formulations.model.block import Block
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options

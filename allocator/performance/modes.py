@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
-from formulations.columns import number_rows
 from formulations.model.ragged import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
@@ -68,6 +68,14 @@ def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenM
     first, same = find_alike(problem, job, pool, gpus)
     chosen = _choose(problem, job[first], pool[first], gpus[first])
     return ChosenModes(chosen.modes, chosen.which[same], chosen.pace[same])
+
+
+def number_rows(*columns: np.ndarray[Any, Any]) -> Ints:
+    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
+    order = np.lexsort(columns[::-1])
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(begins_run(*(x[order] for x in columns))) - 1
+    return number
 
 
 def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Ints, Ints]:

@@ -45,9 +45,9 @@ from allocator.options.option_table import (
 from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import number_rows
 from allocator.performance.pauses import restart_s
 from allocator.valuation import build_context, option_values
-from formulations.columns import number_rows
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
