@@ -23,7 +23,7 @@ def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:
     This is the sum at gamma 1, and nearly the larger of the two at gamma 10.
     """
     most = np.maximum(np.maximum(a, b), 1e-300)
-    return np.asarray(most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma))
+    return most * (1.0 + (np.minimum(a, b) / most) ** gamma) ** (1.0 / gamma)
 
 
 def step_s(
@@ -34,9 +34,7 @@ def step_s(
     All arguments are arrays that broadcast.
     """
     one = a0 + a1 * batch / passes
-    return np.asarray(
-        (passes - 1.0) * one + combine_overlapping_times(one, comm, d), dtype=np.float64
-    )
+    return (passes - 1.0) * one + combine_overlapping_times(one, comm, d)
 
 
 def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Floats) -> Floats:
@@ -44,4 +42,4 @@ def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Flo
 
     All arguments are arrays that broadcast.
     """
-    return np.asarray(fixed + per_sample * batch / passes, dtype=np.float64)
+    return fixed + per_sample * batch / passes

@@ -55,4 +55,4 @@ def compute_efficiency(
     >>> float(compute_efficiency(900.0, 100.0, 1100.0))
     0.5
     """
-    return np.asarray((noise_scale + first_batch) / (noise_scale + batch), dtype=np.float64)
+    return np.asarray((noise_scale + first_batch) / (noise_scale + batch), np.float64)

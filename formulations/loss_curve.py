@@ -101,7 +101,7 @@ def predict_reach(work: Floats, loss: Floats, target: Floats) -> Reach:
     able = np.flatnonzero(
         (seen.sum(axis=1) >= FEWEST) & (np.where(seen, work, 0.0).max(axis=1, initial=0.0) > 0)
     )
-    out = Reach(*(np.full(n, np.nan) for _ in Reach._fields))
+    out = Reach(*np.full((4, n), np.nan))
     if not len(able):
         return out
     here = seen[able]
@@ -131,8 +131,8 @@ def _predict(x: Floats, y: Floats, seen: Bools, target: Floats) -> Reach:
         number = trust.sum(axis=1)
         c, fit = _search(x, y if turn else smooth(y, seen), weight, number, sharp=last)
         best = np.argmin(fit.rest, axis=1)[:, None]
-        take = [np.take_along_axis(part, best, axis=1) for part in (fit.slope, c, fit.floor)]
-        curve = take[0] / (x + take[1]) + take[2]
+        a, at, b = (np.take_along_axis(part, best, axis=1) for part in (fit.slope, c, fit.floor))
+        curve = a / (x + at) + b
         if last:
             break
         away = np.where(seen, np.abs(y - curve) / curve, np.nan)
@@ -140,16 +140,7 @@ def _predict(x: Floats, y: Floats, seen: Bools, target: Floats) -> Reach:
         good = seen & (away <= np.maximum(limit, EXACT))
         good = np.where(good.sum(axis=1, keepdims=True) >= FEWEST, good, seen)
         size = np.where(seen, curve, 1.0)
-    return _reach(c, fit, _variance(fit.rest, number)[:, None], target)
-
-
-def _variance(rest: Floats, number: Floats) -> Floats:
-    """Return s^2 (n,) of the best of the fits (n, GRID) to so many losses."""
-    found = rest.min(axis=1) / np.maximum(number - 3.0, 1.0)
-    return np.asarray(np.maximum(found, EXACT**2), dtype=np.float64)
-
-
-def _reach(c: Floats, fit: _Fit, variance: Floats, target: Floats) -> Reach:
+    variance = _variance(fit.rest, number)[:, None]
     likely = np.exp(-(fit.rest - fit.rest.min(axis=1)[:, None]) / (2.0 * variance))
     deviation = np.sqrt(variance) * fit.floor_unit
     floor = np.maximum(fit.floor[:, :, None] + deviation[:, :, None] * NODES, 0.0)
@@ -159,11 +150,18 @@ def _reach(c: Floats, fit: _Fit, variance: Floats, target: Floats) -> Reach:
     ends = (gap > 0) & (slope > 0)
     total = slope / np.where(ends, gap, 1.0) - c[:, :, None]
     mass = likely[:, :, None] * NODE_WEIGHTS
-    never = np.where(ends, 0.0, mass).sum(axis=(1, 2)) / mass.sum(axis=(1, 2))
-    mass = np.where(ends, mass, 0.0)
+    never = (mass * ~ends).sum(axis=(1, 2)) / mass.sum(axis=(1, 2))
+    mass = mass * ends
     left = np.maximum(total - 1.0, NEXT)
     mean, error = _moments(np.log(left), mass)
     return Reach(np.exp(mean), error, _moments(np.log(1.0 + left), mass)[1], never)
+
+
+def _variance(rest: Floats, number: Floats) -> Floats:
+    """Return s^2 (n,) of the best of the fits (n, GRID) to so many losses."""
+    found = rest.min(axis=1) / np.maximum(number - 3.0, 1.0)
+    variance: Floats = np.maximum(found, EXACT**2)
+    return variance
 
 
 def _moments(x: Floats, mass: Floats) -> tuple[Floats, Floats]:

@@ -34,8 +34,7 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     pool, gpus, kept = s.pool[j], s.gpus[j], s.is_kept[j]
     again_s = np.where(s.running[j], restart_s(problem, j, pool, gpus), 0.0)
     pause = np.where(kept, 0.0, problem.pools.startup_s[pool] + again_s)
-    start = np.searchsorted(j, np.arange(len(value) + 1))
-    given = Offer(start, j, pool, gpus, rate[j], pause, kept)
+    given = Offer(j, pool, gpus, rate[j], pause, kept)
     plan = build_context(problem, given, lambda: s.every, s.held[j] / gpus)
     value[j] = option_values(problem, plan)
     if gpus_to_explore(problem) > 0:

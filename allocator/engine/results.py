@@ -31,7 +31,7 @@ from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import seconds_left
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
-from allocator.performance.speed import BelievedSpeeds, Configurations
+from allocator.performance.speed import believed_speeds
 from allocator.performance.table import RateTable
 from allocator.policies.base import Proposal
 from formulations.model.linear import BUDGET, CAPACITY
@@ -262,12 +262,12 @@ def batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
     )
     curved = np.flatnonzero((row < 0) & (allocation.pool >= 0))
     if len(curved) and not KINDS.keys().isdisjoint(problem.curves.kind):
-        at = Configurations.of(
+        found = believed_speeds(
+            problem,
             problem.jobs.model[curved],
             problem.pools.gpu_type[allocation.pool[curved]],
             allocation.gpus[curved],
         )
-        found = BelievedSpeeds(problem).speed(at)
         batch[curved], passes[curved] = found.batch, found.accumulation
     return batch, passes
 

@@ -31,7 +31,7 @@ from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
-from allocator.performance.speed import MEASURED, BelievedSpeeds, Configurations
+from allocator.performance.speed import MEASURED, believed_speeds
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import known_memory_gb, or_of_job
 from formulations.objectives import interval
@@ -152,27 +152,14 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     rates = problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
     link = pools.link_gb_s[pool]
-    at = Configurations.of(
-        model,
-        pools.gpu_type[pool],
-        gpus,
-        np.where(row >= 0, 0, batch),
-        pools.memory_gb[pool],
-        link,
-    )
-    speed = BelievedSpeeds(problem).speed(at)
     own = row >= 0
-    rate = np.where(own, rates.over(row, link), speed.rate) if len(rates.rate) else speed.rate
-    size = (
-        np.where(own, np.maximum(rates.batch_size[row], 0), speed.batch)
-        if len(rates.rate)
-        else speed.batch
+    speed = believed_speeds(
+        problem, model, pools.gpu_type[pool], gpus, batch, pools.memory_gb[pool], link
     )
-    passes = (
-        np.where(own, np.maximum(rates.accumulation[row], 0), speed.accumulation)
-        if len(rates.rate)
-        else speed.accumulation
-    )
+    rate, size, passes = speed.rate, speed.batch, speed.accumulation
+    rate[own] = rates.over(row[own], link[own])
+    for column, of_row in ((size, rates.batch_size), (passes, rates.accumulation)):
+        column[own] = np.maximum(of_row[row[own]], 0)
     good = rate > 0
     if not good.any():
         raise UsageError(
@@ -239,7 +226,7 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
                 found += [(p, k, 0, r) for r in rows]
             elif not (here & (rates.gpus == k)).any():
                 found += [(p, k, b, -1) for b in _batches(problem, table, int(model), p, k)]
-    made = np.array(found, dtype=np.int64).reshape(-1, 4)
+    made = np.array(found, np.int64).reshape(-1, 4)
     return made[:, 0], made[:, 1], made[:, 2], made[:, 3]
 
 

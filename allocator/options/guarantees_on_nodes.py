@@ -7,7 +7,6 @@ A small model decides, with a column for every option and every place of it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -46,18 +45,9 @@ class GuaranteesOnNodes:
         self._problem = problem
         self._options = options
         self._most_jobs = most_jobs
-
-    @cached_property
-    def _needs(self) -> NodeNeeds:
-        return NodeNeeds(self._problem)
-
-    @cached_property
-    def _forbidden(self) -> dict[int, frozenset[int]]:
-        return forbidden_nodes(self._problem, self._options)
-
-    @cached_property
-    def _is_locked(self) -> Bools:
-        return find_locked_jobs(self._problem)
+        self._needs = NodeNeeds(problem)
+        self._forbidden = forbidden_nodes(problem, options)
+        self._is_locked = find_locked_jobs(problem)
 
     def most(self, goal: int, jobs: Ints, pools: Bools, limits: Sequence[Limit]) -> int:
         """Return the most GPUs, at most `goal`, that nodes hold for options of these jobs.
@@ -93,7 +83,7 @@ class GuaranteesOnNodes:
                 option.append(o)
             if size > SMALL or registry.available("highs") is None:
                 return goal
-        model = self._model(goal, np.array(option, dtype=np.int64), limits)
+        model = self._model(goal, np.array(option, np.int64), limits)
         placed = place_options(model, needs, stays, self._needs.holes())
         answer = registry.get("highs").solve(placed.model, SolveLimits(SEARCH_S, 0.0))
         return round(answer.bound) if answer.termination is Termination.GAP else goal
@@ -134,7 +124,7 @@ class GuaranteesOnNodes:
             value=gpus,
             col_lower=np.zeros(n),
             col_upper=np.ones(n),
-            integer=np.ones(n, dtype=bool),
+            integer=np.ones(n, bool),
             start=np.searchsorted(column, np.arange(n + 1)),
             index=row,
             coef=matrix[column, row],

@@ -40,9 +40,9 @@ class HoldableSizes:
         """
         nodes = self._problem.nodes
         if not len(nodes) or not self._problem.has_nodes[pool]:
-            return np.ones(len(job), dtype=np.bool_)
+            return np.ones(len(job), np.bool_)
         mine = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
-        most: Ints = np.zeros(len(job), dtype=np.int64)
+        most: Ints = np.zeros(len(job), np.int64)
         fewest = self._problem.fewest_nodes(job, np.full(len(job), pool), gpus)
         packed = np.where(shape > 0, shape, fewest)
         kind = self._class[job]
@@ -63,7 +63,7 @@ class HoldableSizes:
 
     def _most(self, mine: Ints, fitting: Ints, wish: str, most: Ints, least: Ints) -> Ints:
         """Return the most GPUs of at most `most` and at least `least` of the nodes `mine`, (n,)."""
-        out = np.zeros(len(most), dtype=np.int64)
+        out = np.zeros(len(most), np.int64)
         for here in self._split_by_domain(mine, wish):
             total = np.append(0, np.cumsum(np.sort(fitting[here])[::-1]))
             enough = np.count_nonzero(fitting[here]) >= least

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
+from allocator.domain.problem import Floats, Ints, Isolation, Problem, State
 from allocator.domain.schema.colocation import other_jobs, secondary_of
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
@@ -38,8 +38,8 @@ from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
+from allocator.performance.modes import number_rows
 from allocator.performance.sizes import estimate_sizes
-from allocator.performance.table import RateTable
 from formulations.colocation.kind_prices import Terms
 from formulations.model.block import Block
 from formulations.model.constant import constant
@@ -52,7 +52,6 @@ from formulations.model.single_round import build_model
 from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
 
-SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
 LISTED = 4000  # largest number of pairs of options of which a round offers all
 
 
@@ -212,17 +211,24 @@ class CompiledRound:
         problem = self.problem
         m = self.option_table
         alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.colocations[1])
-        movable = np.zeros(len(problem.jobs), dtype=bool)
+        movable = np.zeros(len(problem.jobs), bool)
         movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
         movable &= (problem.jobs.primary < 0) & ~Staying.of(problem).assumed
-        moves = options_of_moves(problem, m, RateTable.of(problem), movable)
+        moves = options_of_moves(problem, m, movable)
         full = merge_options(problem, m, moves)
         whole = _instance(problem, full, self.repairs)
-        asked = _identify_options(problem, full, m, moves)
+        asked = _identify_options(full, m, moves)
         stays = np.isin(asked[0], np.append(asked[1][self.option], asked[2]))
-        shaped = _has_spread_shape(full)
-        if self.has_all_pairs:
-            stays |= _find_needed_on_nodes(problem, whole, shaped)
+        shaped = np.zeros(len(full), bool)
+        if full.nodes.any():  # options at whose pool and size their job has spread shapes
+            size = number_rows(full.job, full.pool, full.gpus)
+            shaped = (full.primary < 0) & np.isin(size, size[full.nodes > 0])
+        if self.has_all_pairs:  # what a best plan on nodes may need
+            packed = np.array([name == "packed" for name in problem.jobs.placement], bool)
+            fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
+            most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
+            needed = find_needed_options(whole, most_nodes=most_nodes)
+            stays |= needed & problem.has_nodes[whole.pool] & (whole.primary < 0)
         option = np.flatnonzero(stays | shaped)
         return replace(
             self,
@@ -286,23 +292,8 @@ class OmittedPairs:
     primary: Ints
     secondary: Ints
     exclusive: OptionTable
-    table: RateTable
     prunes: bool
-    groups: Groups | None = None
-
-    def names(self, also: tuple[Ints, Ints]) -> tuple[OmittedPairs, PairArrays]:
-        """Add these pairs, and return also all of them as (primary, secondary, pool, gpus)."""
-        m = self.exclusive
-        n = len(self.exclusive) + 1
-        key = np.unique(np.append(self.primary, also[0]) * n + np.append(self.secondary, also[1]))
-        primary = key // n
-        secondary = key % n
-        return replace(self, primary=primary, secondary=secondary), (
-            m.job[primary],
-            m.job[secondary],
-            m.pool[primary],
-            m.gpus[primary],
-        )
+    groups: Groups
 
     def terms(self, round_: CompiledRound) -> tuple[Terms, Terms]:
         """Return the terms of the two sides of all pairs in groups and columns of a round."""
@@ -365,33 +356,25 @@ def compile_round(
         Its problem has estimates in place of unknown sizes of jobs.
     """
     problem = estimate_sizes(problem)
-    table = RateTable.of(problem)
-    exclusive = (option_table if previous is None else previous.option_table)(problem, table)
+    exclusive = (option_table if previous is None else previous.option_table)(problem)
     none = (np.zeros(0, np.int64),) * 4
     if not can_colocate(problem):
-        return _compile(problem, table, exclusive, prunes, shares, none)
+        return _compile(problem, exclusive, prunes, shares, none)
     if shares != PairOffer.PROFITABLE:
         pairs = list_candidate_pairs(problem, exclusive) if shares == PairOffer.ALL else none
         return replace(
-            _compile(problem, table, exclusive, prunes, shares, pairs, groups=groups),
+            _compile(problem, exclusive, prunes, shares, pairs, groups=groups),
             has_all_pairs=False,
         )
-    whole = find_colocations(problem, exclusive, table)
+    whole = find_colocations(problem, exclusive)
     offered = list_groups(problem, exclusive)
     if groups is not None:
         offered = Groups.of(problem, [*offered.rows(), *groups.rows()])
-    omitted_pairs = OmittedPairs(whole, none[0], none[0], exclusive, table, prunes, groups=offered)
     if whole.count <= LISTED:
-        return _compile(
-            problem,
-            table,
-            exclusive,
-            prunes,
-            shares,
-            omitted_pairs.names(whole.listed())[1],
-            groups=offered,
-        )
-    few = _compile(problem, table, exclusive, prunes, shares, none, whole.primaries, offered)
+        pairs = _name_pairs(exclusive, *whole.listed())
+        return _compile(problem, exclusive, prunes, shares, pairs, groups=offered)
+    few = _compile(problem, exclusive, prunes, shares, none, whole.primaries, offered)
+    omitted_pairs = OmittedPairs(whole, none[0], none[0], exclusive, prunes, offered)
     round_ = replace(few, omitted_pairs=omitted_pairs)
     if also is None or not len(also[0]):
         return round_
@@ -406,19 +389,22 @@ def can_colocate(problem: Problem) -> bool:
 
 def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> CompiledRound:
     """Add more pairs to a round, given by the options of both jobs with their own GPUs."""
-    assert round_.omitted_pairs is not None
-    omitted_pairs, pairs = round_.omitted_pairs.names((primary, secondary))
+    o = round_.omitted_pairs
+    assert o is not None
+    n = len(o.exclusive) + 1
+    key = np.unique(np.append(o.primary, primary) * n + np.append(o.secondary, secondary))
+    o = replace(o, primary=key // n, secondary=key % n)
+    pairs = _name_pairs(o.exclusive, o.primary, o.secondary)
+    shares = PairOffer.PROFITABLE
     new = _compile(
-        round_.problem,
-        omitted_pairs.table,
-        omitted_pairs.exclusive,
-        omitted_pairs.prunes,
-        PairOffer.PROFITABLE,
-        pairs,
-        omitted_pairs.pairs.primaries,
-        omitted_pairs.groups,
+        round_.problem, o.exclusive, o.prunes, shares, pairs, o.pairs.primaries, o.groups
     )
-    return replace(new, omitted_pairs=omitted_pairs)
+    return replace(new, omitted_pairs=o)
+
+
+def _name_pairs(m: OptionTable, primary: Ints, secondary: Ints) -> PairArrays:
+    """Return pairs of options with GPUs of their own as (primary, secondary, pool, gpus)."""
+    return m.job[primary], m.job[secondary], m.pool[primary], m.gpus[primary]
 
 
 def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
@@ -427,7 +413,7 @@ def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
     -1 stands for nothing.
     """
     taken = choice >= 0
-    a, b = _identify_options(old.problem, old.option_table, new.option_table)
+    a, b = _identify_options(old.option_table, new.option_table)
     a = a[old.option]
     b = b[new.option]
     order = np.argsort(b, kind="stable")
@@ -436,62 +422,20 @@ def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
     return out
 
 
-def _identify_options(problem: Problem, *tables: OptionTable) -> list[Ints]:
+def _identify_options(*tables: OptionTable) -> list[Ints]:
     """Return a number for each option of the tables, (n,) each.
 
-    It stands for job, pool, GPUs, nodes of a spread shape, primary job, and whether it is kept.
+    It stands for job, pool, GPUs, nodes of a spread shape, primary jobs, and whether it is kept.
     """
-    jobs = len(problem.jobs)
-    pools = len(problem.pools)
-    gpus, nodes = (
-        max(int(column.max(initial=0)) for column in columns) + 1
-        for columns in ([m.gpus for m in tables], [m.nodes for m in tables])
-    )
-    sets: dict[bytes, int] = {}
-    return [
-        (
-            ((_number_sizes(m, pools, gpus) * nodes + m.nodes) * (jobs + 1) + m.primary + 1) * 2
-            + m.keep
-        )
-        * SET_NUMBERS
-        + _number_sets(m, sets)
-        for m in tables
-    ]
-
-
-def _number_sets(m: OptionTable, sets: dict[bytes, int]) -> Ints:
-    """Return a number for the primary jobs of each option with several, (n,), else 0."""
-    out = np.zeros(len(m), dtype=np.int64)
-    for o in np.flatnonzero(m.has_several).tolist():
-        members = m.several[o][["job", "gpus"]].tobytes()
-        out[o] = sets.setdefault(members, len(sets) + 1)
-    return out
-
-
-def _number_sizes(m: OptionTable, pools: int, span: int) -> Ints:
-    return (m.job * pools + m.pool) * span + m.gpus
-
-
-def _has_spread_shape(m: OptionTable) -> Bools:
-    """Find the options without a primary job at whose pool and size their job has shapes, (n,)."""
-    if not m.nodes.any():
-        return np.zeros(len(m), dtype=bool)
-    size = _number_sizes(m, int(m.pool.max()) + 1, int(m.gpus.max()) + 1)
-    return (m.primary < 0) & np.isin(size, size[m.nodes > 0])
-
-
-def _find_needed_on_nodes(problem: Problem, whole: Instance, shaped: Bools) -> Bools:
-    """Find the options with GPUs of their own that a best plan on nodes may need, (n,)."""
-    packed = np.array([name == "packed" for name in problem.jobs.placement], dtype=bool)
-    fewest = problem.fewest_nodes(whole.job, whole.pool, whole.gpus)
-    most_nodes = np.where(packed[whole.job] | shaped, fewest, 0)
-    needed = find_needed_options(whole, most_nodes=most_nodes)
-    return needed & problem.has_nodes[whole.pool] & (whole.primary < 0)
+    names = ("job", "pool", "gpus", "nodes", "primary", "keep")
+    columns = [np.concatenate([getattr(m, name) for m in tables]) for name in names]
+    members = np.concatenate([m.several for m in tables])
+    number = number_rows(*columns, *members["job"].T, *members["gpus"].T)
+    return np.split(number, np.cumsum([len(m) for m in tables])[:-1])
 
 
 def _compile(
     problem: Problem,
-    table: RateTable,
     exclusive: OptionTable,
     prunes: bool,
     shares: PairOffer,
@@ -500,10 +444,10 @@ def _compile(
     groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round; options `primaries` are never left out, as pairs may be added to them."""
-    full = add_colocated_options(problem, exclusive, table, shares, pairs, groups)
+    full = add_colocated_options(problem, exclusive, shares, pairs, groups)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
-    can_be_primary = np.zeros(len(full), dtype=bool)
+    can_be_primary = np.zeros(len(full), bool)
     if primaries is not None:
         can_be_primary[
             option_at(
@@ -615,7 +559,7 @@ def _excluded_options(problem: Problem, full: OptionTable) -> Ints:
 
 def _pad(usable: Ints, quotas: int) -> Ints:
     """Return the guarantees of all quotas, (K,); those of all tenants have none."""
-    return np.append(usable, np.zeros(quotas - len(usable), dtype=np.int64))
+    return np.append(usable, np.zeros(quotas - len(usable), np.int64))
 
 
 def _shares(problem: Problem, full: OptionTable) -> Floats | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocator.domain.objectives import parse_objectives
-from allocator.domain.problem import Floats, Ints, State
+from allocator.domain.problem import Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pauses import restart_s
@@ -77,13 +77,18 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
         added = added_prices(problem, i.job, i.pool, i.gpus)
         prices = prices + (added - problem.pools.marginal_price[i.pool])[:, None]
     held_per_hour = i.gpus[:, None] * prices
+    # upper bounds are the present ones, but for GPUs of pools; who must keep GPUs keeps them
+    there_gpus = np.maximum(gpus, np.minimum(fixed_gpus(round_), i.capacity))
+    high = np.tile(rows.high, (H, 1))
+    pools = np.flatnonzero(round_.model.rows_of(CAPACITY)[rows.rows])
+    high[1:, pools] += there_gpus[1:] - i.capacity
     return Horizon(
         start=i.start,
         rate=context.rate[o],
         switch_s=switch,
         startup_s=np.where(gone[i.job], switch, startup),
         matrix=rows.matrix.in_scipy,
-        high=_high(round_, rows, gpus),
+        high=high,
         low=rows.low,
         current=current,
         mandatory=i.mandatory,
@@ -92,8 +97,6 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
         work=work,
         finish=finish,
         slope=slope,
-        unfinished=np.zeros(J),
-        loss=np.zeros(J),
         held=-(context.dollar_price[o, None] * held_per_hour * later) / HOUR,
         jobs=i.jobs,
         rows=[str(r) for r in rows.rows.tolist()],
@@ -105,15 +108,3 @@ def linear_objective(text: str) -> Objective | None:
     found = parse_objectives(text)
     is_linear = text == found[0].name and found[0].linear is not None
     return found[0] if is_linear else None
-
-
-def _high(round_: CompiledRound, rows: Choices, gpus: Ints) -> Floats:
-    """Return the upper bounds of the rows, (H, R): the present ones, except for GPUs of pools.
-
-    Jobs that must keep their GPUs are assumed to keep them, whatever is announced.
-    """
-    capacity = round_.instance.capacity
-    there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
-    high = np.tile(rows.high, (len(gpus), 1))
-    high[1:, np.flatnonzero(round_.model.rows_of(CAPACITY)[rows.rows])] += there[1:] - capacity
-    return high

@@ -11,13 +11,12 @@ from allocator.options.option_table import OptionTable, find_locked_jobs, is_all
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
+from formulations.model.ragged import starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
 
-def options_of_moves(
-    problem: Problem, exclusive: OptionTable, table: RateTable, movable: Bools
-) -> OptionTable:
+def options_of_moves(problem: Problem, exclusive: OptionTable, movable: Bools) -> OptionTable:
     """Build the options of jobs that may move to as many other GPUs of their pool.
 
     Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are already
@@ -37,13 +36,13 @@ def options_of_moves(
         & (exclusive.primary < 0)
         & (movable & ~find_locked_jobs(problem))[exclusive.job]
     )
-    packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    packed = np.array([name == "packed" for name in jobs.placement], bool)
     fewest = problem.fewest_nodes(exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     now = now[~(packed[exclusive.job[now]] & (exclusive.nodes[now] > fewest))]
     now = now[
         is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     ]
-    rate, _ = table.rate_in_pools(
+    rate, _ = RateTable.of(problem).rate_in_pools(
         pools,
         jobs.model[exclusive.job[now]],
         exclusive.pool[now],
@@ -55,21 +54,17 @@ def options_of_moves(
     job = here["job"]
     pool = here["pool"]
     gpus = here["gpus"]
-    start = np.searchsorted(job, np.arange(len(jobs) + 1))
-    keep = np.zeros(len(job), dtype=bool)
+    keep = np.zeros(len(job), bool)
     pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
     whole = build_context(problem, exclusive.offer)
     moved, stays = (
-        option_values(
-            problem, whole.for_offer(Offer(start, job, pool, gpus, here["rate"], lost, same))
-        )
+        option_values(problem, whole.for_offer(Offer(job, pool, gpus, here["rate"], lost, same)))
         for lost, same in ((pause, keep), (here["pause_s"], ~keep))
     )
-    return OptionTable(
-        start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays}
-    )
+    changed = {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays}
+    return OptionTable(starts(job, len(jobs)), **here | changed)
 
 
 def merge_options(problem: Problem, *tables: OptionTable) -> OptionTable:
@@ -91,4 +86,4 @@ def merge_options(problem: Problem, *tables: OptionTable) -> OptionTable:
         )
     )
     sorted_ = {name: x[order] for name, x in both.items()}
-    return OptionTable(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)
+    return OptionTable(starts(sorted_["job"], len(problem.jobs)), **sorted_)

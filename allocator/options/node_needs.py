@@ -60,8 +60,9 @@ class NodeNeeds:
         pod = self._pod[job] if gpus % self._pod[job] == 0 else 1
         most = nodes or -(-gpus // (max(1, self._per_node[pool] // pod) * pod))
         least = nodes
-        if self._shaped and not nodes and self._has_shapes(job, pool, gpus):
-            least = 1
+        if self._shaped and not nodes:
+            model, gpu_type = self.problem.jobs.model[job], self.problem.pools.gpu_type[pool]
+            least = int((int(model), int(gpu_type), gpus) in self._shaped)
         return Need(
             pool,
             gpus,
@@ -76,11 +77,6 @@ class NodeNeeds:
             pod,
             avoids,
         )
-
-    def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:
-        model = self.problem.jobs.model[job]
-        gpu_type = self.problem.pools.gpu_type[pool]
-        return (int(model), int(gpu_type), gpus) in self._shaped
 
     def holes(self, every_state: bool | Bools = False) -> Holes:
         """Return the nodes that are up, or those of any state, as if no job held their GPUs."""
@@ -106,5 +102,5 @@ def by_job(placements: Placements) -> dict[int, tuple[Place, ...]]:
 def as_placements(at: dict[int, tuple[Place, ...]]) -> Placements:
     """Return the places of jobs as arrays, sorted by job."""
     rows = [(j, *place) for j in sorted(at) for place in at[j]]
-    columns: Ints = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    columns: Ints = np.array(rows, np.int64).reshape(-1, 4).T
     return Placements(*columns)

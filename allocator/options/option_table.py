@@ -28,6 +28,7 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
+from formulations.columns import Columns
 from formulations.model.constant import constant
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
@@ -42,12 +43,12 @@ secondary job."""
 def no_primaries(problem: Problem, options: int) -> Members:
     """Return the entries of options without several primary jobs, (n, M)."""
     width = problem.max_primaries if problem.max_primaries > 1 else 0
-    return np.full((options, width), np.array((-1, 0, -1, 0.0), dtype=PRIMARY))
+    return np.full((options, width), np.array((-1, 0, -1, 0.0), PRIMARY))
 
 
 def has_several(several: Members) -> Bools:
     """Return whether options have several primary jobs, or GPUs besides theirs, (n,)."""
-    return np.asarray((several["job"] >= 0).any(axis=1), dtype=np.bool_)
+    return np.asarray((several["job"] >= 0).any(axis=1), np.bool_)
 
 
 def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
@@ -132,7 +133,7 @@ class OptionTable:
     @property
     def offer(self) -> Offer:
         """The options without their values and costs."""
-        return Offer(self.start, self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
+        return Offer(self.job, self.pool, self.gpus, self.rate, self.pause_s, self.keep)
 
 
 def find_blocked_jobs(problem: Problem) -> Bools:
@@ -160,7 +161,7 @@ def find_locked_jobs(problem: Problem) -> Bools:
 
 
 @dataclass(frozen=True)
-class ListedOptions:
+class ListedOptions(Columns):
     """n options without their values, job by job, then by pool and size.
 
     `pace` (n,) is the part of `rate` that comes from the mode of the option, not from rates.csv.
@@ -180,21 +181,22 @@ class ListedOptions:
         return len(self.job)
 
 
-def option_table(problem: Problem, table: RateTable) -> OptionTable:
+def option_table(problem: Problem) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
     A job without options (no known rate, no matching type, held) simply waits.
     """
-    return value_options(problem, table, list_options(problem, table))
+    return value_options(problem, list_options(problem))
 
 
-def list_options(problem: Problem, table: RateTable, among: Bools | None = None) -> ListedOptions:
+def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     """List the options of all jobs, or of the jobs `among` (J,).
 
     What a job is offered depends on no other job but by its nodes (options/staying.py).
     """
     jobs = problem.jobs
     pools = problem.pools
+    table = RateTable.of(problem)
     staying = Staying.of(problem)
     stays = staying.stays
     settled = staying.stays | staying.homeless
@@ -204,7 +206,7 @@ def list_options(problem: Problem, table: RateTable, among: Bools | None = None)
     free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
-    shape = held_shapes(problem, table)
+    shape = held_shapes(problem)
     is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
@@ -233,20 +235,11 @@ def list_options(problem: Problem, table: RateTable, among: Bools | None = None)
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
-    place = np.zeros(len(order), dtype=np.int64)  # in the list of the job
+    place = np.zeros(len(order), np.int64)  # in the list of the job
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
-    return ListedOptions(
-        job[order],
-        pool[order],
-        gpus[order],
-        nodes[order],
-        keep[order],
-        rate[order],
-        row[order],
-        pace[order],
-    )
+    return ListedOptions(job, pool, gpus, nodes, keep, rate, row, pace).take(order)
 
 
 def _add_shapes(
@@ -264,8 +257,8 @@ def _add_shapes(
     shaped : (n,)
         Whether the size has spread shapes.
     """
-    nodes = np.zeros(len(owner), dtype=np.int64)
-    shaped = np.zeros(len(owner), dtype=bool)
+    nodes = np.zeros(len(owner), np.int64)
+    shaped = np.zeros(len(owner), bool)
     if not (table.has_shapes and problem.has_nodes[pool]):
         return owner, gpus, nodes, shaped
     jobs = problem.jobs
@@ -276,7 +269,7 @@ def _add_shapes(
     nodes = np.where(table.is_shape(model, gpu_type, gpus, fewest), fewest, 0)
     at, more = table.find_shapes(model, gpu_type, gpus)
     shaped[at] = True
-    is_packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    is_packed = np.array([name == "packed" for name in jobs.placement], bool)
     new = ~is_packed[owner[at]] & (more > fewest[at])
     at = at[new]
     more = more[new]
@@ -288,15 +281,16 @@ def _add_shapes(
     )
 
 
-def held_shapes(problem: Problem, table: RateTable) -> Ints:
+def held_shapes(problem: Problem) -> Ints:
     """Return the number of nodes of the spread shape that each job holds, (J,), else 0."""
     jobs = problem.jobs
+    table = RateTable.of(problem)
     nodes = Staying.of(problem).nodes
     at = np.flatnonzero((nodes > 0) & (jobs.primary < 0)) if table.has_shapes else nodes[:0]
     is_shape = table.is_shape(
         jobs.model[at], problem.pools.gpu_type[jobs.pool[at]], jobs.gpus[at], nodes[at]
     )
-    out = np.zeros(len(jobs), dtype=np.int64)
+    out = np.zeros(len(jobs), np.int64)
     out[at] = np.where(is_shape, nodes[at], 0)
     return out
 
@@ -330,7 +324,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     jobs = problem.jobs
     pools = problem.pools
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    may = np.ones(len(job), dtype=bool)
+    may = np.ones(len(job), bool)
     for p in np.unique(pool[held]).tolist():
         mine = np.flatnonzero(held & (pool == p))
         most = np.minimum(jobs.max_gpus, pools.gpus[p])
@@ -343,7 +337,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     return may
 
 
-def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> OptionTable:
+def value_options(problem: Problem, listed: ListedOptions) -> OptionTable:
     """Return the listed options with their pauses, values and costs."""
     jobs = problem.jobs
     pools = problem.pools
@@ -352,10 +346,9 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
     pause = interval.pause_s(
         listed.keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
-    start = starts(job, len(jobs))
-    offer = Offer(start, job, pool, gpus, listed.rate, pause, listed.keep)
+    offer = Offer(job, pool, gpus, listed.rate, pause, listed.keep)
     return OptionTable(
-        start,
+        starts(job, len(jobs)),
         job,
         pool,
         gpus,

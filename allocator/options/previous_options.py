@@ -69,21 +69,21 @@ class PreviousOptions:
         self._kept: _Kept | None = None
         self._numbers: dict[Hashable, int] = {}
 
-    def option_table(self, problem: Problem, table: RateTable) -> OptionTable:
+    def option_table(self, problem: Problem) -> OptionTable:
         """Return all options of all jobs as `option_table.option_table` does, and keep them."""
-        facts = self._facts(problem, table)
+        facts = self._facts(problem)
         kept = self._kept
         listed = None
         if kept is not None and _has_same_offers(kept.problem, problem):
-            listed = _update_options(kept, facts, problem, table)
+            listed = _update_options(kept, facts, problem)
         if listed is None:
-            listed = list_options(problem, table)
+            listed = list_options(problem)
         for column in vars(listed).values():
             column.flags.writeable = False
         self._kept = _Kept(problem, facts, listed, starts(listed.job, len(problem.jobs)))
-        return value_options(problem, table, listed)
+        return value_options(problem, listed)
 
-    def _facts(self, problem: Problem, table: RateTable) -> dict[str, Any]:
+    def _facts(self, problem: Problem) -> dict[str, Any]:
         """Return what the options of each job depend on, (J,) each, alike in all rounds."""
         jobs = problem.jobs
         staying = Staying.of(problem)
@@ -93,7 +93,7 @@ class PreviousOptions:
             "stays": staying.stays,
             "homeless": staying.homeless,
             "assumed": staying.assumed,
-            "shape": held_shapes(problem, table),
+            "shape": held_shapes(problem),
             "sizes": self._number([x.tobytes() for x in problem.size_lists])[jobs.sizes],
             "gpu_types": self._number([x.tobytes() for x in problem.type_sets])[jobs.gpu_types],
             "modes": self._number(problem.mode_sets)[jobs.modes],
@@ -105,7 +105,7 @@ class PreviousOptions:
     def _number(self, contents: Sequence[Hashable]) -> Ints:
         """Return a number for each content, the same in all rounds, and at the end -1 for none."""
         numbers = [self._numbers.setdefault(x, len(self._numbers)) for x in contents]
-        return np.array([*numbers, -1], dtype=np.int64)
+        return np.array([*numbers, -1], np.int64)
 
 
 def _has_same_offers(old: Problem, new: Problem) -> bool:
@@ -123,14 +123,12 @@ def _has_same_offers(old: Problem, new: Problem) -> bool:
 def _are_equal(a: Any, b: Any, but: str = "") -> bool:
     """Return whether all fields of two records of columns are equal, but for one."""
     pairs = ((getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name != but)
-    return a is b or all(x is y or _is_equal(x, y) for x, y in pairs)
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    """Return whether two columns are equal; nan equals nan."""
-    if not isinstance(a, np.ndarray):
-        return bool(a == b)
-    return a.shape == b.shape and not _differ(a, b).any()
+    return a is b or all(
+        x is y or (x.shape == y.shape and not _differ(x, y).any())
+        if isinstance(x, np.ndarray)
+        else x == y
+        for x, y in pairs
+    )
 
 
 def _differ(a: Any, b: Any) -> Bools:
@@ -139,9 +137,7 @@ def _differ(a: Any, b: Any) -> Bools:
     return out & ~(np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else out
 
 
-def _update_options(
-    kept: _Kept, facts: dict[str, Any], problem: Problem, table: RateTable
-) -> ListedOptions | None:
+def _update_options(kept: _Kept, facts: dict[str, Any], problem: Problem) -> ListedOptions | None:
     """Return the options of a round from those of the round before, None if too much changed."""
     if not len(kept.listed):
         return None
@@ -152,7 +148,7 @@ def _update_options(
         is_changed |= _differ(column, kept.facts[name][old])
     if is_changed.sum() > MOST_CHANGED * count:
         return None
-    new = list_options(problem, table, is_changed)
+    new = list_options(problem, is_changed)
     first = starts(new.job, count)
     begin = np.where(is_changed, len(kept.listed) + first[:-1], kept.start[old])
     end = np.where(is_changed, len(kept.listed) + first[1:], kept.start[old + 1])
@@ -166,7 +162,7 @@ def _update_options(
             columns[name][at] = getattr(new, name)
     listed = ListedOptions(job=job, **columns)
     start = np.append(0, np.cumsum(end - begin))
-    _look_up_corrected_rates(kept.problem, problem, table, listed, start)
+    _look_up_corrected_rates(kept.problem, problem, listed, start)
     return listed
 
 
@@ -177,14 +173,14 @@ def _find_old_rows(before: Sequence[str], now: Sequence[str]) -> Ints:
 
 
 def _look_up_corrected_rates(
-    old: Problem, problem: Problem, table: RateTable, listed: ListedOptions, start: Ints
+    old: Problem, problem: Problem, listed: ListedOptions, start: Ints
 ) -> None:
     """Give the options, those of job j at start[j] .. start[j+1], the speeds of this round."""
-    rates = problem.rates
+    table, rates = RateTable.of(problem), problem.rates
     corrected = np.flatnonzero(rates.rate != old.rates.rate)
     if not len(corrected):
         return
-    is_corrected = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
+    is_corrected = np.zeros((len(problem.models), len(problem.gpu_types)), bool)
     is_corrected[rates.model[corrected], rates.gpu_type[corrected]] = True
     of_model = np.asarray(is_corrected.any(axis=1))
     is_corrected |= (table.unrated & of_model)[:, None]  # by any type's speed

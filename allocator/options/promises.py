@@ -38,7 +38,7 @@ def build_reservations(round_: CompiledRound, who: Bools | None = None) -> Reser
         due,
         slot_s,
         math.ceil(far / slot_s),
-        np.ones(len(due), dtype=bool) if who is None else who,
+        np.ones(len(due), bool) if who is None else who,
     )
 
 
@@ -56,7 +56,7 @@ def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> Reserva
     far = end_s + float((p.jobs.remaining_work / slowest).max(initial=0.0)) + p.interval_s
     far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
     slot_s = _slot_s(len(p.jobs), far, made.slot_s)
-    who = np.array([len(of) > 0 for of in made.places], dtype=bool)
+    who = np.array([len(of) > 0 for of in made.places], bool)
     # one more slot, because the last promise may end inside a long slot
     out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)
     first = np.arange(0, made.left.shape[1], round(slot_s / made.slot_s))
@@ -79,7 +79,12 @@ def _chain(
 ) -> ReservationPlan:
     """Build a plan without promises, with `slots` slots."""
     who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
-    left, first = _rows(round_, slots)
+    i = round_.instance
+    # pools, the budget, quotas, tenants' budgets and exposures
+    limits = (i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones)))
+    left = np.tile(np.concatenate(limits).astype(np.float64)[:, None], slots)
+    P, K = len(i.capacity), len(i.quota)
+    first = P + 1, P + 1 + K, P + 1 + 2 * K
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
     _serve_fixed(round_, left, places, slot_s)
     return ReservationPlan(places, due, left, slot_s)
@@ -92,30 +97,12 @@ def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[in
     """
     jobs = round_.problem.jobs
     wanting = np.flatnonzero(
-        np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], dtype=bool)
+        np.isfinite(promises.due) & np.array([len(p) > 0 for p in promises.places], bool)
     )
     order = wanting[np.lexsort((jobs.submitted_s[wanting], jobs.state[wanting] != State.RUNNING))]
     refused = [j for j in order.tolist() if not promises.add(j)]
     promises.settle()
     return refused
-
-
-def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, int]]:
-    """Return the limits (R, T), and the rows where quotas, tenants' budgets and exposures begin.
-
-    The limits are those of pools, the budget, quotas, tenants' budgets and exposures.
-    """
-    i = round_.instance
-    high = np.concatenate(
-        [i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))]
-    )
-    P = len(i.capacity)
-    K = len(i.quota)
-    return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (
-        P + 1,
-        P + 1 + K,
-        P + 1 + 2 * K,
-    )
 
 
 def _places(

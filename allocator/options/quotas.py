@@ -8,10 +8,10 @@ tenants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from formulations.model.block import Block
-from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
+from formulations.model.guarantee import Limits, usable_guarantee
 from formulations.objectives.interval import HOUR
 
 MAX_JOBS = "max_jobs"  # kind of the rows of R72
@@ -50,8 +50,6 @@ class QuotaTable:
         Whether max_gpus is what the GPU-hours of the month leave.
     guaranteed_gpus, reserve : (K,)
         GPUs at least, and those of them that others may not hold.
-    accounts : (L, Q, P)
-        Quotas that a GPU of each tenant in each pool counts for, -1 = none.
     ancestors : (D, Q)
         Each tenant, its parent, and so on, -1 above the root.
     """
@@ -67,7 +65,6 @@ class QuotaTable:
     budget_per_hour: Floats
     guaranteed_gpus: Ints
     reserve: Floats
-    accounts: Ints
     ancestors: Ints
 
     def __len__(self) -> int:
@@ -78,10 +75,17 @@ class QuotaTable:
         """True for quotas of all tenants: GPUs that are not lent, (K,)."""
         return np.asarray(self.tenant == EVERYBODY)
 
+    @cached_property
+    def accounts(self) -> Ints:
+        """Quotas that a GPU of each tenant in each pool counts for, (L, Q, P), -1 = none."""
+        layers = [layer for layer in _layers(self) if (layer >= 0).any()]
+        none = np.zeros((0, self.ancestors.shape[1], self.pools.shape[1]), np.int64)
+        return np.stack(layers) if layers else none
+
     def members(self, k: int) -> Bools:
         """Return which tenants a quota concerns, (Q,)."""
         if self.is_common[k]:
-            return np.ones(self.ancestors.shape[1], dtype=bool)
+            return np.ones(self.ancestors.shape[1], bool)
         return np.asarray((self.ancestors == self.tenant[k]).any(axis=0))
 
     def named_by(self, k: int) -> Ints:
@@ -108,10 +112,9 @@ def quota_table(problem: Problem) -> QuotaTable:
 def _make_table(problem: Problem) -> QuotaTable:
     tenants = problem.tenants
     quotas = problem.quotas
-    pools = problem.pools
     cells = list(zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True))
     number = {cell: n for n, cell in enumerate(dict.fromkeys([(-1, -1), *cells]))}
-    sets = [_PoolSet.of_cells(problem, *cell) for cell in number]
+    sets = [_find_pools(problem, *cell) for cell in number]
     kind = [0] * len(tenants) + [number[cell] for cell in cells]
     label = list(tenants.tenant)
     place = [f"tenants.{name}" for name in tenants.tenant]
@@ -126,23 +129,23 @@ def _make_table(problem: Problem) -> QuotaTable:
     reserve[len(tenants) :] = np.maximum(0.0, quota_guarantee - quotas.lend_gpus)
     common = sorted({n for n, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
     unlimited = np.full(len(common), np.inf)
-    table = QuotaTable(
+    return QuotaTable(
         label=(*label, *(f"{sets[n].of} {sets[n].name}".strip() or "all GPUs" for n in common)),
         place=(*place, *("" for _ in common)),
         tenant=np.concatenate(
             [np.arange(len(tenants)), quotas.tenant, np.full(len(common), EVERYBODY)]
         ),
-        kind=np.array(kind + common, dtype=np.int64),
+        kind=np.array(kind + common, np.int64),
         granularity=np.array(
             [0] * len(tenants) + [sets[n].granularity for n in kind[len(tenants) :] + common],
-            dtype=np.int64,
+            np.int64,
         ),
         pools=np.stack([each.pools for each in sets]),
         max_gpus=np.concatenate(
             [np.minimum(tenants.max_gpus, by_hours), quotas.max_gpus, unlimited]
         ),
         is_by_hours=np.append(
-            by_hours < tenants.max_gpus, np.zeros(len(quotas) + len(common), dtype=bool)
+            by_hours < tenants.max_gpus, np.zeros(len(quotas) + len(common), bool)
         ),
         budget_per_hour=np.concatenate(
             [tenants.budget_per_hour, np.full(len(quotas), np.inf), unlimited]
@@ -151,11 +154,8 @@ def _make_table(problem: Problem) -> QuotaTable:
             [own_guarantee, quota_guarantee, np.zeros(len(common), np.int64)]
         ),
         reserve=np.append(reserve, np.zeros(len(common))),
-        accounts=np.zeros((0, len(tenants), len(pools)), dtype=np.int64),
         ancestors=tenants.ancestors,
     )
-    layers = [layer for layer in _layers(table) if (layer >= 0).any()]
-    return replace(table, accounts=np.stack(layers)) if layers else table
 
 
 def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
@@ -168,7 +168,7 @@ def _limit_by_gpu_hours(problem: Problem) -> tuple[Floats, Bools]:
     """
     tenants, quotas, jobs = problem.tenants, problem.quotas, problem.jobs
     Q = len(tenants)
-    limit, ended = np.full(Q, np.inf), np.zeros(Q, dtype=bool)
+    limit, ended = np.full(Q, np.inf), np.zeros(Q, bool)
     limited = np.flatnonzero(np.isfinite(tenants.gpu_hours_per_month))
     if not len(limited):
         return limit, ended
@@ -213,8 +213,7 @@ def job_rows(problem: Problem, m: OptionTable) -> list[Block]:
     return [Block.at_most(MAX_JOBS, problem.tenants.tenant, q, np.ones(len(m)), most)]
 
 
-@dataclass(frozen=True)
-class _PoolSet:
+class _PoolSet(NamedTuple):
     """A set of pools that quotas are about: a mask (P,), its name, and words before the name."""
 
     pools: Bools
@@ -222,15 +221,15 @@ class _PoolSet:
     of: str
     granularity: int
 
-    @classmethod
-    def of_cells(cls, problem: Problem, gpu_type: int, pool: int) -> _PoolSet:
-        """Return the pools of a type, one pool, or all pools (-1, -1)."""
-        pools = problem.pools
-        if gpu_type >= 0:
-            return cls(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
-        if pool >= 0:
-            return cls(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
-        return cls(np.ones(len(pools), dtype=bool), "", "", 1)
+
+def _find_pools(problem: Problem, gpu_type: int, pool: int) -> _PoolSet:
+    """Return the pools of a type, one pool, or all pools (-1, -1)."""
+    pools = problem.pools
+    if gpu_type >= 0:
+        return _PoolSet(pools.gpu_type == gpu_type, problem.gpu_types[gpu_type], "type", 2)
+    if pool >= 0:
+        return _PoolSet(np.arange(len(pools)) == pool, pools.pool[pool], "pool", 3)
+    return _PoolSet(np.ones(len(pools), bool), "", "", 1)
 
 
 def _layers(table: QuotaTable) -> Iterator[Ints]:
@@ -239,7 +238,7 @@ def _layers(table: QuotaTable) -> Iterator[Ints]:
     In a layer the quotas of one job in the pools of one type are alike, so that a job that changes
     its size stays in its quota.
     """
-    _, Q, P = table.accounts.shape
+    Q, P = table.ancestors.shape[1], table.pools.shape[1]
     counts = np.isfinite(table.max_gpus) | np.isfinite(table.budget_per_hour)
     counts |= (table.guaranteed_gpus > 0) | table.is_common
     for granularity in range(int(table.granularity.max(initial=0)) + 1):
@@ -258,12 +257,19 @@ def _layers(table: QuotaTable) -> Iterator[Ints]:
 
 def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionTable) -> Ints:
     """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
-    out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
+    out = np.zeros(int((~table.is_common).sum()), np.int64)
     capacity = problem.pools.gpus.tolist()
-    sizes = _SizesOfJobs(option_table)
+    guarantees = np.flatnonzero(table.guaranteed_gpus > 0).tolist()
+    if not guarantees:
+        return out
+    pool_gpus = list(zip(option_table.pool.tolist(), option_table.gpus.tolist(), strict=True))
+    own = np.bincount(option_table.job, option_table.primary < 0, len(problem.jobs)).astype(int)
+    ends = (option_table.start[:-1] + own).tolist()
+    sizes = [pool_gpus[a:b] for a, b in zip(option_table.start.tolist(), ends, strict=False)]
     few = most_jobs(problem)
-    on_nodes = GuaranteesOnNodes(problem, option_table, few)
-    for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
+    has_nodes = problem.has_nodes.any()
+    on_nodes = GuaranteesOnNodes(problem, option_table, few) if has_nodes else None
+    for k in guarantees:
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
         place = np.full(len(problem.tenants) + 1, -1)
@@ -280,7 +286,10 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
         ]
         out[k] = usable_guarantee(
             int(table.guaranteed_gpus[k]),
-            sizes.of(jobs, pools),
+            [
+                sizes[j] if pools.all() else [(p, n) for p, n in sizes[j] if pools[p]]
+                for j in jobs.tolist()
+            ],
             capacity,
             Limits(
                 place[problem.jobs.tenant[jobs]].tolist(),
@@ -290,7 +299,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
             ),
             _find_shares(problem, jobs),
         )
-        if out[k] and problem.has_nodes.any():
+        if out[k] and on_nodes:
             limits = [
                 (
                     table.members(n)[problem.jobs.tenant],
@@ -311,53 +320,6 @@ def _find_shares(problem: Problem, jobs: Ints) -> Callable[[int, int], float] | 
     shares = np.nan_to_num(share, nan=1.0).tolist()
     has_nodes = problem.has_nodes.tolist()
     return lambda job, pool: shares[job] if has_nodes[pool] else 1.0
-
-
-class _SizesOfJobs:
-    """The pools and sizes that jobs may hold by themselves, listed when they are first read."""
-
-    def __init__(self, option_table: OptionTable) -> None:
-        self._table = option_table
-        self._known: dict[int, list[tuple[int, int]]] = {}
-
-    def of(self, jobs: Ints, pools: Bools) -> Sequence[JobSizes]:
-        """Return the sizes of some jobs in some pools."""
-        return _SizesInPools(self, jobs.tolist(), None if pools.all() else pools.tolist())
-
-    def of_job(self, j: int) -> list[tuple[int, int]]:
-        """Return the sizes of a job."""
-        if j not in self._known:
-            t = self._table
-            a = self._table.start[j]
-            b = self._table.start[j + 1]
-            own = t.primary[a:b] < 0
-            self._known[j] = list(
-                zip(t.pool[a:b][own].tolist(), t.gpus[a:b][own].tolist(), strict=True)
-            )
-        return self._known[j]
-
-
-class _SizesInPools(Sequence[JobSizes]):
-    """The sizes of some jobs in some pools, None = all."""
-
-    def __init__(self, sizes: _SizesOfJobs, jobs: list[int], pools: list[bool] | None) -> None:
-        self._sizes = sizes
-        self._jobs = jobs
-        self._pools = pools
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    @overload
-    def __getitem__(self, n: int) -> JobSizes: ...
-    @overload
-    def __getitem__(self, n: slice) -> Sequence[JobSizes]: ...
-    def __getitem__(self, n: int | slice) -> JobSizes | Sequence[JobSizes]:
-        if isinstance(n, slice):
-            return _SizesInPools(self._sizes, self._jobs[n], self._pools)
-        sizes = self._sizes.of_job(self._jobs[n])
-        pools = self._pools
-        return sizes if pools is None else [(p, k) for p, k in sizes if pools[p]]
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
     pools = problem.pools
     unit = _units(problem, option_table)
     running = jobs.state == State.RUNNING
-    has_keep = np.zeros(len(jobs), dtype=bool)
+    has_keep = np.zeros(len(jobs), bool)
     has_keep[option_table.job[option_table.keep]] = True
-    released = np.zeros(len(jobs), dtype=bool)
+    released = np.zeros(len(jobs), bool)
     messages: list[str] = []
     forced = int((running & ~has_keep).sum())
     messages += [
@@ -78,7 +78,7 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
 
 def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: Bools) -> Bools:
     """Find the non-preemptible running jobs that can keep what they hold, (J,)."""
-    keeps = np.zeros(len(problem.jobs), dtype=bool)
+    keeps = np.zeros(len(problem.jobs), bool)
     keeps[option_table.job[option_table.keep]] = True
     return keeps & ~problem.jobs.preemptible & ~released
 
@@ -142,4 +142,4 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
             left -= k
         else:
             gone.append(j)
-    return np.array(gone, dtype=np.int64)
+    return np.array(gone, np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.options.node_needs import NodeNeeds, as_placements, by_job
-from formulations.placement.holes import Holes, Place, Wish
+from formulations.placement.holes import Place, Wish
 
 UP = 0  # nodes.csv `state`
 TOLERANCE = 1e-9  # CPUs, GB or shares of a GPU that do not count
@@ -59,8 +59,10 @@ class Staying:
         known_stays = stays.copy()
         held = by_job(placed)
         if problem.has_nodes.any():
-            held = _assume_places(problem, stays, held)
-        assumed = np.zeros(len(stays), dtype=bool)
+            both = (_find_unknown(problem, False), _find_unknown(problem, True))
+            unknown = [j for jobs in both for j in jobs if j not in held]
+            stays[_fit(NodeNeeds(problem), unknown, stays, held)] = False
+        assumed = np.zeros(len(stays), bool)
         assumed[list(held)] = True
         assumed[problem.placements.job] = False
         _last[:] = [(problem, cls(stays, known_stays & ~stays, assumed, held))]
@@ -69,7 +71,7 @@ class Staying:
     @cached_property
     def nodes(self) -> Ints:
         """On how many nodes each job is, (J,), 0 = on none that is known."""
-        out = np.zeros(len(self.stays), dtype=np.int64)
+        out = np.zeros(len(self.stays), np.int64)
         for j, places in self.held.items():
             out[j] = len({n for n, _, _ in places})
         return out
@@ -88,18 +90,6 @@ def _find_unknown(problem: Problem, preemptible: bool) -> list[int]:
     found = found[problem.has_nodes[jobs.pool[found]]]
     order: list[int] = found[np.argsort(-jobs.gpus[found], kind="stable")].tolist()
     return order
-
-
-def _take_known(
-    holes: Holes, needs: NodeNeeds, stays: Bools, held: Mapping[int, tuple[Place, ...]]
-) -> Holes:
-    """Return the holes that are left where the jobs of `held` that stay have their places."""
-    jobs = needs.problem.jobs
-    for j, places in held.items():
-        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
-        if stays[j] and jobs.primary[j] < 0 and holes.can_take(places, need):
-            holes.take(places, need)
-    return holes
 
 
 def _assume_firm(problem: Problem) -> Placements:
@@ -123,40 +113,36 @@ def _assume_firm(problem: Problem) -> Placements:
         (firm, False, anywhere),
         (firm, True, anywhere),
     ):
-        unknown = left
-        left = []
-        holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
-        for j in unknown:
-            need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
-            found = holes.find(need) if holes else None
-            if holes is None or found is None:
-                left.append(j)
-            else:
-                holes.take(found, need)
-                held[j] = found
+        left = _fit(needs, left, who, held, every_state, **free)
     return as_placements(held)
 
 
-def _assume_places(
-    problem: Problem, stays: Bools, held: dict[int, tuple[Place, ...]]
-) -> dict[int, tuple[Place, ...]]:
-    """Return the places of all jobs; a job without is taken to be where best fit puts it.
-
-    `stays` becomes False for jobs that find no nodes.
-    """
-    jobs = problem.jobs
-    needs = NodeNeeds(problem)
-    unknown = [j for firm in (False, True) for j in _find_unknown(problem, firm) if j not in held]
-    holes = _take_known(needs.holes(), needs, stays, held) if unknown else None
-    for j in unknown:
+def _fit(
+    needs: NodeNeeds,
+    unknown: list[int],
+    stays: Bools,
+    held: dict[int, tuple[Place, ...]],
+    every_state: bool = False,
+    **free: Any,
+) -> list[int]:
+    """Add best places of unknown jobs to those of jobs that stay, and return who finds none."""
+    jobs, left = needs.problem.jobs, list[int]()
+    if not unknown:
+        return left
+    holes = needs.holes(every_state)
+    for j, places in held.items():
         need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
-        found = holes.find(need) if holes else None
-        if holes is None or found is None:
-            stays[j] = False
+        if stays[j] and jobs.primary[j] < 0 and holes.can_take(places, need):
+            holes.take(places, need)
+    for j in unknown:
+        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
+        found = holes.find(need)
+        if found is None:
+            left.append(j)
         else:
             holes.take(found, need)
             held[j] = found
-    return held
+    return left
 
 
 def _find_known(problem: Problem, placed: Placements) -> Bools:
@@ -171,12 +157,12 @@ def _find_known(problem: Problem, placed: Placements) -> Bools:
     stays[placed.job[placed.gpu >= nodes.gpus[placed.node]]] = False  # a GPU that is gone
     for name, level in ((f"same_{level.name}", level) for level in problem.levels):
         domain = level.domain[placed.node]
-        for j in np.flatnonzero(np.array(jobs.placement, dtype=object) == name).tolist():
+        for j in np.flatnonzero(np.array(jobs.placement, object) == name).tolist():
             if jobs.preemptible[j] and len(np.unique(domain[placed.job == j])) > 1:
                 stays[j] = False
     # latest first, preemptible jobs before the others
     order = np.lexsort((-jobs.submitted_s, ~jobs.preemptible))
-    rank = np.empty(len(jobs), dtype=np.int64)
+    rank = np.empty(len(jobs), np.int64)
     rank[order] = np.arange(len(jobs))
     for n in find_crowded_nodes(problem, placed, stays[placed.job]).tolist():
         here = np.flatnonzero(placed.node == n)

@@ -51,7 +51,7 @@ class BestBatch:
 
 def number(q: Parameters, name: str, default: float | Floats = np.nan) -> Floats:
     """Return a parameter, or the default where it is missing or nan."""
-    value = np.asarray(q.get(name, np.nan), dtype=np.float64)
+    value = np.asarray(q.get(name, np.nan), np.float64)
     return np.where(np.isnan(value), default, value)
 
 
@@ -61,7 +61,7 @@ def iteration_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: 
     The passes compute in turn, so their number has no effect.
     """
     del passes, nodes
-    return np.asarray(q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0))
+    return q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0)
 
 
 def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Floats) -> Floats:
@@ -71,9 +71,8 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
     sync = np.where(
         nodes > 1, q["alpha_n"] + q["beta_n"] * beyond, q["alpha_r"] + q["beta_r"] * beyond
     )
-    return np.asarray(
-        (passes - 1.0) * grad
-        + combine_overlapping_times(grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"]))
+    return (passes - 1.0) * grad + combine_overlapping_times(
+        grad, np.where(k > 1, sync, 0.0), np.asarray(q["gamma"])
     )
 
 
@@ -134,7 +133,7 @@ def passes_for(kind: str, q: Parameters, k: Floats, batch: Floats) -> Floats:
     alone = (
         (k == 1) & (batch > number(q, "batch_0", np.inf))
         if kind == "goodput"
-        else np.zeros(1, dtype=bool)
+        else np.zeros(1, bool)
     )
     return np.maximum(fewest, np.where(alone, 2.0, 1.0))
 
@@ -182,8 +181,7 @@ def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
         np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None]
     )
     wide = {
-        name: np.broadcast_to(np.asarray(v, dtype=np.float64), k.shape)[:, None]
-        for name, v in q.items()
+        name: np.broadcast_to(np.asarray(v, np.float64), k.shape)[:, None] for name, v in q.items()
     }
     found = at(kind, wide, k[:, None], tried)
     place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]

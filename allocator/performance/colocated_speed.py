@@ -9,21 +9,22 @@ one in which the primary job is faster, then the one that needs less memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import find_footprints
-from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
+from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run, ragged
 
 MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a sum
 
 
 @dataclass(frozen=True)
-class ColocatedSpeeds:
+class ColocatedSpeeds(Columns):
     """Speeds of pairs, arrays (n,).
 
     Attributes
@@ -58,16 +59,12 @@ class ColocatedSpeeds:
     @property
     def possible(self) -> Bools:
         """Whether the two jobs can share GPUs at all, (n,)."""
-        return np.asarray(self.rate_primary > 0)
+        return self.rate_primary > 0
 
     def mirrors(self, other: ColocatedSpeeds) -> Bools:
         """Return whether both jobs are as fast as in `other`, where they change places, (n,)."""
         first = self.rate_primary == other.rate_secondary
         return np.asarray(first & (self.rate_secondary == other.rate_primary))
-
-    def take(self, which: Ints | Bools) -> ColocatedSpeeds:
-        """Return some of the pairs."""
-        return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))
 
 
 def can_pair(problem: Problem, job: Ints, pool: Ints) -> Bools:
@@ -103,7 +100,7 @@ def isolate(
     free, free_other = problem.jobs.best_effort[job], problem.jobs.best_effort[other]
     protects = ~free & free_other & (slowdown > most)
     protects_other = free & ~free_other & (slowdown_other > most)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         left = 1 / slowdown_other - (1 / most - 1 / slowdown)
         left_other = 1 / slowdown - (1 / most - 1 / slowdown_other)
         pays = np.where(left > 0, 1 / left, np.nan)
@@ -120,7 +117,6 @@ def colocated_speeds(
     secondary: Ints,
     pool: Ints,
     gpus: Ints,
-    slowdowns: Slowdowns | None = None,
     gpus_secondary: Ints | None = None,
 ) -> ColocatedSpeeds:
     """Return the speeds of pairs of jobs on the same GPUs.
@@ -131,20 +127,17 @@ def colocated_speeds(
         The jobs of each pair.
     pool, gpus : (n,)
         Where they run.
-    slowdowns : Slowdowns, optional
-        Default: the rows of sharing.csv.
     gpus_secondary : (n,), optional
         GPUs of the secondary job, if it has more than its primary job. Slowdowns are those at the
         GPUs that the two share.
     """
     jobs, pools, n = problem.jobs, problem.pools, len(primary)
-    slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
     both, kind = np.concatenate([primary, secondary]), pools.gpu_type[pool]
     model, places = jobs.model[both], np.tile(pool, 2)
     sizes = np.append(gpus, gpus if gpus_secondary is None else gpus_secondary)
     usual, row = RateTable.of(problem).rate_in_pools(pools, model, places, sizes)
     w = find_footprints(problem, model, places, sizes, usual, row, jobs.memory_gb[both])
-    xi = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
+    xi = MeasuredSlowdowns.of(problem).slowdown(model[:n], model[n:], kind, gpus)
     xi_primary, xi_secondary = isolate(problem, primary, secondary, pool, *xi)
     count = np.diff(w.start)
     at = np.flatnonzero(
@@ -168,7 +161,7 @@ def colocated_speeds(
     order = np.lexsort((memory, slow_primary, -speed, pair))
     best = order[begins_run(pair[order])]
     pair, i, j = pair[best], i[best], j[best]
-    zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
+    zeros, none = np.zeros(n, np.int64), np.full(n, -1)
     out = ColocatedSpeeds(
         np.zeros(n),
         np.zeros(n),
@@ -214,7 +207,6 @@ def speeds_with_several(
     pool: Ints,
     gpus: Ints,
     gpus_secondary: Ints,
-    slowdowns: Slowdowns | None = None,
 ) -> SpeedsWithSeveral:
     """Return the speed of secondary jobs that run on the GPUs of several primary jobs.
 
@@ -228,12 +220,8 @@ def speeds_with_several(
         Numbers 0 to k - 1, ascending, of the secondary job's options that pairs belong to.
     primary, secondary, pool, gpus, gpus_secondary : (n,)
         The pairs, with the GPUs of the primary and of the secondary job.
-    slowdowns : Slowdowns, optional
-        Default: the rows of sharing.csv.
     """
-    pairs = colocated_speeds(
-        problem, primary, secondary, pool, gpus, slowdowns, gpus_secondary=gpus_secondary
-    )
+    pairs = colocated_speeds(problem, primary, secondary, pool, gpus, gpus_secondary)
     count = int(group[-1]) + 1 if len(group) else 0
     order = np.lexsort((pairs.row_secondary, pairs.memory_secondary, group))
     least = order[begins_run(group[order])]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.performance import batched
 
@@ -88,11 +88,17 @@ def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
     KeyError
         The kind is unknown, or a parameter is missing.
     """
-    low = _fill_missing(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS)
-    high = _fill_missing(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS)
-    inside = (k >= low) & (k <= high)
-    return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
+    return np.where(
+        is_offered(parameters, k),
+        KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)),
+        np.nan,
+    )
 
 
-def _fill_missing(value: float | Floats, default: int) -> Floats:
-    return np.where(np.isnan(value), default, value)
+def is_offered(parameters: Parameters, k: Ints) -> Bools:
+    """Return whether k lies in [min_gpus, max_gpus] of the parameters."""
+    low, high = (
+        batched.number(parameters, name, default)
+        for name, default in (("min_gpus", MIN_GPUS), ("max_gpus", MAX_GPUS))
+    )
+    return (k >= low) & (k <= high)

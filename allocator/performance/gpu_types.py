@@ -11,7 +11,7 @@ from allocator.performance.table import RateTable
 def allowed_types(problem: Problem) -> Bools:
     """Return the GPU types that each job may use, (J, T)."""
     # code -1 selects the last row: any type
-    sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
+    sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), bool)])
     allowed: Bools = sets[problem.jobs.gpu_types]
     return allowed
 

@@ -13,7 +13,6 @@ ln(slowdown - 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -22,21 +21,6 @@ from allocator.domain.schema.columns import MOST_GPUS
 
 SPAN = MOST_GPUS + 1
 LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
-
-
-class Slowdowns(Protocol):
-    """Anything that knows how fast jobs run next to each other."""
-
-    def slowdown(
-        self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
-    ) -> tuple[Floats, Floats]:
-        """Return the slowdowns, >= 1, of a next to b and of b next to a, nan where unknown.
-
-        They have the shape of the arguments.
-        """
-
-    def known(self, models: int) -> Bools:
-        """Return the models of which anything is known, (models,)."""
 
 
 class MeasuredSlowdowns:
@@ -69,11 +53,11 @@ class MeasuredSlowdowns:
 
     def _key(self, a: Ints, b: Ints, gpu_type: Ints, gpus: Ints) -> Ints:
         pair = self._code[a] * self._models + self._code[b]
-        return np.asarray((pair * self._types + gpu_type) * SPAN + gpus, dtype=np.int64)
+        return np.asarray((pair * self._types + gpu_type) * SPAN + gpus, np.int64)
 
     def known(self, models: int) -> Bools:
         """Return the models with a row, (models,)."""
-        return np.asarray(self._code[:models] >= 0)
+        return self._code[:models] >= 0
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
@@ -127,10 +111,6 @@ class FittedSlowdowns:
     tied_alpha: Ints
     tied_beta: Ints
     error: Floats
-
-    def known(self, models: int) -> Bools:
-        """Return the models with a row, (models,)."""
-        return self.measured.known(models)
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
@@ -205,8 +185,8 @@ def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Int
     edges = coo_array(
         (np.ones(len(victim)), (victim, models + source)), shape=(2 * models, 2 * models)
     )
-    part = np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
-    seen = np.zeros(2 * models, dtype=bool)
+    part = np.asarray(connected_components(edges, directed=False)[1], np.int64)
+    seen = np.zeros(2 * models, bool)
     seen[victim], seen[models + source] = True, True
     part = np.where(seen, part, -1)
     return part[:models], part[models:]

@@ -16,8 +16,8 @@ def front(cost: Floats, time: Floats) -> Bools:
 
     Of equal points only the first is returned.
     """
-    out = np.zeros(len(cost), dtype=bool)
-    out[hull.front(np.zeros(len(cost), dtype=np.int64), cost, time)] = True
+    out = np.zeros(len(cost), bool)
+    out[hull.front(np.zeros(len(cost), np.int64), cost, time)] = True
     return out
 
 

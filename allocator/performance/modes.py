@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,22 +57,25 @@ class ChosenModes:
         return [names[k] for k in self.which.tolist()]
 
 
-def has_modes(problem: Problem) -> bool:
-    """Return whether any job lists modes, or any pool has stragglers."""
-    return bool((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any())
-
-
 def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
     """Choose the mode of each option (job, pool, gpus), (n,).
 
     It does not depend on how much work is left: hard lifetimes count as those of a job without end.
     """
-    if not has_modes(problem):
+    if not ((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any()):
         which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
         return ChosenModes((BULK, ASYNCHRONOUS), which, np.ones(len(job)))
     first, same = find_alike(problem, job, pool, gpus)
     chosen = _choose(problem, job[first], pool[first], gpus[first])
     return ChosenModes(chosen.modes, chosen.which[same], chosen.pace[same])
+
+
+def number_rows(*columns: np.ndarray[Any, Any]) -> Ints:
+    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
+    order = np.lexsort(columns[::-1])
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(begins_run(*(x[order] for x in columns))) - 1
+    return number
 
 
 def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Ints, Ints]:
@@ -87,15 +91,8 @@ def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Int
     jobs = problem.jobs
     every_s = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
     facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s, every_s)
-    order = np.lexsort(facts)
-    kind = np.empty(len(jobs), dtype=np.int64)
-    kind[order] = np.cumsum(begins_run(*(x[order] for x in facts)))
-    key = (kind[job] * len(problem.pools) + pool) * SIZES + gpus
-    by_key = np.argsort(key, kind="stable")
-    begins = begins_run(key[by_key])
-    same = np.empty(len(key), dtype=np.int64)
-    same[by_key] = np.cumsum(begins) - 1
-    return by_key[begins], same
+    same = number_rows(number_rows(*facts)[job], pool, gpus)
+    return np.unique(same, return_index=True)[1], same
 
 
 def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
@@ -132,7 +129,7 @@ def mode_share(
     the job takes. Where revocations depend on age, their mean over that time on new servers counts,
     then that over the time that the job takes with so many.
     """
-    seconds = np.broadcast_to(np.asarray(work_s, dtype=np.float64), pool.shape)
+    seconds = np.broadcast_to(np.asarray(work_s, np.float64), pool.shape)
     ageing = problem.pools.is_ageing[pool]
     share = _share_at(problem, mode, job, pool, gpus, seconds, _hazard(problem, pool, seconds))
     again = np.flatnonzero(ageing & np.isfinite(seconds))

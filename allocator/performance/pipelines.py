@@ -41,9 +41,7 @@ def due(problem: Problem) -> tuple[Floats, Ints]:
     after = {j: before for j, before in after.items() if before}
     if not after:
         return jobs.deadline_s, own
-    stages = np.array(
-        sorted({*after, *(i for before in after.values() for i in before)}), dtype=np.int64
-    )
+    stages = np.array(sorted({*after, *(i for before in after.values() for i in before)}), np.int64)
     need = np.zeros(len(jobs))
     need[stages] = least_seconds_left(problem, stages)
     return split_deadlines(after, need, jobs.deadline_s, problem.now_s)

@@ -58,7 +58,7 @@ def expected_gain(mean: Floats, deviation: Floats) -> Floats:
     z = distance / s
     density = np.exp(-0.5 * np.minimum(z, 38.0) ** 2) / math.sqrt(2.0 * math.pi)
     tail = np.array([0.5 * math.erfc(v / math.sqrt(2.0)) for v in z.tolist()])
-    return np.asarray(np.maximum(0.0, s * (density - z * tail)), dtype=np.float64)
+    return np.asarray(np.maximum(0.0, s * (density - z * tail)), np.float64)
 
 
 def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
@@ -72,7 +72,7 @@ def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
     cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
     inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
     known = (cover * np.linalg.solve(inner, cover)).sum(axis=0)
-    return np.asarray(np.sqrt(np.maximum(spread**2 - known, 0.0)), dtype=np.float64)
+    return np.asarray(np.sqrt(np.maximum(spread**2 - known, 0.0)), np.float64)
 
 
 def select_trials(gains: Floats, price: Floats) -> list[int]:

@@ -39,7 +39,7 @@ import dataclasses
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Finished, Floats, Ints, Jobs, Problem
+from allocator.domain.problem import Finished, Floats, Ints, Problem
 from allocator.performance.table import RateTable
 
 LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
@@ -69,9 +69,12 @@ def estimate_sizes(problem: Problem) -> Problem:
         error[~by_loss] = problem.size_error
     elif problem.sizes == "unknown":
         left = learned_remaining(jobs.model, done, _least_work(problem), problem.finished)
-        guessed = is_alone_in_model(jobs.model, problem.finished) & ~by_loss
+        of_model = np.append(jobs.model, problem.finished.model)
+        guessed = (np.bincount(of_model)[jobs.model] == 1) & ~by_loss  # no other job is known
     most = jobs.remaining_work if problem.sizes == "known" else np.inf
-    left = np.where(by_loss, np.minimum(remaining_by_loss(jobs, done), most), left)
+    least = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
+    expected = least * np.exp(0.5 * jobs.loss_error**2)
+    left = np.where(by_loss, np.minimum(expected, most), left)
     left = np.maximum(left, LEAST * done)
     return dataclasses.replace(
         problem,
@@ -100,13 +103,7 @@ def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -
 
     z = _deviations(done, predicted, error)
     share = np.where(done > 0, log_ndtr(error - z) - log_ndtr(-z), 0.0)
-    return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, dtype=np.float64)
-
-
-def remaining_by_loss(jobs: Jobs, done: Floats) -> Floats:
-    """Return the work (J,) expected to be left as losses say, nan where they say nothing."""
-    left = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
-    return np.asarray(left * np.exp(0.5 * jobs.loss_error**2), dtype=np.float64)
+    return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, np.float64)
 
 
 def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finished) -> Floats:
@@ -170,13 +167,6 @@ def describe_expected_work(problem: Problem, j: int) -> str | None:
     return f"remaining work {left:.4g}, expected from {source}"
 
 
-def is_alone_in_model(model: Ints, finished: Finished) -> Bools:
-    """Return for which jobs (J,) no other job of the model is known, finished or not."""
-    models = 1 + int(max(model.max(initial=-1), finished.model.max(initial=-1)))
-    number = np.bincount(finished.model, minlength=models) + np.bincount(model, minlength=models)
-    return np.asarray(number[model] == 1)
-
-
 def _quantiles(finished: Finished, number: Ints) -> tuple[Floats, Floats]:
     """Return SIZES quantiles of ln F of each model (M, SIZES), and the deviation of ln S_i (M,).
 
@@ -201,7 +191,7 @@ def _quantiles(finished: Finished, number: Ints) -> tuple[Floats, Floats]:
 def _deviations(done: Floats, median: Floats, error: float | Floats) -> Floats:
     """Return ln(a / median) / e, -inf where nothing is done."""
     with np.errstate(divide="ignore"):
-        return np.asarray((np.log(done) - np.log(median)) / error, dtype=np.float64)
+        return np.asarray((np.log(done) - np.log(median)) / error, np.float64)
 
 
 def _least_work(problem: Problem) -> Floats:
@@ -210,19 +200,12 @@ def _least_work(problem: Problem) -> Floats:
     Where no type has a rate at requested_gpus, min_gpus counts; without a rate there either, the
     rate is one unit of work per second.
     """
-    jobs = problem.jobs
-    asked = _slowest_rate(problem, jobs.requested_gpus)
-    smallest = _slowest_rate(problem, jobs.min_gpus)
-    slowest = np.where(np.isfinite(asked), asked, smallest)
-    return np.where(np.isfinite(slowest), slowest, 1.0) * problem.interval_s
-
-
-def _slowest_rate(problem: Problem, gpus: Ints) -> Floats:
-    """Return the rate (J,) of jobs on so many GPUs of the slowest type, inf without a rate."""
-    jobs = problem.jobs
-    table = RateTable.of(problem)
-    slowest = np.full(len(jobs), np.inf)
+    jobs, table = problem.jobs, RateTable.of(problem)
+    slowest = np.full((2, len(jobs)), np.inf)
     for t in np.unique(problem.pools.gpu_type):
-        rate, _ = table.rate(jobs.model, np.full(len(jobs), t), gpus)
-        slowest = np.where(rate > 0, np.fmin(slowest, rate), slowest)
-    return slowest
+        for i, gpus in enumerate((jobs.requested_gpus, jobs.min_gpus)):
+            rate, _ = table.rate(jobs.model, np.full(len(jobs), t), gpus)
+            slowest[i] = np.where(rate > 0, np.fmin(slowest[i], rate), slowest[i])
+    asked, smallest = slowest
+    known = np.where(np.isfinite(asked), asked, smallest)
+    return np.where(np.isfinite(known), known, 1.0) * problem.interval_s

@@ -1,12 +1,8 @@
-"""One interface to all known speeds: rate and uncertainty of many configurations at once.
-
-A configuration is a model, GPU type, size, batch and so on.
-"""
+"""All known speeds of many configurations at once, with their uncertainty."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,46 +17,6 @@ GUESSED = 1.0  # relative error of an assumed speed
 
 
 @dataclass(frozen=True)
-class Configurations:
-    """Configurations, arrays (n,).
-
-    model and gpu_type are indices of the Problem, batch is the global batch, spread the number of
-    nodes. memory_gb is that of one GPU, nan = no limit, and link_gb_s that of its link, inf = no
-    limit. 0 means free: the best batch, the fewest passes that fit the memory, the fewest nodes.
-    """
-
-    model: Ints
-    gpu_type: Ints
-    gpus: Ints
-    batch: Ints
-    accumulation: Ints
-    spread: Ints
-    memory_gb: Floats
-    link_gb_s: Floats
-
-    @classmethod
-    def of(
-        cls,
-        model: Ints,
-        gpu_type: Ints,
-        gpus: Ints,
-        batch: Ints | None = None,
-        memory_gb: Floats | None = None,
-        link_gb_s: Floats | None = None,
-    ) -> Configurations:
-        """Return configurations in which everything else is free."""
-        free = np.zeros(gpus.shape, dtype=np.int64)
-        gpu_memory_gb = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
-        link = np.full(gpus.shape, np.inf) if link_gb_s is None else link_gb_s
-        return cls(
-            model, gpu_type, gpus, free if batch is None else batch, free, free, gpu_memory_gb, link
-        )
-
-    def __getitem__(self, rows: Ints) -> Configurations:
-        return Configurations(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-
-@dataclass(frozen=True)
 class Speed:
     """Speeds, arrays (n,).
 
@@ -72,132 +28,62 @@ class Speed:
         Its relative standard deviation.
     batch, accumulation : (n,)
         What it needs, 0 = unknown.
-    row : (n,)
-        Row of rates.csv, -1 = none.
     """
 
     rate: Floats
     error: Floats
     batch: Ints
     accumulation: Ints
-    row: Ints
 
 
-class SpeedModel(Protocol):
-    """Anything that knows how fast jobs run."""
+def believed_speeds(
+    problem: Problem,
+    model: Ints,
+    gpu_type: Ints,
+    gpus: Ints,
+    batch: Ints | int = 0,
+    memory_gb: Floats | float = np.nan,
+    link_gb_s: Floats | float = np.inf,
+) -> Speed:
+    """Return the speeds of configurations by rates.csv and models.csv, (n,).
 
-    def speed(self, at: Configurations) -> Speed:
-        """Return the speeds of these configurations; raises nothing."""
-
-
-class BelievedSpeeds:
-    """The SpeedModel of a Problem: its rates.csv and models.csv."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._table = RateTable.of(problem)
-
-    def speed(self, at: Configurations) -> Speed:
-        """Return the speeds of these configurations."""
-        n = len(at.gpus)
-        free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
-        rate = np.full(n, np.nan)
-        row = np.full(n, -1, dtype=np.int64)
-        rate[free], row[free] = self._table.rate(
-            at.model[free],
-            at.gpu_type[free],
-            at.gpus[free],
-            at.memory_gb[free],
-            link_gb_s=at.link_gb_s[free],
-        )
-        bound = np.flatnonzero(~free)
-        rate[bound], row[bound] = self._measured(at[bound])
-        rates = self._problem.rates
-        batch = np.where(
-            row >= 0, np.maximum(rates.batch_size[row], 0) if len(rates.gpus) else 0, 0
-        )
-        passes = np.where(
-            row >= 0, np.maximum(rates.accumulation[row], 0) if len(rates.gpus) else 0, 0
-        )
-        error = np.where(np.isnan(rate), np.nan, np.where(row >= 0, MEASURED, BETWEEN))
-        error[self._table.is_assumed(at.model, at.gpu_type, at.gpus) & ~np.isnan(rate)] = GUESSED
-        between = np.flatnonzero(
-            (row < 0) & (np.isnan(rate) | self._table.by_curve(at.model, at.gpu_type, at.gpus))
-        )
-        made = self._curves(at[between])
-        for array, value in (
-            (rate, made.rate),
-            (error, made.error),
-            (batch, made.batch),
-            (passes, made.accumulation),
-        ):
-            array[between] = value
-        return Speed(rate, error, batch, passes, row)
-
-    def _measured(self, at: Configurations) -> tuple[Floats, Ints]:
-        """Return the fastest row of rates.csv with these settings, and its number."""
-        rates = self._problem.rates
-        same = np.ones((len(at.gpus), len(rates.gpus)), dtype=bool)
-        for wanted, there in (
-            (at.model, rates.model),
-            (at.gpu_type, rates.gpu_type),
-            (at.gpus, rates.gpus),
-        ):
-            same &= wanted[:, None] == there
-        for wanted, there in (
-            (at.batch, rates.batch_size),
-            (at.accumulation, rates.accumulation),
-            (at.spread, rates.spread),
-        ):
-            same &= (wanted[:, None] == 0) | (wanted[:, None] == there)
-        same &= ~(rates.memory_gb > at.memory_gb[:, None])
-        if not same.size:
-            return np.full(len(at.gpus), np.nan), np.full(len(at.gpus), -1, dtype=np.int64)
-        rate = rates.over(np.arange(len(rates.gpus))[None], at.link_gb_s[:, None])
-        row = np.argmax(np.where(same, rate, -1.0), axis=1)
-        known = same.any(axis=1)
-        return np.where(known, rates.over(row, at.link_gb_s), np.nan), np.where(known, row, -1)
-
-    def _curves(self, at: Configurations) -> Speed:
-        n = len(at.gpus)
-        known = self._problem.curves
-        rate = np.full(n, np.nan)
-        error = np.full(n, np.nan)
-        batch = np.zeros(n, dtype=np.int64)
-        passes = np.zeros(n, dtype=np.int64)
-        curve = self._table.curve(at.model, at.gpu_type)
-        names, code = known.kinds
-        for i, kind in enumerate(names):
-            mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
-            q = {name: v[curve[mine]] for name, v in known.numbers.items()}
-            k = at.gpus[mine].astype(np.float64)
-            inside = (k >= batched.number(q, "min_gpus", 1.0)) & (
-                k <= batched.number(q, "max_gpus", curves.MAX_GPUS)
-            )
-            if kind in batched.KINDS:
-                found = _choose_batch(kind, q, k, at[mine])
-                sized = ~np.isnan(found.rate) & (found.batch > 1)
-                batch[mine] = np.where(sized, found.batch, 0).astype(np.int64)
-                passes[mine] = np.where(sized, found.passes, 0).astype(np.int64)
-                value = found.rate
-            else:
-                value = np.where(
-                    (at.batch[mine] == 0) & (at.spread[mine] == 0), curves.KINDS[kind](q, k), np.nan
-                )
-            rate[mine] = np.where(inside, value, np.nan)
-            error[mine] = np.where(
-                np.isnan(rate[mine]), np.nan, batched.number(q, "error", DEVIATION)
-            )
-        return Speed(rate, error, batch, passes, np.full(n, -1, dtype=np.int64))
-
-
-def _choose_batch(
-    kind: str, q: dict[str, Floats], k: Floats, at: Configurations
-) -> batched.BestBatch:
-    """Return the speed of a kind that knows the batch, at the best batch where it is free."""
-    best = batched.best(kind, q, k)
-    size = np.where(at.batch > 0, at.batch, best.batch).astype(np.float64)
-    fewest = batched.passes_for(kind, q, k, size)
-    passes = np.where(at.accumulation > 0, at.accumulation, fewest)
-    nodes = np.where(at.spread > 0, at.spread, np.ceil(k / batched.number(q, "gpus_per_node", 8.0)))
-    return batched.at(kind, q, k, size, passes, nodes)
+    Parameters
+    ----------
+    model, gpu_type, gpus : (n,)
+        Indices of the problem, and sizes.
+    batch : (n,)
+        The global batch of a curve; 0 is the best one. Passes are the fewest that fit the memory,
+        and nodes the fewest.
+    memory_gb, link_gb_s : (n,)
+        GB of a GPU, nan = no limit; GB/s of its link, inf = no limit.
+    """
+    table, rates, known = RateTable.of(problem), problem.rates, problem.curves
+    rate, row = table.rate(model, gpu_type, gpus, memory_gb, link_gb_s=link_gb_s)
+    asked = np.broadcast_to(batch, gpus.shape)
+    rate[asked > 0], row[asked > 0] = np.nan, -1
+    size, passes = (
+        np.maximum(np.append(column, 0)[row], 0)
+        for column in (rates.batch_size, rates.accumulation)
+    )
+    error = np.where(np.isnan(rate), np.nan, np.where(row >= 0, MEASURED, BETWEEN))
+    error[table.is_assumed(model, gpu_type, gpus) & ~np.isnan(rate)] = GUESSED
+    open_ = (row < 0) & (np.isnan(rate) | table.by_curve(model, gpu_type, gpus))
+    curve = np.where(open_, table.curve(model, gpu_type), -1)
+    names, code = known.kinds
+    for i, kind in enumerate(names):
+        mine = np.flatnonzero((curve >= 0) & (code[curve] == i))
+        q = {name: v[curve[mine]] for name, v in known.numbers.items()}
+        k = gpus[mine].astype(np.float64)
+        if kind in batched.KINDS:
+            wanted = np.where(asked[mine] > 0, asked[mine], batched.best(kind, q, k).batch)
+            found = batched.at(kind, q, k, wanted.astype(np.float64))
+            sized = ~np.isnan(found.rate) & (found.batch > 1)
+            size[mine] = np.where(sized, found.batch, 0)
+            passes[mine] = np.where(sized, found.passes, 0)
+            value = found.rate
+        else:
+            value = np.where(asked[mine] == 0, curves.KINDS[kind](q, k), np.nan)
+        rate[mine] = np.where(curves.is_offered(q, gpus[mine]), value, np.nan)
+        deviation = batched.number(q, "error", DEVIATION)
+        error[mine] = np.where(np.isnan(rate[mine]), np.nan, deviation)
+    return Speed(rate, error, size, passes)

@@ -42,19 +42,16 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
-        self._packed = np.flatnonzero(rates.nodes == 0)
-        self._spread = np.flatnonzero(rates.nodes)
         self._key_of_shape = self._key_of_row * NODES + rates.nodes
-        self._shapes = np.unique(self._key_of_shape[self._spread])
+        self._shapes = np.unique(self._key_of_shape[rates.nodes > 0])
         self.has_shapes = len(self._shapes) > 0
         self._exchanges = bool((~np.isnan(rates.compute_s) & (rates.volume_gb > 0)).any())
-        # GB of a GPU and GB/s of a link -> sizes that run there; the same of spread shapes
-        self._within: dict[tuple[float, float], _Sizes] = {}
-        self._spread_within: dict[tuple[float, float], _Sizes] = {}
+        # GB of a GPU and GB/s of a link, and whether spread -> sizes or shapes that run there
+        self._within: dict[tuple[tuple[float, float], bool], _Sizes] = {}
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
-        self.unrated = np.ones(models, dtype=bool)  # (models,) without a given rate
+        self.unrated = np.ones(models, bool)  # (models,) without a given rate
         self.unrated[rates.model[~rates.observed]] = False
         self.unrated[curves.model] = False
         self.largest = self._largest(rates, curves, models)
@@ -78,7 +75,7 @@ class RateTable:
 
     def _largest(self, rates: Rates, curves: Curves, models: int) -> Ints:
         """Return the largest size for which any rate of the model may exist, (models,)."""
-        largest = np.zeros(models, dtype=np.int64)
+        largest = np.zeros(models, np.int64)
         np.maximum.at(largest, rates.model, rates.gpus)
         reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
         np.maximum.at(
@@ -134,8 +131,8 @@ class RateTable:
         wanted = self._key(model, gpu_type, gpus)
         places = list(self._split(memory_gb, link_gb_s, len(wanted)))
         out = np.full(len(wanted), np.nan)
-        row = np.full(len(wanted), -1, dtype=np.int64)
-        measured = np.zeros(len(wanted), dtype=bool)
+        row = np.full(len(wanted), -1, np.int64)
+        measured = np.zeros(len(wanted), bool)
         for place, here in places:
             out[here], row[here], measured[here] = self._sizes(place).look_up(wanted[here])
         if len(self._curves.kind):
@@ -167,16 +164,16 @@ class RateTable:
             for gb_s in np.unique(link[gpu_memory_gb == gb]).tolist():
                 yield (gb, gb_s), np.flatnonzero((gpu_memory_gb == gb) & (link == gb_s))
 
-    def _sizes(self, place: tuple[float, float]) -> _Sizes:
-        """Return the sizes that run on GPUs of so much memory with so fast links."""
-        if place not in self._within:
-            rate = self._fitting_rate(*place)
-            self._within[place] = _Sizes.of(self._key_of_row, rate, self._packed)
-        return self._within[place]
-
-    def _fitting_rate(self, gb: float, gb_s: float) -> Floats:
-        """Return the rate of each row that fits so much memory, else -1, (R,)."""
-        return np.where(self._rates.memory_gb > gb, -1.0, self._rates.over(slice(None), gb_s))
+    def _sizes(self, place: tuple[float, float], spread: bool = False) -> _Sizes:
+        """Return the sizes, or spread shapes, that run on GPUs of so much memory and fast links."""
+        if (place, spread) not in self._within:
+            gb, gb_s = place
+            rates = self._rates
+            rate = np.where(rates.memory_gb > gb, -1.0, rates.over(slice(None), gb_s))
+            key = self._key_of_shape if spread else self._key_of_row
+            rows = np.flatnonzero((rates.nodes > 0) == spread)
+            self._within[place, spread] = _Sizes.of(key, rate, rows)
+        return self._within[place, spread]
 
     def _shape_key(self, key: Ints, nodes: Ints) -> Ints:
         return key * NODES + np.minimum(nodes, NODES - 1)
@@ -191,11 +188,8 @@ class RateTable:
     ) -> None:
         """Replace rate and row (n,) where a spread shape has the key."""
         for place, at in places:
-            if place not in self._spread_within:
-                rate = self._fitting_rate(*place)
-                self._spread_within[place] = _Sizes.of(self._key_of_shape, rate, self._spread)
             here = np.arange(len(wanted))[at]
-            _, exact, rate, found = self._spread_within[place].find(wanted[here])
+            _, exact, rate, found = self._sizes(place, spread=True).find(wanted[here])
             out[here[exact]], row[here[exact]] = rate[exact], found[exact]
         if held is not None:
             without = np.flatnonzero(held & np.isnan(out))
@@ -272,7 +266,7 @@ class RateTable:
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where only a curve may have a speed: no row at the size or around it."""
         _, _, measured = self._sizes(EVERYWHERE).look_up(self._key(model, gpu_type, gpus))
-        return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
+        return ~measured & (self.curve(model, gpu_type) >= 0)
 
 
 @dataclass(frozen=True)
@@ -321,9 +315,9 @@ class _Sizes:
                 rate, row, known = self.look_up(every.ravel())
                 return rate[at], row[at], known[at]
         out = np.full(len(wanted), np.nan)
-        row = np.full(len(wanted), -1, dtype=np.int64)
+        row = np.full(len(wanted), -1, np.int64)
         if not len(self.keys):
-            return out, row, np.zeros(len(wanted), dtype=bool)
+            return out, row, np.zeros(len(wanted), bool)
         above, exact, rate, found = self.find(wanted)
         if exact.all():
             return rate, found, exact

@@ -27,7 +27,7 @@ from allocator.valuation.prices import way_memory_gb
 # rounds in a row without any running or coming job after which the run ends
 STALLED = 3
 
-_NONE = np.zeros(0, dtype=np.int64)
+_NONE = np.zeros(0, np.int64)
 
 
 class TraceDrivenCluster:
@@ -63,7 +63,7 @@ class TraceDrivenCluster:
         self._pending: tuple[float, tuple[Ints, Ints, Ints, Ints, JobPlaces]] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {
-            j: np.array([number[n] for n in names if n in number], dtype=np.int64)
+            j: np.array([number[n] for n in names if n in number], np.int64)
             for j, names in enumerate(workload.problem.jobs.after)
             if names
         }
@@ -124,7 +124,11 @@ class TraceDrivenCluster:
             np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED),
         )
         state[self._waits_for_unsubmitted()] = State.HELD
-        by_loss = self._expect_by_loss()
+        by_loss: dict[str, Floats] = {}
+        if self._loss_beliefs is not None:
+            self._loss_beliefs.observe()
+            of_work, error = self._loss_beliefs.work[a], self._loss_beliefs.error[a]
+            by_loss = {"loss_work": of_work, "loss_error": error}
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
         if not w.options.progress:
             left = np.where(p.jobs.preemptible[a], left, total)
@@ -192,14 +196,6 @@ class TraceDrivenCluster:
         self._month = gpu_hours.add_held(self._month, problem.now_s, held)
         return gpu_hours.with_used(problem, self._month)
 
-    def _expect_by_loss(self) -> dict[str, Floats]:
-        """Return the columns of the open jobs that follow from the losses which they report."""
-        if self._loss_beliefs is None:
-            return {}
-        self._loss_beliefs.observe()
-        a = self.world.active
-        return {"loss_work": self._loss_beliefs.work[a], "loss_error": self._loss_beliefs.error[a]}
-
     def _read_history(self, since_s: float) -> History:
         """Return the jobs submitted since then, with their sizes as believed."""
         w, jobs = self.world, self._problem.jobs
@@ -256,7 +252,7 @@ class TraceDrivenCluster:
                 for i, j in enumerate(w.active.tolist())
                 if j in self._after and (self._after[j] >= w.arrived).any()
             ],
-            dtype=np.int64,
+            np.int64,
         )
 
     def apply(self, decision: Decision, took_s: float) -> int:
@@ -284,7 +280,7 @@ class TraceDrivenCluster:
         """Return whether anything can happen without another decision."""
         w = self.world
         return bool(
-            (w.pool[w.active] >= 0).any()
+            len(w.running)
             or self._pending is not None
             or math.isfinite(w.next_arrival())
             or math.isfinite(w.next_return())

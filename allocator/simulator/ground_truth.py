@@ -72,10 +72,7 @@ class GroundTruth:
             random_numbers.MISJUDGED,
             jobs * types + problem.pools.gpu_type[pool],
         )
-        return np.asarray(
-            wrong * random_numbers.lognormal(o.noise, o.seed, random_numbers.NOISE, jobs, starts),
-            dtype=np.float64,
-        )
+        return wrong * random_numbers.lognormal(o.noise, o.seed, random_numbers.NOISE, jobs, starts)
 
     def growth(self, gpus: Ints, share_done: Floats) -> Floats:
         """Return the factor (n,) by which training changes the speed as it goes on.
@@ -85,7 +82,7 @@ class GroundTruth:
         """
         if self._options.speeds == "known":
             return np.ones(len(gpus))
-        return np.asarray(gpus ** (DRIFT * (2.0 * share_done - 1.0)), dtype=np.float64)
+        return gpus ** (DRIFT * (2.0 * share_done - 1.0))
 
     def believed_sizes(self, jobs: Ints, remaining: Floats) -> tuple[Floats, Floats]:
         """Return total_work and remaining_work as the policy believes them.
@@ -115,4 +112,4 @@ class GroundTruth:
             random_numbers.exponential(o.seed, random_numbers.FAILURE, jobs, failures)
             / o.failures_per_gpu_hour
         )
-        return np.asarray(ran_gpu_s / HOUR + wait, dtype=np.float64)
+        return ran_gpu_s / HOUR + wait

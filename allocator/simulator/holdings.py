@@ -17,9 +17,9 @@ import numpy as np
 from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.colocated_speed import speeds_with_several
 from allocator.performance.modes import choose_modes
-from allocator.simulator import colocation as pairs
+from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import GroundTruth
 from allocator.simulator.nodes import SimulatedNodes
 from allocator.simulator.options import SimulationOptions
@@ -41,17 +41,15 @@ class Holdings:
         Numbers of the jobs that are submitted and not done, ascending.
     pool, gpus, rate
         What a job holds and its work per second; -1, 0 and 0 where it holds nothing.
+    secondary
+        Of a primary job, its secondary job, -1 = none.
     primary
         The job on whose GPUs a secondary job runs, the first of several, -1 = it holds its GPUs
         itself.
-    colocated_job
-        The other job on the same GPUs, the first of several, -1 = none.
-    secondary
-        Of a primary job, its secondary job, -1 = none.
     own
         GPUs that a job holds itself: all, but those of its primary jobs.
-    groups
-        The secondary jobs with several primary jobs, or with GPUs besides theirs.
+    primaries_of_span
+        The primary jobs of a secondary job since a time.
     since_s, starts
         When a job got what it holds, and how often it got an allocation.
     received : (N, T)
@@ -102,38 +100,26 @@ class Holdings:
         self.options = options
         self.now = problem.now_s
         self.arrived = self.changed = 0
-        self.active: Ints = np.zeros(0, dtype=np.int64)
+        self.active: Ints = np.zeros(0, np.int64)
         self.remaining: Floats = problem.jobs.total_work.copy()
-        self.pool: Ints = np.full(n, -1)
-        self.gpus: Ints = np.zeros(n, dtype=np.int64)
-        self.rate, self.ready_s, self.since_s = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.left, self.from_s, self.had_gpu_s, self.had_s, self.planned_gb, self.memory_gb = (
-            np.zeros((6, n))
+        self.pool, self.primary, self.secondary = np.full((3, n), -1)
+        self.gpus, self.own, self.starts, self.failures, self.revocations, self.largest = np.zeros(
+            (6, n), np.int64
         )
-        self.primary: Ints = np.full(n, -1)
-        self.colocated_job, self.secondary = np.full(n, -1), np.full(n, -1)
-        self.own: Ints = np.zeros(n, dtype=np.int64)
-        self.groups: set[int] = set()
-        self.primaries_of_span: dict[tuple[int, float], tuple[int, ...]] = {}
-        self.ran, self.had_ran, self.speed_error, self.unsaved_work = (
-            np.zeros(n),
-            np.zeros(n),
-            np.ones(n),
-            np.zeros(n),
-        )
+        self.rate, self.ready_s, self.since_s, self.left, self.from_s = np.zeros((5, n))
+        self.attained, self.ran, self.had_gpu_s, self.had_ran, self.had_s = np.zeros((5, n))
+        self.planned_gb, self.memory_gb, self.unsaved_work, self.dollars = np.zeros((4, n))
+        self.started_s, self.finished_s, self.cycle_s = np.full((3, n), np.nan)
+        self.speed_error: Floats = np.ones(n)
         self.colocation_changed_s: Floats = np.full(n, -np.inf)
-        self.started_s: Floats = np.full(n, np.nan)
-        self.finished_s: Floats = np.full(n, np.nan)
-        self.starts: Ints = np.zeros(n, dtype=np.int64)
-        self.failures: Ints = np.zeros(n, dtype=np.int64)
-        self.largest: Ints = np.zeros(n, dtype=np.int64)
+        self.event_s: Floats = np.full(n, np.inf)
         self.resizes_left: Ints = problem.jobs.resizes_left.copy()
-        self.attained, self.dollars = np.zeros(n), np.zeros(n)
+        self.primaries_of_span: dict[tuple[int, float], tuple[int, ...]] = {}
         self.received: Floats = np.zeros((n, len(problem.gpu_types)))
         self.nodes, self.has_nodes = SimulatedNodes(workload, options), problem.has_nodes
         self.places: dict[int, tuple[Place, ...]] = {}
         self.modes: dict[int, Mode] = {}
-        self.moves: Ints = np.zeros(len(problem.pools), dtype=np.int64)
+        self.moves: Ints = np.zeros(len(problem.pools), np.int64)
         self.place_spans: list[tuple[int, int, float, float, tuple[Place, ...]]] = []
         self._shares: Floats | None = None  # of one GPU
         if self.has_nodes.any() and not np.isnan(problem.jobs.gpu_fraction).all():
@@ -142,9 +128,6 @@ class Holdings:
             self.has_nodes, self.nodes.capacity(), problem.pools.gpus
         ).astype(np.int64)
         self.price: Floats = problem.pools.price_per_gpu_hour.copy()
-        self.event_s: Floats = np.full(n, np.inf)
-        self.cycle_s: Floats = np.full(n, np.nan)
-        self.revocations: Ints = np.zeros(n, dtype=np.int64)
         self.rented: Floats = np.zeros(len(problem.tenants))
         self.log: list[tuple[float, Ints, Floats]] = [
             (self.now, self.capacity.copy(), self.price.copy())
@@ -154,7 +137,6 @@ class Holdings:
         self._rents_any = bool(self._rents.any())
         self._least_billed = bool((problem.pools.min_billing_s > 0).any())
         self.spans: list[Floats] = []
-        self._slowdowns = MeasuredSlowdowns.of(problem)
         self.ground_truth = GroundTruth(problem, options, self._spot.hazard)
         self.strike: Floats = self.ground_truth.draw_failures(np.arange(n), self.ran, self.failures)
 
@@ -185,6 +167,10 @@ class Holdings:
         chosen = choose_modes(self.problem, jobs, self.pool[jobs], self.gpus[jobs])
         for j, k in zip(jobs.tolist(), chosen.which.tolist(), strict=True):
             self.modes[j] = chosen.modes[k]
+        self.cycle_s[jobs], working = self.ground_truth.checkpoints(jobs, pool, gpus)
+        error = self.ground_truth.speed_error(jobs, pool, self.starts[jobs])
+        self.speed_error[jobs] = error * working
+        self.unsaved_work[jobs], self.colocation_changed_s[jobs] = 0.0, -np.inf
         self._open_books(jobs, self.now)
 
     def _open_books(self, jobs: Ints, at: Floats | float) -> None:
@@ -198,7 +184,7 @@ class Holdings:
 
     def _close_books(self, jobs: Ints, at: Floats) -> None:
         """End the span of what the jobs hold, or run on."""
-        for g in self.groups.intersection(jobs.tolist()) if self.groups else ():
+        for g in jobs[self.primary[jobs] >= 0].tolist():
             self.primaries_of_span[g, float(self.since_s[g])] = tuple(self.primaries(g).tolist())
         self.spans.append(self.open_spans(jobs, at))
         if self.places:
@@ -233,10 +219,7 @@ class Holdings:
             self._close_books(both, np.full(2, self.now))
             self.secondary[both] = (-1, g)
             self.own[both] = (self.own[g] - self.gpus[h], self.gpus[h])
-            first = int(self.primaries(g)[0])
-            self.primary[both], self.colocated_job[both] = (first, -1), (first, g)
-            if first != h or self.gpus[g] != self.gpus[h]:
-                self.groups.add(g)
+            self.primary[both] = (self.primaries(g)[0], -1)
             self._open_books(both, self.now)
             self._spot.hand_over(g, h)
             self.event_s[g] = np.inf
@@ -248,81 +231,62 @@ class Holdings:
         """Return the primary jobs of a secondary job."""
         return np.flatnonzero(self.secondary == g)
 
-    def _part_groups(self, jobs: Ints, at: Floats, gone: Ints) -> None:
-        """Let the others of groups go on without the jobs, which belong to them.
+    @property
+    def colocated_job(self) -> Ints:
+        """The other job on the same GPUs, the first of several, -1 = none."""
+        return np.where(self.secondary >= 0, self.secondary, self.primary)
 
-        A secondary job holds the GPUs that its primary jobs leave. `gone` are all jobs that leave.
+    def _others(self, jobs: Ints) -> Ints:
+        """Return the colocated jobs of some jobs, (n,)."""
+        second = self.secondary[jobs]
+        return np.where(second >= 0, second, self.primary[jobs])
+
+    def _part(self, jobs: Ints, at: Floats) -> None:
+        """Let the others go on without colocated jobs that leave.
+
+        A secondary job holds the GPUs that its primary jobs leave.
         """
+        ends = dict(zip(jobs.tolist(), at.tolist(), strict=True))
         changed: dict[int, float] = {}
-        leaving = set(gone.tolist())
-        for j, end_s in zip(jobs.tolist(), at.tolist(), strict=True):
+        for j, end_s in ends.items():
             g = int(self.secondary[j])
-            if j in self.groups:
-                for h in self.primaries(j).tolist():
-                    self.secondary[h] = self.colocated_job[h] = -1
-                    changed |= {h: end_s} if h not in leaving else {}
-                self.groups.discard(j)
-            elif g >= 0 and g not in leaving:
+            for h in self.primaries(j).tolist():
+                self.secondary[h] = -1
+                changed |= {} if h in ends else {h: end_s}
+            if g >= 0 and g not in ends:
                 self._close_books(np.array([g]), np.array([end_s]))
                 self.own[g] += self.gpus[j]
                 self.secondary[j] = -1
-                left = self.primaries(g)
-                self.primary[g] = self.colocated_job[g] = left[0] if len(left) else -1
-                if not len(left):
-                    self.groups.discard(g)
+                self.primary[g] = next(iter(self.primaries(g).tolist()), -1)
                 self._open_books(np.array([g]), end_s)
                 changed[g] = end_s
-        self.primary[jobs] = self.colocated_job[jobs] = self.secondary[jobs] = -1
+        self.primary[jobs] = self.secondary[jobs] = -1
         for j, end_s in changed.items():
             self._update_rates(np.array([j]), end_s)
-
-    def _is_in_group(self, jobs: Ints) -> Bools:
-        """Return whether the jobs share with jobs of other sizes, (n,)."""
-        groups = list(self.groups)
-        return np.isin(jobs, groups) | np.isin(self.secondary[jobs], groups)
-
-    def _continue_alone(self, jobs: Ints, at: Floats) -> None:
-        """Let the jobs, whose colocated jobs are gone, go on alone and hold the GPUs themselves."""
-        secondary = self.primary[jobs] >= 0
-        if secondary.any():
-            self._close_books(jobs[secondary], at[secondary])
-            self.secondary[self.primary[jobs[secondary]]] = -1
-            self.primary[jobs[secondary]] = -1
-            self.own[jobs[secondary]] = self.gpus[jobs[secondary]]
-            self._open_books(jobs[secondary], at[secondary])
-        self.colocated_job[jobs] = self.secondary[jobs] = -1
-        self._update_rates(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
         """End what the jobs hold, or run on; colocated jobs not among them go on alone."""
         if len(jobs):
-            colocated_job = self.colocated_job[jobs]
-            behind = colocated_job >= 0
-            if behind.any():
-                behind &= ~np.isin(colocated_job, jobs)
+            second = self.secondary[jobs]
+            stays = (second >= 0) & ~np.isin(second, jobs)
             self._close_books(jobs, at)
-            grouped = self._is_in_group(jobs) if self.groups else np.zeros(len(jobs), dtype=bool)
             if self._least_billed:
-                ends = (self.own[jobs] > 0) & (~behind | np.isin(jobs, list(self.groups)))
+                ends = (self.own[jobs] > 0) & ~stays
                 self._bill_minimum(jobs[ends], at[ends])
-            if grouped.any():
-                self._part_groups(jobs[grouped], at[grouped], jobs)
-                behind &= ~grouped
-            for j, m in (
-                zip(jobs.tolist(), np.where(behind, colocated_job, -1).tolist(), strict=True)
+            for j, g in (
+                zip(jobs.tolist(), np.where(stays, second, -1).tolist(), strict=True)
                 if self._spot.servers
                 else ()
             ):
-                self._spot.hand_over(j, m) if m >= 0 else self._spot.stop(j)
+                self._spot.hand_over(j, g) if g >= 0 else self._spot.stop(j)
             self.event_s[jobs] = np.inf
+            shares = self._others(jobs) >= 0
+            if shares.any():
+                self._part(jobs[shares], at[shares])
         self.pool[jobs], self.gpus[jobs], self.own[jobs], self.rate[jobs] = -1, 0, 0, 0.0
         if self.places:
             for j in jobs.tolist():
                 self.places.pop(j, None)
-        if len(jobs) and (colocated_job >= 0).any():
-            self.primary[jobs] = self.colocated_job[jobs] = -1
-            self._continue_alone(colocated_job[behind], at[behind])
-            self.secondary[jobs] = -1
 
     def _bill_minimum(self, jobs: Ints, at: Floats) -> None:
         """Bill the missing time of what was held for less than min_billing_s of the pool."""
@@ -333,7 +297,8 @@ class Holdings:
     def _gpu_price(self, jobs: Ints) -> Floats:
         """Return the dollars per hour of each GPU that the jobs hold, (n,)."""
         per_gb = self.problem.pools.price_per_gb_hour[self.pool[jobs]]
-        return self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
+        price: Floats = self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
+        return price
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
@@ -393,7 +358,8 @@ class Holdings:
 
     def _colocation(self, job: int) -> Ints:
         """Return the job, and its colocated job if it has one."""
-        return np.array([job, self.colocated_job[job]])[: 1 + (self.colocated_job[job] >= 0)]
+        both = np.array([job, *self._others(np.array([job]))])
+        return both[both >= 0]
 
     def _failure_times(self, jobs: Ints, begin: Floats | float) -> Floats:
         """Return when the running jobs fail, as of `begin`, (n,)."""
@@ -405,53 +371,46 @@ class Holdings:
         """Return on how many nodes the jobs are, (n,), 0 in pools without nodes."""
         places = [self.places.get(j, ()) for j in jobs.tolist()] if self.places else []
         counts = [len({n for n, _, _ in spot}) for spot in places]
-        return np.array(counts or np.zeros(len(jobs)), dtype=np.int64)
+        return np.array(counts or np.zeros(len(jobs)), np.int64)
 
     def share_done(self, jobs: Ints) -> Floats:
         """Return the share of its work that each job has done, (n,)."""
         total = self.problem.jobs.total_work[jobs]
-        return np.asarray(1.0 - self.remaining[jobs] / total, dtype=np.float64)
+        return 1.0 - self.remaining[jobs] / total
 
     def present_models(self, jobs: Ints) -> Ints:
         """Return the model of each job in its present phase, (n,)."""
         problem = self.problem
         return present_models(problem.models, problem.jobs.model[jobs], self.share_done(jobs))
 
+    def _rate_alone(self, jobs: Ints, pool: Ints, gpus: Ints, nodes: Ints) -> Floats:
+        """Return the believed rates of jobs that are alone on GPUs of so many nodes, (n,)."""
+        problem, model = self.problem, self.present_models(jobs)
+        rate, _ = RateTable.of(problem).rate_in_pools(problem.pools, model, pool, gpus, nodes=nodes)
+        return rate * choose_modes(problem, jobs, pool, gpus).pace
+
     def _true_rate(self, jobs: Ints) -> Floats:
         """Return the true rates of running jobs: the believed rate times its error, (n,)."""
-        believed_rate = pairs.believed_rate(
-            self.problem,
-            self._slowdowns,
-            jobs,
-            self.present_models(jobs),
-            self.pool[jobs],
-            self.gpus[jobs],
-            self.primary[jobs],
-            self.colocated_job[jobs],
-            self.count_nodes(jobs),
-        )
-        if self.groups:
-            grouped = np.flatnonzero(self._is_in_group(jobs))
-            believed_rate[grouped] = self._rates_in_groups(jobs[grouped])
+        rate = self._rate_alone(jobs, self.pool[jobs], self.gpus[jobs], self.count_nodes(jobs))
+        shares = self._others(jobs) >= 0
+        if shares.any():
+            rate[shares] = self._rates_of_colocated(jobs[shares])
         growth = self.ground_truth.growth(self.gpus[jobs], self.share_done(jobs))
-        return np.asarray(believed_rate * self.speed_error[jobs] * growth, dtype=np.float64)
+        return rate * self.speed_error[jobs] * growth
 
-    def _rates_in_groups(self, jobs: Ints) -> Floats:
-        """Return the rates that the policy believes of jobs in groups, (n,)."""
-        out = np.zeros(len(jobs))
-        second = np.where(self.secondary[jobs] >= 0, self.secondary[jobs], jobs)
-        for g in np.unique(second).tolist():
-            rates = pairs.rates_in_group(
-                self.problem,
-                self._slowdowns,
-                g,
-                self.primaries(g),
-                int(self.pool[g]),
-                self.gpus,
-            )
-            for i in np.flatnonzero(second == g).tolist():
-                out[i] = rates[int(jobs[i])]
-        return out
+    def _rates_of_colocated(self, jobs: Ints) -> Floats:
+        """Return the rates that the policy believes of colocated jobs, (n,)."""
+        second = np.unique(np.where(self.secondary[jobs] >= 0, self.secondary[jobs], jobs))
+        h = np.flatnonzero(np.isin(self.secondary, second))
+        h = h[np.argsort(self.secondary[h], kind="stable")]
+        g = self.secondary[h]
+        group = np.searchsorted(second, g)
+        found = speeds_with_several(
+            self.problem, group, h, g, self.pool[h], self.gpus[h], self.gpus[g]
+        )
+        rate = np.zeros(len(self.rate))
+        rate[h], rate[second] = found.pairs.rate_primary, found.rate
+        return rate[jobs]
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:
         """Return the work that running jobs have done since their last checkpoint, (n,)."""

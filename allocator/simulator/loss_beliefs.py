@@ -42,7 +42,7 @@ class LossBeliefs:
         """Take one loss of every job that works, and see what the losses of these jobs say."""
         w = self._world
         self._round += 1
-        r = w.active[(w.pool[w.active] >= 0) & (w.from_s[w.active] < w.now)]
+        r = w.running[w.from_s[w.running] < w.now]
         total = w.problem.jobs.total_work[r]
         done = total - w.remaining[r]
         noise = random_numbers.lognormal(
@@ -66,4 +66,4 @@ def true_loss(seed: int, jobs: Ints, share: Floats) -> Floats:
     c = LEAST_C * (MOST_C / LEAST_C) ** place
     floor = LEAST_FLOOR + (MOST_FLOOR - LEAST_FLOOR) * height
     falling = ((1.0 + c) / (share + c)) ** POWER
-    return np.asarray((1.0 - floor) * falling + floor, dtype=np.float64)
+    return (1.0 - floor) * falling + floor

@@ -45,7 +45,7 @@ class SimulatedNodes:
         self._pools = len(problem.pools)
         self.state: Ints = problem.nodes.state.copy()
         n = len(self.state)
-        self.failures: Ints = np.zeros(n, dtype=np.int64)
+        self.failures: Ints = np.zeros(n, np.int64)
         self.states: list[tuple[int, int, float, float]] = []
         self._since_s: Floats = np.full(n, problem.now_s)
         self._next_row = 0

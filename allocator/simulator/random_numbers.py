@@ -41,7 +41,7 @@ def uniform(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
         x = _mixed(np.full(a.shape, np.uint64(seed & (2**64 - 1))) + np.uint64(stream) * _GOLDEN)
         x = _mixed(x ^ (a.astype(np.uint64) + _GOLDEN))
         x = _mixed(x ^ (np.broadcast_to(np.asarray(b), a.shape).astype(np.uint64) * _GOLDEN))
-    return np.asarray(((x >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53, dtype=np.float64)
+    return ((x >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
 
 
 def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
@@ -57,7 +57,7 @@ def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) 
 
 def exponential(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
     """Return waiting times of mean 1."""
-    return np.asarray(-np.log(uniform(seed, stream, a, b)), dtype=np.float64)
+    return -np.log(uniform(seed, stream, a, b))
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -63,12 +63,12 @@ class SpotServers:
             for h, f in zip(pools.hazards, factor.tolist(), strict=True)
         )
         # the largest at any age, and that of the long run
-        self._worst_hazard = np.array([h.per_hour.max() for h in self._by_age], dtype=np.float64)
-        self.hazard = np.array([mean_hazard(h, np.inf) for h in self._by_age], dtype=np.float64)
+        self._worst_hazard = np.array([h.per_hour.max() for h in self._by_age], np.float64)
+        self.hazard = np.array([mean_hazard(h, np.inf) for h in self._by_age], np.float64)
         self.lifetime_s: Floats = np.where(spot, pools.lifetime_s, np.inf)
         self.revocable: Bools = (self._worst_hazard > 0) | np.isfinite(self.lifetime_s)
         self.servers: dict[int, Servers] = {}
-        self.drawn: Ints = np.zeros(len(problem.jobs), dtype=np.int64)
+        self.drawn: Ints = np.zeros(len(problem.jobs), np.int64)
         together = options.spot_batch > 1
         self._dies_alone = not together
         self._zone: Ints = (
@@ -83,7 +83,7 @@ class SpotServers:
         np.maximum.at(worst, self._zone[self._zone >= 0], self._worst_hazard[self._zone >= 0])
         self._take: Floats = np.minimum(1.0, options.spot_batch / np.maximum(size, 1.0))
         self._worst, self._per_s = worst, worst / np.maximum(self._take, 1e-12) / HOUR
-        self._events: Ints = np.zeros(zones, dtype=np.int64)
+        self._events: Ints = np.zeros(zones, np.int64)
         self.next_event_s: Floats = np.full(zones, problem.now_s)
         for z in range(zones):
             self._draw_event(z)
@@ -105,10 +105,6 @@ class SpotServers:
     def stop(self, job: int) -> None:
         """Remove the servers of a job."""
         self.servers.pop(job, None)
-
-    def lost_servers(self, job: int, now: float) -> Bools:
-        """Return True for the job's servers that die by now, (k,)."""
-        return np.asarray(self.servers[job].dies_s <= now, dtype=np.bool_)
 
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
         """Request new servers in place of the lost ones (k,)."""

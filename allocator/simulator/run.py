@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from allocator.domain.problem import Problem
 from allocator.domain.workload import Workload
-from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
@@ -210,15 +209,14 @@ def initial_state(
     problem = override_settings(
         workload.problem, options.objective, options.budget, options.horizon
     )
-    if options.interval_s is not None:
-        problem = dataclasses.replace(problem, interval_s=options.interval_s)
-    if options.ageing_s is not None:
-        problem = dataclasses.replace(problem, ageing_s=options.ageing_s)
-    if options.sizes is not None:
-        problem = dataclasses.replace(problem, sizes=options.sizes)
-    if options.misjudged_sizes > 0:
-        problem = dataclasses.replace(problem, size_error=options.misjudged_sizes)
-    problem = _with_long_run_budget(problem, options)
+    given: dict[str, Any] = {
+        "interval_s": options.interval_s,
+        "ageing_s": options.ageing_s,
+        "sizes": options.sizes,
+        "size_error": options.misjudged_sizes or None,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    problem = _with_long_run_budget(dataclasses.replace(problem, **given), options)
     return SimulationState(
         policy,
         TraceDrivenCluster(dataclasses.replace(workload, problem=problem), options),
@@ -248,28 +246,19 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
     world = state.cluster.world
     o = world.options
     limits = SolveLimits(o.time_limit_s, o.gap, o.threads, o.seed)
-    previous = PreviousOptions()
-
-    def decide(problem: Problem) -> Decision:
-        return decide_round(
-            problem,
-            policy=state.policy,
-            solver=o.solver,
-            limits=limits,
-            place=PLACE[o.placement],
-            previous=previous,
-        )
-
+    decide = partial(
+        decide_round,
+        policy=state.policy,
+        solver=o.solver,
+        limits=limits,
+        place=PLACE[o.placement],
+        previous=PreviousOptions(),
+    )
     for turn in run_rounds(state.cluster, decide, state.rounds):
         state.recorder.note(turn, world)
         state.rounds = turn.number + 1
         if on_round is not None:
             on_round(state, turn)
-    return _result(state)
-
-
-def _result(state: SimulationState) -> Simulation:
-    world = state.cluster.world
     tables = {
         "jobs": jobs_table(world),
         "spans": spans_table(world),

@@ -31,7 +31,7 @@ class SlowdownBeliefs:
             factor = random_numbers.lognormal(
                 options.misjudged_slowdowns, options.seed, random_numbers.SLOWDOWN, place
             )
-            return np.asarray(np.maximum(1.0, slowdown * factor))
+            return np.maximum(1.0, slowdown * factor)
 
         self.sharing: Sharing = dataclasses.replace(
             s,
@@ -47,7 +47,7 @@ class SlowdownBeliefs:
         """
         w = self._world
         self._round += 1
-        h = w.active[(w.pool[w.active] >= 0) & (w.secondary[w.active] >= 0)]
+        h = w.running[w.secondary[w.running] >= 0]
         g = w.secondary[h]
         works = w.from_s[h] < w.now
         # a secondary job works next to all of its primary jobs, or gives no observation

@@ -24,7 +24,6 @@ has held is believed (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.2, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class SpeedBeliefs:
         problem, seed = world.problem, world.options.seed
         models, types = len(problem.models), len(problem.gpu_types)
         self._table = RateTable.of(problem)
-        self._least = np.full(models, 1 << 30, dtype=np.int64)
+        self._least = np.full(models, 1 << 30, np.int64)
         np.minimum.at(self._least, problem.jobs.model, problem.jobs.min_gpus)
         self._largest = self._least.copy()
         m, t = np.divmod(np.arange(models * types), types)
@@ -89,7 +88,7 @@ class SpeedBeliefs:
             x.ravel()
             for x in np.meshgrid(np.arange(models), np.arange(types), sizes, indexing="ij")
         )
-        n, shapes = np.zeros(len(k), dtype=np.int64), problem.rates.nodes > 0
+        n, shapes = np.zeros(len(k), np.int64), problem.rates.nodes > 0
         known = problem.rates.model, problem.rates.gpu_type, problem.rates.gpus, problem.rates.nodes
         m, t, k, n = (np.append(x, y[shapes]) for x, y in zip((m, t, k, n), known, strict=True))
         rate, _ = self._table.rate(m, t, k, nodes=n)
@@ -104,7 +103,7 @@ class SpeedBeliefs:
         """Take one observation of every job that works alone, and fit the speeds of its model."""
         w = self._world
         self._round += 1
-        r = w.active[(w.pool[w.active] >= 0) & (w.colocated_job[w.active] < 0)]
+        r = w.running[w.colocated_job[w.running] < 0]
         r = r[w.from_s[r] < w.now]
         if not len(r):
             return
@@ -117,19 +116,11 @@ class SpeedBeliefs:
         np.maximum.at(self._largest, model, w.gpus[r])
         nodes = w.count_nodes(r)
         nodes = np.where(self._table.is_shape(model, kind, w.gpus[r], nodes), nodes, 0)
-        samples: dict[Key, list[float]] = {}
         columns = (model, kind, w.gpus[r], nodes)
-        keys: Iterator[Key] = zip(*(x.tolist() for x in columns), strict=True)
-        for key, x in zip(keys, np.log(rate).tolist(), strict=True):
-            samples.setdefault(key, []).append(x)
-        for key, seen in samples.items():
-            prior = 0.0 if self._offered is None else math.log(self._offered.get(key, 1.0))
-            self.estimates[key] = feedback.update(
-                self.estimates.get(key, feedback.Estimate()),
-                float(np.median(seen)) - prior,
-                w.now,
-                math.inf,
-            )
+        keys: list[Key] = list(zip(*(x.tolist() for x in columns), strict=True))
+        offered = {} if self._offered is None else self._offered
+        prior = {key: math.log(offered[key]) for key in keys if key in offered}
+        feedback.update_all(self.estimates, keys, np.log(rate), w.now, math.inf, prior)
         if self._offered is None:
             self._fit(np.unique(model))
 
@@ -163,7 +154,7 @@ class SpeedBeliefs:
     def believed(self) -> tuple[Rates, Curves]:
         """Return the speeds of all models as a policy sees them."""
         if self._offered is not None:
-            none = np.zeros(0, dtype=np.int64)
+            none = np.zeros(0, np.int64)
             return _rates(self._corrected()), Curves(none, none, (), ())
         m, t = np.nonzero(~np.isnan(self._rate_1))
         numbers = zip(
@@ -196,14 +187,14 @@ class SpeedBeliefs:
 def _rates(speed: dict[Key, float]) -> Rates:
     """Return rows of rates.csv from speeds."""
     n = len(speed)
-    key = np.array(list(speed), dtype=np.int64).reshape(n, 4)
-    none: Ints = np.full(n, -1, dtype=np.int64)
+    key = np.array(list(speed), np.int64).reshape(n, 4)
+    none: Ints = np.full(n, -1, np.int64)
     unknown: Floats = np.full(n, np.nan)
     return Rates(
         key[:, 0],
         key[:, 1],
         key[:, 2],
-        np.array(list(speed.values()), dtype=np.float64),
+        np.array(list(speed.values()), np.float64),
         none,
         none,
         unknown,
@@ -213,6 +204,6 @@ def _rates(speed: dict[Key, float]) -> Rates:
         unknown,
         unknown,
         unknown,
-        np.zeros(n, dtype=bool),
+        np.zeros(n, bool),
         key[:, 3],
     )

@@ -27,7 +27,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.performance.pauses import restart_s
-from allocator.simulator import colocation as pairs, random_numbers
+from allocator.simulator import random_numbers
 from allocator.simulator.holdings import Holdings
 from allocator.simulator.nodes import DOWN
 from allocator.simulator.options import SimulationOptions
@@ -71,17 +71,26 @@ class World(Holdings):
         at = self.workload.changes.at_s
         return float(at[self.changed]) if self.changed < len(at) else np.inf
 
+    @property
+    def running(self) -> Ints:
+        """Numbers of the jobs that hold GPUs, or run on those of others."""
+        return self.active[self.pool[self.active] >= 0]
+
+    def _ends_s(self, jobs: Ints) -> Floats:
+        """Return when running jobs will be done at their present speed, (n,)."""
+        ends: Floats = self.from_s[jobs] + self.left[jobs] / self.rate[jobs]
+        return ends
+
     def next_completion(self) -> float:
         """Return when the first running job will be done if no job is changed, inf if none runs."""
-        r = self.active[self.pool[self.active] >= 0]
-        return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
+        return float(self._ends_s(self.running).min(initial=np.inf))
 
     def next_phase_s(self) -> float:
         """Return when a running job first enters a phase of its training, inf if none does."""
         if not self._has_phases:
             return np.inf
         problem = self.problem
-        r = self.active[self.pool[self.active] >= 0]
+        r = self.running
         begins = next_begin(problem.models, problem.jobs.model[r], self.share_done(r))
         work = self.left[r] - (1.0 - begins) * problem.jobs.total_work[r]
         enters_s = self.from_s[r] + np.maximum(0.0, work) / self.rate[r]
@@ -89,10 +98,10 @@ class World(Holdings):
 
     def _next_pair_end(self) -> float:
         """Return when a colocated job first is done, fails or loses servers, inf without one."""
-        r = self.active[self.colocated_job[self.active] >= 0]
+        r = self.active[self._others(self.active) >= 0]
         if not len(r):
             return np.inf
-        finish = self.from_s[r] + self.left[r] / self.rate[r]
+        finish = self._ends_s(r)
         return float(
             min(finish.min(), self._failure_times(r, self.now).min(), self.event_s[r].min())
         )
@@ -109,16 +118,20 @@ class World(Holdings):
                 if self._has_phases:
                     self.follow_training()
             if next_event <= self.now:
-                self._strike_zone(zone)
+                r = self._holders()
+                for j, lost in self._spot.strike(zone, r, self.pool[r], self.now):
+                    self._lose_servers(j, lost, self.now)
             elif self.next_change() <= self.now:
                 self._apply_next_change()
             elif self.now >= to:
                 break
-        self._admit_arrivals()
+        first = self.arrived
+        self.arrived = int(np.searchsorted(self.problem.jobs.submitted_s, self.now, side="right"))
+        self.active = np.append(self.active, np.arange(first, self.arrived))
 
     def follow_training(self) -> None:
         """Give running jobs the speed that they have at this point of their training."""
-        self._update_rates(self.active[self.pool[self.active] >= 0], self.now)
+        self._update_rates(self.running, self.now)
 
     def is_moved(
         self, jobs: Ints, pool: Ints, gpus: Ints, secondary: Ints, places: JobPlaces
@@ -133,15 +146,18 @@ class World(Holdings):
         if not ((secondary >= 0).any() or (self.primary[jobs] >= 0).any()):
             return other
         holder = np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
-        primary = _first_primary(jobs, secondary)
-        groups = self.groups | find_groups(jobs, gpus, secondary)
+        primary = np.full(len(jobs), -1)
+        h = np.flatnonzero(secondary >= 0)[::-1]  # the first of several comes last
+        primary[np.searchsorted(jobs, secondary[h])] = jobs[h]
+        groups = find_groups(jobs, self.gpus[jobs], self.secondary[jobs])
+        groups |= find_groups(jobs, gpus, secondary)
         return ~find_unmoved_in_groups(
             jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
         )
 
     def _changes_nodes(self, jobs: Ints, places: JobPlaces) -> Bools:
         """Return which jobs run on other nodes than these, (n,)."""
-        return np.array([self.places.get(j) != places.get(j) for j in jobs.tolist()], dtype=bool)
+        return np.array([self.places.get(j) != places.get(j) for j in jobs.tolist()], bool)
 
     def apply_allocation(
         self,
@@ -198,12 +214,6 @@ class World(Holdings):
         self._start_holding(j, p, k, places)
         restart = np.where(is_restart, restart_s(self.problem, j, p, k, before[starts]), 0.0)
         self.ready_s[j] = self.now + self.ground_truth.startup_s(j, p, self.starts[j]) + restart
-        self.cycle_s[j], working = self.ground_truth.checkpoints(j, p, k)
-        self.speed_error[j], self.unsaved_work[j], self.colocation_changed_s[j] = (
-            self.ground_truth.speed_error(j, p, self.starts[j]) * working,
-            0.0,
-            -np.inf,
-        )
         colocation_changed = self._colocate(secondaries, primaries)
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
@@ -231,14 +241,14 @@ class World(Holdings):
 
     def _run_jobs(self, begin: float, end: float) -> None:
         """Let jobs work from begin to end; some may finish or fail, and servers may die."""
-        r = self.active[self.pool[self.active] >= 0]
+        r = self.running
         if not len(r):
             return
         struck = self._run_until_event(r, np.full(len(r), begin), end)
         while len(struck):
             at = self.event_s[struck]
             for j, t in zip(struck.tolist(), at.tolist(), strict=True):
-                self._lose_servers(j, self._spot.lost_servers(j, t), t)
+                self._lose_servers(j, self._spot.servers[j].dies_s <= t, t)
             struck = self._run_until_event(struck, at, end)
         is_over = ~np.isnan(self.finished_s[r])
         if is_over.any():
@@ -252,7 +262,7 @@ class World(Holdings):
         """
         k = self.gpus[r]
         p = self.pool[r]
-        finish = self.from_s[r] + self.left[r] / self.rate[r]
+        finish = self._ends_s(r)
         fail = self._failure_times(r, begin)
         last = np.minimum(np.minimum(finish, np.maximum(fail, begin)), end)
         loses = len(self._spot.servers) > 0
@@ -305,19 +315,6 @@ class World(Holdings):
         self._follow_servers(job, at)
         self._count_work_from(colocation, at)
 
-    def _strike_zone(self, zone: int) -> None:
-        """Let a common event take servers of a zone."""
-        r = self._holders()
-        for j, lost in self._spot.strike(zone, r, self.pool[r], self.now):
-            self._lose_servers(j, lost, self.now)
-
-    def _admit_arrivals(self) -> None:
-        submitted = self.problem.jobs.submitted_s
-        first = self.arrived
-        self.arrived = int(np.searchsorted(submitted, self.now, side="right"))
-        if self.arrived > first:
-            self.active = np.concatenate([self.active, np.arange(first, self.arrived)])
-
     def _apply_next_change(self) -> None:
         """Apply the next row of the workload's changes, or the next event of a node."""
         if self.nodes.next_event_s < self._next_row_s():
@@ -339,6 +336,12 @@ class World(Holdings):
         if is_counted:
             self._evict_jobs()
 
+    def _stop(self, jobs: Ints) -> None:
+        """Take back the GPUs of jobs, which fall back to their last checkpoints."""
+        now = np.full(len(jobs), self.now)
+        self._lose_unsaved_work(jobs, now)
+        self._release(jobs, now)
+
     def _evict_from_nodes(self) -> None:
         """Take back the GPUs of jobs, and of their secondary jobs, on nodes that are down.
 
@@ -351,10 +354,7 @@ class World(Holdings):
             gpus = sum(k for _, k, _ in left)
             if left and self._try_shrink(np.array([j]), np.array([gpus]), {j: left}):
                 continue
-            lost = self._colocation(j)
-            now = np.full(len(lost), self.now)
-            self._lose_unsaved_work(lost, now)
-            self._release(lost, now)
+            self._stop(self._colocation(j))
 
     def _evict_jobs(self) -> None:
         """Take back what the pools do not have any more from jobs and their secondary jobs.
@@ -382,12 +382,8 @@ class World(Holdings):
                 lost = lost[1:]
             spot = problem.pools.market[p] == Market.SPOT
             self.revocations[lost] += self.gpus[lost] if spot else 0
-            second = np.where(np.isin(lost, list(self.groups)), -1, self.colocated_job[lost])
-            second = second[(second >= 0) & ~np.isin(second, lost)]
-            lost = np.append(lost, np.unique(second) if self.groups else second)
-            now = np.full(len(lost), self.now)
-            self._lose_unsaved_work(lost, now)
-            self._release(lost, now)
+            lost = np.append(lost, np.setdiff1d(self.secondary[lost], [*lost.tolist(), -1]))
+            self._stop(lost)
 
     def _try_shrink(self, job: Ints, gpus: Ints, places: JobPlaces = NOWHERE) -> bool:
         """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
@@ -396,39 +392,20 @@ class World(Holdings):
         attributes = self.problem.jobs
         if self.modes[int(job[0])].kind != "asynchronous" or gpus[0] < attributes.min_gpus[job[0]]:
             return False
-        problem = self.problem
-        nobody = np.full(1, -1)
         nodes = np.array([len(places.get(int(job[0]), ()))])
-        model = self.present_models(job)
-        believed = pairs.believed_rate(
-            problem, self._slowdowns, job, model, pool, gpus, nobody, nobody, nodes
-        )
-        if not believed[0] > 0:
+        if not self._rate_alone(job, pool, gpus, nodes)[0] > 0:
             return False
-        secondary = self.colocated_job[job[self.colocated_job[job] >= 0]]
-        now = np.full(1, self.now)
-        self._lose_unsaved_work(secondary, now[: len(secondary)])
-        self._release(secondary, now[: len(secondary)])
-        if problem.pools.market[pool[0]] == Market.SPOT:
+        secondary = self._colocation(int(job[0]))[1:]
+        self._stop(secondary)
+        if self.problem.pools.market[pool[0]] == Market.SPOT:
             self.revocations[job] += self.gpus[job] - gpus
         kept = self._spot.servers.get(int(job[0]))
-        self._release(job, now)
+        self._release(job, np.full(1, self.now))
         self._start_holding(job, pool, gpus, places)
         self.ready_s[job] = np.maximum(ready, self.now)
-        self.cycle_s[job], working = self.ground_truth.checkpoints(job, pool, gpus)
-        self.speed_error[job] = self.ground_truth.speed_error(job, pool, self.starts[job]) * working
-        self.unsaved_work[job], self.colocation_changed_s[job] = 0.0, -np.inf
         self.rate[job] = self._true_rate(job)
         if kept is not None:
             self._spot.keep(int(job[0]), kept, int(gpus[0]))
             self._follow_servers(int(job[0]), self.now)
         self._count_work_from(job, self.now)
         return True
-
-
-def _first_primary(jobs: Ints, secondary: Ints) -> Ints:
-    """Return the first primary job of each of the jobs, which ascend, (n,), -1 = none."""
-    primary = np.full(len(jobs), -1)
-    h = np.flatnonzero(secondary >= 0)[::-1]
-    primary[np.searchsorted(jobs, secondary[h])] = jobs[h]
-    return primary

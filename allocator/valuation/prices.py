@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.performance.speed import BelievedSpeeds, Configurations
+from allocator.performance.speed import believed_speeds
 from allocator.performance.table import RateTable
 
 
@@ -67,9 +67,7 @@ def way_memory_gb(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats
     curved = np.flatnonzero((row < 0) & table.by_curve(model, gpu_type, k))
     batch, passes = np.zeros(len(one), dtype=np.int64), np.zeros(len(one), dtype=np.int64)
     if len(curved):
-        found = BelievedSpeeds(problem).speed(
-            Configurations.of(model[curved], gpu_type[curved], k[curved])
-        )
+        found = believed_speeds(problem, model[curved], gpu_type[curved], k[curved])
         batch[curved], passes[curved] = found.batch, found.accumulation
     known = known_memory_gb(problem, model, gpu_type, k, batch, passes, row)
     out[at] = or_of_job(problem, job[at], known[back.reshape(-1)])

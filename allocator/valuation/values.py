@@ -14,6 +14,7 @@ from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
 from allocator.valuation.prices import added_prices
+from formulations.model.ragged import begins_run
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
 
@@ -120,7 +121,7 @@ def requested_rate(problem: Problem, build_offer: Callable[[], Offer]) -> Floats
         offer = build_offer()
         distance = np.abs(offer.gpus - jobs.requested_gpus[offer.job])
         order = np.lexsort((offer.rate, offer.gpus, distance, offer.job))
-        first = order[offer.start[:-1][np.diff(offer.start) > 0]]
+        first = order[begins_run(offer.job[order])]
         first = first[missing[offer.job[first]]]
         slowest[offer.job[first]] = offer.rate[first]
     return slowest

@@ -26,6 +26,7 @@ import numpy as np
 from formulations.bounds.quasi_newton import descend
 from formulations.bounds.scaled_rows import ScaledRows
 from formulations.bounds.smoothing import Smooth
+from formulations.columns import Columns
 from formulations.model.choices import Choices
 from formulations.model.linear import COLOCATION, Floats, Ints
 from formulations.model.sparse_rows import SparseRows
@@ -42,7 +43,7 @@ TOLERANCE = 0.002  # share of `close` that a step has to gain
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Columns):
     """The terms of one side of pairs of kinds, arrays (e,).
 
     Attributes
@@ -61,10 +62,6 @@ class Terms:
     group: Ints
     term: Floats
     column: Ints
-
-    def take(self, which: Ints) -> Terms:
-        """Return some of the terms."""
-        return Terms(self.kinds[which], self.group[which], self.term[which], self.column[which])
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _smooth_near(
     group = np.concatenate([c.group[own], first.group, second.group])
     value = np.concatenate([c.value[own], c.value[first.column] + first.term, second.term])
     order = np.argsort(group, kind="stable")
-    place = np.empty(n, dtype=np.int64)
+    place = np.empty(n, np.int64)
     place[order] = np.arange(n)
     column = place[column]
     by_column = np.argsort(column, kind="stable")

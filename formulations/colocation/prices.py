@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -43,12 +42,6 @@ from formulations.model.linear import (
     Ints,
     LinearModel,
 )
-
-Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
-"""(model without whole numbers, seconds left) -> (values of the columns, prices of the rows).
-
-The result is None if there is no answer.
-"""
 
 # relative distance of bound and value of the programme that is close enough, by default
 CLOSE = 5e-4
@@ -90,13 +83,7 @@ class PairColumns:
         if not self.has_several:
             return amount
         _, number = np.unique(self.secondary, return_inverse=True)
-        return np.asarray(np.bincount(number, amount)[number], dtype=np.float64)
-
-    def paid_to_others(self, price: Floats) -> Floats | float:
-        """Return what each secondary job pays to its other primary jobs at prices (R,)."""
-        if not self.has_several:
-            return 0.0
-        return self.sum_of_column(price[self.row]) - price[self.row]
+        return np.asarray(np.bincount(number, amount)[number], np.float64)
 
     @cached_property
     def has_several(self) -> bool:
@@ -153,7 +140,6 @@ def solve_paired_dual(
     c: Choices,
     start: Floats | None = None,
     deadline: float | None = None,
-    programme: Programme | None = None,
     close: float = CLOSE,
 ) -> Dual:
     """Solve the dual of a round with secondary jobs.
@@ -164,8 +150,6 @@ def solve_paired_dual(
         Prices of a similar round.
     deadline : float, optional
         Latest end (time.monotonic).
-    programme : callable, optional
-        Solves the linear programmes; by default `by_scipy`.
     close : float
         Relative distance of the bound and the value of the programme that is close enough.
 
@@ -174,90 +158,32 @@ def solve_paired_dual(
     dual : Dual
         Its `values` are those of the last programme, 0 or 1 for most columns.
     """
-    search = Programmes(c, start, deadline, programme)
+    until = math.inf if deadline is None else deadline
+    g = PairColumns.of(c)
+    best = evaluate(c, np.zeros(c.model.m) if start is None else start)
+    prices = prices_without_pairs(c, deadline) if start is None else best.prices
+    inside = _select_promising(c, g, c.value - c.matrix @ prices[c.rows])
+    x = np.zeros(c.n)
     for _ in range(TURNS):
-        if not search.turn() or search.gap(search.best.bound) <= close or not search.grow():
-            break
-    return replace(search.best, values=search.x)
-
-
-class Programmes:
-    """Linear programmes over more and more columns of a round, and the dual at the prices of each.
-
-    Attributes
-    ----------
-    here, best : Dual
-        The last dual, and the dual of the lowest bound.
-    x : (n,)
-        Solution of the last programme.
-    value : float
-        Value of the last programme.
-    inside : (n,)
-        True for the columns of the next programme.
-    """
-
-    def __init__(
-        self,
-        c: Choices,
-        start: Floats | None,
-        deadline: float | None,
-        programme: Programme | None = None,
-    ) -> None:
-        """Choose the columns of the first programme; parameters as of `solve_paired_dual`.
-
-        They are those that are promising at the prices.
-        """
-        self._solve = programme or by_scipy
-        self._until = math.inf if deadline is None else deadline
-        self.c = c
-        self._pair_columns = PairColumns.of(c)
-        self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
-        self.x = np.zeros(c.n)
-        self.value = -math.inf
-        prices = prices_without_pairs(c, deadline) if start is None else self.best.prices
-        reduced = c.value - c.matrix @ prices[c.rows]
-        self.inside = _select_promising(c, self._pair_columns, reduced)
-        self._more = np.zeros(0, dtype=np.int64)
-
-    def gap(self, bound: float) -> float:
-        """Return the relative distance of a bound to the value of the last programme."""
-        return (bound - self.value) / max(abs(bound), 1e-300)
-
-    def turn(self) -> bool:
-        """Solve the programme, complete its prices, and find the columns that it lacks.
-
-        Return False if there is no answer.
-        """
-        c = self.c
-        g = self._pair_columns
-        columns = np.flatnonzero(self.inside)
-        left = self._until - time.monotonic()
-        part = c.model.take(columns)
-        found = (
-            self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
-            if left > 0
-            else None
-        )
+        columns = np.flatnonzero(inside)
+        left = until - time.monotonic()
+        found = by_scipy(c.model.take(columns), left) if left > 0 else None
         if found is None:
-            if left <= 0 or self.inside.all():
-                return False
-            # lower bounds of rows may need any of the other columns
-            self.inside[:] = True
-            return self.turn()
-        self.x = np.zeros(c.n)
-        self.x[columns] = found[0]
-        p = found[1][c.rows]
-        u = found[1][g.groups]
+            if left <= 0 or inside.all():
+                break
+            inside[:] = True  # lower bounds of rows may need any of the other columns
+            continue
+        x = np.zeros(c.n)
+        x[columns] = found[0]
+        p, u = found[1][c.rows], found[1][g.groups]
         wants = _price_pair_rows(c, g, p, u)
-        self.here, self.value = evaluate(c, spread_prices(c, p)), float(c.value @ self.x)
-        self.best = min(self.best, self.here, key=lambda dual: dual.bound)
-        self._more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, self.inside)
-        return True
-
-    def grow(self) -> bool:
-        """Add the columns that the last programme lacks; return False if it lacks none."""
-        self.inside[self._more] = True
-        return len(self._more) > 0
+        best = min(best, evaluate(c, spread_prices(c, p)), key=lambda dual: dual.bound)
+        more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, inside)
+        gap = (best.bound - float(c.value @ x)) / max(abs(best.bound), 1e-300)
+        if gap <= close or not len(more):
+            break
+        inside[more] = True
+    return replace(best, values=x)
 
 
 def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats:
@@ -268,7 +194,8 @@ def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats
     known = np.maximum(p, 0.0)
     p[g.row] = 0.0
     wants: Floats = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
-    wants -= g.paid_to_others(known)
+    if g.has_several:  # what is paid to the other primary jobs
+        wants -= g.sum_of_column(known[g.row]) - known[g.row]
     p[g.row] = known[g.row]
     np.maximum.at(p, g.row, wants)
     return wants
@@ -287,20 +214,44 @@ def with_pair_rows(c: Choices, prices: Floats, u: Floats) -> Dual:
 def prices_without_pairs(c: Choices, deadline: float | None = None) -> Floats:
     """Return prices (m,) of the round without secondary jobs, 0 on rows that only they have."""
     if has_pair_rows(c.model):
-        c = _without_pairs(c, PairColumns.of(c))
+        none = np.zeros(0, np.int64)
+        c, _ = merge_pairs(c, PairColumns.of(c), none, none)
     return minimise_dual(c, deadline=deadline).prices
 
 
-def _without_pairs(c: Choices, g: PairColumns) -> Choices:
-    """Return the round without secondary jobs."""
-    own = np.ones(c.n, dtype=bool)
+def merge_pairs(c: Choices, g: PairColumns, primary: Ints, secondary: Ints) -> tuple[Choices, Ints]:
+    """Build the round in which these pairs are options of their primary jobs.
+
+    Also return its columns. No other job can be a secondary job in it. Groups of secondary jobs own
+    no column, so those that must run continue with their primary job.
+    """
+    own: Bools = np.ones(c.n, bool)
     own[g.secondary] = False
-    whole = c.model.take(np.flatnonzero(own))
-    lower = whole.lower.copy()
-    upper = whole.upper.copy()
-    gone = np.setdiff1d(c.rows, c.rows[g.other_rows])
-    lower[gone], upper[gone] = -np.inf, np.inf
-    return choices(replace(whole, lower=lower, upper=upper))
+    own[np.isin(c.group, c.group[secondary])] = False
+    value = c.value.copy()
+    mandatory = c.mandatory.copy()
+    columns_, first = np.unique(secondary, return_index=True)
+    value[primary[first]] += c.value[columns_]
+    # a primary job whose secondary job must run may not leave it behind, nor may one of several
+    takes_more = g.takes_more[np.searchsorted(g.secondary, secondary)]
+    bound = c.group[primary[mandatory[c.group[secondary]] | takes_more]]
+    mandatory[c.group[secondary]] = False
+    own[np.isin(c.group, bound)] = False
+    own[primary] = True
+    mandatory[bound] = True
+    columns = np.flatnonzero(own)
+    part = replace(c.model, value=value).take(columns)
+    lower = part.lower.copy()
+    upper = part.upper.copy()
+    tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
+    lower[tied], upper[tied] = -np.inf, np.inf
+    lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
+    # secondary jobs that keep their GPUs count as kept jobs; some have GPUs of their own
+    use = c.matrix[columns_]
+    kept = np.bincount(use.indices, use.data, c.R)[g.other_rows]
+    lower[c.rows[g.other_rows]] -= kept
+    upper[c.rows[g.other_rows]] -= kept
+    return choices(replace(part, lower=lower, upper=upper)), columns
 
 
 def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
@@ -310,7 +261,7 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
     with their primary jobs. Columns of groups that must have one, and columns in rows with a lower
     bound, are always among them.
     """
-    own = np.ones(c.n, dtype=bool)
+    own = np.ones(c.n, bool)
     own[g.secondary] = False
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
     loss = np.where(own, u[c.group] - reduced, np.inf)
@@ -344,7 +295,7 @@ def _find_missing(
     lacking = colocated[surplus[g.primary[colocated]] > EPS]
     worst = np.flatnonzero(short > EPS)
     worst = worst[np.argsort(-short[worst], kind="stable")[:MORE]]
-    chosen = np.zeros(c.n, dtype=bool)
+    chosen = np.zeros(c.n, bool)
     chosen[worst] = True
     lacking = lacking[np.argsort(-surplus[g.primary[lacking]], kind="stable")[:MORE]]
     chosen[g.secondary[lacking]] = True
@@ -358,7 +309,10 @@ def _least(x: Floats, k: int) -> float:
 
 
 def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
-    """Solve a linear programme by HiGHS in SciPy; the solution is optimal and a vertex."""
+    """Solve a linear programme by HiGHS in SciPy, and return columns and prices of the rows.
+
+    The solution is optimal and a vertex; None if there is no answer.
+    """
     from scipy import optimize, sparse
 
     if not model.n:

@@ -18,8 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.bounds.lagrangian import Dual, best_columns, minimise_dual, project_prices
-from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows
-from formulations.model.choices import Choices, choices
+from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows, merge_pairs
+from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run
 from formulations.primal.rounding import BEYOND, fill, repair, round_dual
@@ -90,7 +90,7 @@ def _match_pairs(c: Choices, dual: Dual, care: float) -> Ints:
     p = project_prices(c, dual.prices)
     p[g.row] = 0.0
     reduced = c.value - c.matrix @ p
-    own = np.ones(c.n, dtype=bool)
+    own = np.ones(c.n, bool)
     own[g.secondary] = False
     alone, choice = best_columns(c, np.where(own, reduced, -np.inf))
     choice[~np.isfinite(alone)] = -1
@@ -102,7 +102,7 @@ def _match_pairs(c: Choices, dual: Dual, care: float) -> Ints:
     loss = dual.reduced[first] + dual.reduced[second] - together
     order = np.argsort(care * loss - gain, kind="stable")
     order = order[gain[order] > 0]
-    free = np.ones(c.J, dtype=bool)
+    free = np.ones(c.J, bool)
     for h, g_, x, y in zip(
         *(a[order].tolist() for a in (first, second, primary, secondary)), strict=True
     ):
@@ -120,7 +120,7 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
     again, and so on.
     """
     plan = np.full(c.J, -1)
-    open_ = np.ones(c.J, dtype=bool)
+    open_ = np.ones(c.J, bool)
     for turn in range(TURNS):
         whole = np.flatnonzero(x > 1 - EPS)
         plan[c.group[whole]] = whole
@@ -169,7 +169,7 @@ def _decide_others(c: Choices, plan: Ints, prices: Floats, until: float) -> tupl
     """
     g = PairColumns.of(c)
     primary, secondary = _pairs_of_plan(g, plan)
-    view, columns = _merge_pairs(c, g, primary, secondary)
+    view, columns = merge_pairs(c, g, primary, secondary)
     there = minimise_dual(view, prices, until, close=CLOSE)
     alone = round_dual(view, there, until, CLOSE, beyond=0)
     if alone is None:
@@ -190,7 +190,7 @@ def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.i
     plan = _drop_orphaned_secondaries(c, g, plan)
     for _ in range(PASSES):
         primary, secondary = _pairs_of_plan(g, plan)
-        view, columns = _merge_pairs(c, g, primary, secondary)
+        view, columns = merge_pairs(c, g, primary, secondary)
         place = np.full(c.n + 1, -1)
         place[columns] = np.arange(len(columns))
         own = np.where(np.isin(plan, secondary), -1, plan)
@@ -236,43 +236,6 @@ def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
     plan = plan.copy()
     plan[c.group[g.secondary[gone]]] = -1
     return plan
-
-
-def _merge_pairs(
-    c: Choices, g: PairColumns, primary: Ints, secondary: Ints
-) -> tuple[Choices, Ints]:
-    """Build the round in which these pairs are options of their primary jobs.
-
-    Also return its columns. No other job can be a secondary job in it. Groups of secondary jobs own
-    no column, so those that must run continue with their primary job.
-    """
-    own: Bools = np.ones(c.n, dtype=bool)
-    own[g.secondary] = False
-    own[np.isin(c.group, c.group[secondary])] = False
-    value = c.value.copy()
-    mandatory = c.mandatory.copy()
-    columns_, first = np.unique(secondary, return_index=True)
-    value[primary[first]] += c.value[columns_]
-    # a primary job whose secondary job must run may not leave it behind, nor may one of several
-    takes_more = g.takes_more[np.searchsorted(g.secondary, secondary)]
-    bound = c.group[primary[mandatory[c.group[secondary]] | takes_more]]
-    mandatory[c.group[secondary]] = False
-    own[np.isin(c.group, bound)] = False
-    own[primary] = True
-    mandatory[bound] = True
-    columns = np.flatnonzero(own)
-    part = replace(c.model, value=value).take(columns)
-    lower = part.lower.copy()
-    upper = part.upper.copy()
-    tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
-    lower[tied], upper[tied] = -np.inf, np.inf
-    lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
-    # secondary jobs that keep their GPUs count as kept jobs; some have GPUs of their own
-    use = c.matrix[columns_]
-    kept = np.bincount(use.indices, use.data, c.R)[g.other_rows]
-    lower[c.rows[g.other_rows]] -= kept
-    upper[c.rows[g.other_rows]] -= kept
-    return choices(replace(part, lower=lower, upper=upper)), columns
 
 
 def _add_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:

@@ -32,44 +32,22 @@ import numpy as np
 from formulations.model.linear import Bools, Floats
 
 
-def completion(
-    a: Floats, b: Floats, xi_a: Floats, xi_b: Floats, offset: Floats
-) -> tuple[Floats, Floats]:
-    """Return the seconds until A and B end if A starts after `offset` seconds, 0 <= offset <= b."""
-    left = b - offset  # of B when A joins, in seconds alone
-    a_last = xi_a * a >= xi_b * left
-    shared = np.where(a_last, xi_b * left, xi_a * a)  # seconds in which both run
-    end = offset + shared
-    return (
-        np.where(a_last, end + a - shared / xi_a, end),
-        np.where(a_last, end, end + left - shared / xi_b),
-    )
-
-
 def mean_completion_shared(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
     """Return the mean completion time of the two if A joins B now, seconds."""
     long_a = xi_a * a
     long_b = xi_b * b
-    return np.asarray(
-        np.where(
-            long_a >= long_b,
-            a / 2 + long_b - long_b / (2 * xi_a),
-            b / 2 + long_a - long_a / (2 * xi_b),
-        ),
-        dtype=np.float64,
+    return np.where(
+        long_a >= long_b,
+        a / 2 + long_b - long_b / (2 * xi_a),
+        b / 2 + long_a - long_a / (2 * xi_b),
     )
 
 
 def mean_completion_serial(a: Floats, b: Floats) -> Floats:
     """Return the mean completion time of the two if A starts when B ends, seconds."""
-    return np.asarray(b + a / 2, dtype=np.float64)
+    return b + a / 2
 
 
 def should_share(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Bools:
     """Find where A should join B now, because that is strictly better than waiting."""
-    return np.asarray(mean_completion_shared(a, b, xi_a, xi_b) < mean_completion_serial(a, b))
-
-
-def start_s(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
-    """Return the best second for A to start: now, or at the end of B."""
-    return np.where(should_share(a, b, xi_a, xi_b), 0.0, b)
+    return mean_completion_shared(a, b, xi_a, xi_b) < mean_completion_serial(a, b)

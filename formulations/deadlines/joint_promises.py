@@ -144,7 +144,7 @@ class ReservationPlan:
 
     def _fits_before_deadlines(self, j: int) -> bool:
         """Return False if job j and promised jobs need too many GPU-seconds by some deadline."""
-        jobs = np.array([*self.jobs, j], dtype=np.int64)
+        jobs = np.array([*self.jobs, j], np.int64)
         jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
         until = (
             np.minimum(np.ceil(self.due[jobs] / self.slot_s).astype(np.int64), self.whole.shape[1])

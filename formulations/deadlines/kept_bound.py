@@ -57,41 +57,28 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
 
     It is 0 without jobs or options.
     """
+    from scipy import sparse
     from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix
 
-    J = len(w.work)
-    n = len(w.job)
+    J, n, R = len(w.work), len(w.job), len(w.high)
     if not J or not n:
         return 0.0
     ends = _grid(w.due, max(1, min(MOST_INTERVALS, MOST_COLUMNS // n)))
-    length = np.diff(ends, prepend=0.0)
-    # interval in which a job is due, merged
-    last = np.searchsorted(ends, w.due)
-    # columns x: option and interval
-    o, i = np.nonzero(np.arange(len(ends))[None, :] <= last[w.job][:, None])
-    k = len(o)
-    limited = np.isfinite(w.high[w.row])
-    by_option = np.argsort(w.option[limited], kind="stable")
-    row, option, amount = (a[limited][by_option] for a in (w.row, w.option, w.amount))
-    begin = np.searchsorted(option, np.arange(n + 1))
-    uses = np.repeat(np.arange(k), np.diff(begin)[o])
-    place = np.arange(len(uses)) - np.repeat(
-        np.cumsum(np.diff(begin)[o]) - np.diff(begin)[o], np.diff(begin)[o]
-    )
-    entry = begin[o[uses]] + place
     T = len(ends)
-    R = len(w.high)
-    blocks = (
-        # work <= done
-        (w.job[o], np.arange(k), -w.rate[o]),
-        (np.arange(J), k + np.arange(J), w.work),
-        # one option at a time
-        (J + w.job[o] * T + i, np.arange(k), np.ones(k)),
-        # rows
-        (J + J * T + row[entry] * T + i[uses], uses, amount[entry]),
+    length = np.diff(ends, prepend=0.0)
+    last = np.searchsorted(ends, w.due)  # interval in which a job is due, merged
+    there = (np.arange(T) <= last[w.job][:, None]).ravel()  # columns x: option and interval
+    k = int(there.sum())
+    limited = np.isfinite(w.high)[w.row]
+    of_job = w.job, np.arange(n)
+    in_row = w.row[limited], w.option[limited]
+    every, each = np.ones((1, T)), sparse.identity(T)
+    parts = (
+        sparse.kron(sparse.coo_matrix((-w.rate, of_job), (J, n)), every),  # work <= done
+        sparse.kron(sparse.coo_matrix((np.ones(n), of_job), (J, n)), each),  # one at a time
+        sparse.kron(sparse.coo_matrix((w.amount[limited], in_row), (R, n)), each),
     )
-    r, c, v = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    x = sparse.vstack(parts).tocsc()[:, there]
     b = np.concatenate(
         [
             np.zeros(J),
@@ -99,7 +86,9 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
             np.where(np.isfinite(w.high), w.high, 0.0).repeat(T) * np.tile(length, R),
         ]
     )
-    matrix = coo_matrix((v, (r, c)), shape=(len(b), k + J)).tocsr()
+    done = np.arange(J)
+    y = sparse.coo_matrix((w.work, (done, done)), (len(b), J))
+    matrix = sparse.hstack([x, y]).tocsr()
     used = np.diff(matrix.indptr) > 0
     found = linprog(
         np.append(np.zeros(k), -w.weight),
@@ -127,4 +116,4 @@ def _grid(due: Floats, count: int) -> Floats:
         )
         - 1
     )
-    return np.asarray(ends[pick])
+    return ends[pick]

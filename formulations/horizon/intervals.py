@@ -4,11 +4,10 @@ A plan gives the option that a job holds in each of H intervals of D seconds, or
 the moment of finishing and the resulting value are exact. The letters are those of
 formulations/README.md, section "The horizon".
 
-    gain = sum_h (work_h + loss) done_h + sum_h held_oh busy_h
-           + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t - unfinished)
+    gain = sum_h work_h done_h + sum_h held_oh busy_h
+           + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t)
 
-The gain is the value of a plan beyond the value of holding nothing. Each unit of work that is left
-after the horizon costs `loss`.
+The gain is the value of a plan beyond the value of holding nothing.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ class Horizon:
         Value of a unit of work.
     finish, slope : (J, H)
         Value of finishing in interval h is finish + slope t, t seconds into it.
-    unfinished, loss : (J,)
-        Value unfinished - loss r of a job with work r left after the horizon.
     held : (n, H)
         Value <= 0 of a second in which the option is held: minus the price of money.
 
@@ -65,7 +62,7 @@ class Horizon:
     ------
     ValueError
         The arrays contradict each other. Finishing earlier must never have less value: slope <= 0,
-        finish_h + slope_h D >= finish_{h+1}, and the last one >= unfinished.
+        finish_h + slope_h D >= finish_{h+1}, and the last one >= 0.
     """
 
     start: Ints
@@ -82,8 +79,6 @@ class Horizon:
     work: Floats
     finish: Floats
     slope: Floats
-    unfinished: Floats
-    loss: Floats
     held: Floats
     jobs: Sequence[str]
     rows: Sequence[str]
@@ -116,21 +111,6 @@ class Horizon:
     def job(self) -> Ints:
         """Job of every option, (n,)."""
         return np.repeat(np.arange(self.J), np.diff(self.start))
-
-    @cached_property
-    def credit(self) -> Floats:
-        """work + loss: what a unit of work adds to the gain, (J, H)."""
-        return np.asarray(self.work + self.loss[:, None])
-
-    @cached_property
-    def reward(self) -> Floats:
-        """finish - unfinished: what finishing at the start of interval h adds, (J, H)."""
-        return np.asarray(self.finish - self.unfinished[:, None])
-
-    @property
-    def base(self) -> float:
-        """Value of holding nothing, summed over the jobs; gains are added to it."""
-        return float((self.unfinished - self.loss * self.remaining).sum())
 
 
 @dataclass(frozen=True)
@@ -180,8 +160,8 @@ def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
         ends = on & (able >= left * ENOUGH)
         did = np.where(ends, left, able)
         busy = np.where(ends, pause + left / x.rate[k], np.where(on, D, 0.0))
-        gain += did * x.credit[job, h] + busy * x.held[k, h]
-        gain += np.where(ends, x.reward[job, h] + x.slope[job, h] * busy, 0.0)
+        gain += did * x.work[job, h] + busy * x.held[k, h]
+        gain += np.where(ends, x.finish[job, h] + x.slope[job, h] * busy, 0.0)
         left = np.where(ends, 0.0, left - did)
         end = np.where(ends, h * D + busy, end)
         pause, before, cut[:, h] = np.maximum(0.0, pause - D), o, o
@@ -197,7 +177,7 @@ def has_idle_interval(x: Horizon, followed: PlanOutcomes) -> Bools:
         np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1
     )
     return np.asarray(
-        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), dtype=np.bool_
+        ((followed.plan < 0) & (np.arange(x.H) <= last[:, None])).any(axis=1), np.bool_
     )
 
 
@@ -239,10 +219,10 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
     """
     a = use(x, plan)
     N = len(job)
-    index = np.empty(a.nnz + N, dtype=np.int64)
+    index = np.empty(a.nnz + N, np.int64)
     coef = np.ones(a.nnz + N)
     start = a.indptr.astype(np.int64) + np.arange(N + 1)
-    inner = np.ones(len(index), dtype=bool)
+    inner = np.ones(len(index), bool)
     inner[start[:-1]] = False
     index[start[:-1]] = job
     index[inner], coef[inner] = x.J + a.indices, a.data
@@ -252,7 +232,7 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
         value=gain,
         col_lower=np.zeros(N),
         col_upper=np.ones(N),
-        integer=np.ones(N, dtype=bool),
+        integer=np.ones(N, bool),
         start=start,
         index=index,
         coef=coef,
@@ -294,8 +274,6 @@ def _faults(x: Horizon) -> list[str]:
         "work": (J, H),
         "finish": (J, H),
         "slope": (J, H),
-        "unfinished": (J,),
-        "loss": (J,),
         "held": (n, H),
     }
     wrong = [
@@ -306,7 +284,7 @@ def _faults(x: Horizon) -> list[str]:
     if wrong:
         return wrong
     end = x.finish + x.slope * x.interval_s
-    after = np.concatenate([x.finish[:, 1:], x.unfinished[:, None]], axis=1)
+    after = np.concatenate([x.finish[:, 1:], np.zeros((J, 1))], axis=1)
     tolerance = 1e-9 * (np.abs(x.finish) + np.abs(x.slope * x.interval_s))
     rules = {
         "at least one interval": H > 0,
@@ -316,7 +294,7 @@ def _faults(x: Horizon) -> list[str]:
         "pauses >= 0": bool((x.switch_s >= 0).all() and (x.startup_s >= 0).all()),
         "matrix >= 0": bool((x.matrix.data >= 0).all()),
         "held <= 0": bool((x.held <= 0).all()),
-        "work + loss >= 0": bool((x.work + x.loss[:, None] >= 0).all()),
+        "work >= 0": bool((x.work >= 0).all()),
         "slope <= 0": bool((x.slope <= 0).all()),
         "finishing earlier never has less value": bool((end >= after - tolerance).all()),
         "current options are the job's own": bool(

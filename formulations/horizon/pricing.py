@@ -66,7 +66,7 @@ class Pricing:
         self._pause = np.stack([x.startup_s, x.switch_s], axis=1)
         order = np.lexsort((np.diff(x.start), self.units))
         self._blocks = [order[i : i + BLOCK] for i in range(0, x.J, BLOCK)]
-        later = np.maximum.accumulate(x.credit[:, ::-1], axis=1)[:, ::-1]
+        later = np.maximum.accumulate(x.work[:, ::-1], axis=1)[:, ::-1]
         self._later = np.concatenate([later, np.zeros((x.J, 1))], axis=1)
 
     def price(self, p: Floats, slack: float = 0.0, until: float = math.inf) -> PricedPlans | None:
@@ -100,9 +100,9 @@ class Pricing:
                 x.current,
                 x.mandatory,
                 x.interval_s,
-                x.credit,
+                x.work,
                 self._later,
-                x.reward,
+                x.finish,
                 x.slope,
                 x.held,
                 rent,

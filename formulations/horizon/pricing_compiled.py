@@ -31,9 +31,9 @@ def price(
     current: Any,
     mandatory: Any,
     D: float,
-    credit: Any,
+    work: Any,
     later: Any,
-    reward: Any,
+    finish: Any,
     slope: Any,
     held: Any,
     rent: Any,
@@ -49,7 +49,7 @@ def price(
     unless `nodes` were too few. rent (n, H) is the price of holding an option; the other arguments
     are those of `Pricing`.
     """
-    H = credit.shape[1]
+    H = work.shape[1]
     for j in jobs:
         own = slice(start[j], start[j + 1])
         states = max(1, units[j])
@@ -66,9 +66,9 @@ def price(
             reach[j],
             mandatory[j],
             D,
-            credit[j],
+            work[j],
             later[j],
-            reward[j],
+            finish[j],
             slope[j],
             held[own],
             rent[own],
@@ -83,9 +83,9 @@ def price(
             now,
             mandatory[j],
             D,
-            credit[j],
+            work[j],
             later[j],
-            reward[j],
+            finish[j],
             slope[j],
             held[own],
             rent[own],
@@ -108,9 +108,9 @@ def table(
     reach: Any,
     mandatory: bool,
     D: float,
-    credit: Any,
+    work: Any,
     later: Any,
-    reward: Any,
+    finish: Any,
     slope: Any,
     held: Any,
     rent: Any,
@@ -119,11 +119,11 @@ def table(
 
     The second index is 0 if the job was idle before, 1 if it was running.
     """
-    H = len(credit)
+    H = len(work)
     states = F.shape[2] - 1
     for h in range(1, H):
         # the job is done at the end of the previous interval
-        F[h, :, states] = reward[h - 1] + slope[h - 1] * D
+        F[h, :, states] = finish[h - 1] + slope[h - 1] * D
     for h in range(H - 1, 0, -1):
         top = min(reach[h], states - 1) + 1
         for s in range(2):
@@ -145,13 +145,13 @@ def table(
                         v = (
                             V
                             - rent[k, i]
-                            + credit[i] * left
+                            + work[i] * left
                             + held[k, i] * t
-                            + reward[i]
+                            + finish[i]
                             + slope[i] * t
                         )
                         into[b] = max(into[b], v)
-                    V += credit[i] * did + held[k, i] * D - rent[k, i]
+                    V += work[i] * did + held[k, i] * D - rent[k, i]
                     W += did
                     finished = low
                     if low == 0:
@@ -174,9 +174,9 @@ def search(
     now: int,
     mandatory: bool,
     D: float,
-    credit: Any,
+    work: Any,
     later: Any,
-    reward: Any,
+    finish: Any,
     slope: Any,
     held: Any,
     rent: Any,
@@ -195,16 +195,16 @@ def search(
     now : int
         Place of the option held before the first interval, -1 = none.
     """
-    H, K = len(credit), len(rate)
+    H, K = len(work), len(rate)
     # run m of option k has index k H + m - 1; the last index is one interval without an option
     width = K * H + 1
     promise = np.full((H, width), NEVER)
     to, works, gains = (
-        np.zeros((H, width), dtype=np.int64),
+        np.zeros((H, width), np.int64),
         np.zeros((H, width)),
         np.zeros((H, width)),
     )
-    at, taken = np.zeros(H, dtype=np.int64), np.zeros(H, dtype=np.int64)
+    at, taken = np.zeros(H, np.int64), np.zeros(H, np.int64)
     known, bound, depth, seen, fresh = NEVER, NEVER, 0, 0, True
     h, s, d, v = 0, 1 if now >= 0 else 0, 0.0, 0.0
     while depth >= 0:
@@ -226,10 +226,10 @@ def search(
                     V -= rent[k, i]
                     if did >= left * ENOUGH:
                         t = max(0.0, a - (m - 1) * D) + left / rate[k]
-                        V += credit[i] * left + held[k, i] * t + reward[i] + slope[i] * t
+                        V += work[i] * left + held[k, i] * t + finish[i] + slope[i] * t
                         to[depth, c], gains[depth, c], mine[c] = H, V, V
                         break
-                    V += credit[i] * did + held[k, i] * D
+                    V += work[i] * did + held[k, i] * D
                     W += did
                     to[depth, c], works[depth, c], gains[depth, c] = h + m, W, V
                     mine[c] = V + most_after(F, h + m, 1, W, B, unit, later)

@@ -43,6 +43,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from formulations.model.linear import Floats, Ints
+from formulations.model.ragged import begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context
 
@@ -94,7 +95,7 @@ def rank_factors(ranks: Sequence[Sum], c: Context) -> list[float]:
     """Return the factors s_2, s_3, ... of ranks by all exclusive options of a context."""
     o = c.everything.offer
     values = [weighted_sum(terms, c.everything) for terms in ranks]
-    return factors(values, o.start, o.gpus, int(c.facts.pool_gpus.sum()))
+    return factors(values, o.job, o.gpus, int(c.facts.pool_gpus.sum()))
 
 
 def combine_ranks(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
@@ -107,21 +108,21 @@ def combine_ranks(values: Sequence[Floats], factors: Sequence[float]) -> Floats:
     factors : sequence of float
         s_2, s_3, ...
     """
-    value = np.asarray(values[-1], dtype=np.float64)
+    value = np.asarray(values[-1], np.float64)
     for v, s in zip(reversed(values[:-1]), reversed(factors), strict=True):
         value = v + s * value
     return value
 
 
-def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> list[float]:
+def factors(values: Sequence[Floats], job: Ints, gpus: Ints, total: int) -> list[float]:
     """Return the factors s_2, s_3, ... of `combine_ranks` for values v_i.
 
     Parameters
     ----------
     values : sequence of (n,)
         v_1, v_2, ...
-    start : (J+1,)
-        Options of job j are start[j] .. start[j+1]; at most one of them is chosen.
+    job : (n,)
+        Jobs of the options, ascending; at most one option of a job is chosen.
     gpus : (n,)
         GPUs of the options.
     total : int
@@ -129,9 +130,9 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
     """
 
     def value_spread(v: Floats) -> float:
-        return most(start, v, gpus, total) + most(start, -v, gpus, total)
+        return most(job, v, gpus, total) + most(job, -v, gpus, total)
 
-    value = np.asarray(values[-1], dtype=np.float64)
+    value = np.asarray(values[-1], np.float64)
     found = []
     for v in reversed(values[:-1]):
         reach = value_spread(value)
@@ -141,24 +142,22 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
     return found[::-1]
 
 
-def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
+def most(job: Ints, value: Floats, gpus: Ints, total: int) -> float:
     """Return U+(v), which no choice of one option per job within the GPUs exceeds.
 
     The bound is convex in the price of a GPU, and its minimum is found by halving. The parameters
     are those of `factors`.
     """
-    some = np.flatnonzero(np.diff(start))
-    if not len(some):
+    first = np.flatnonzero(begins_run(job))
+    if not len(first):
         return 0.0
-    first = start[:-1][some]
+    many = np.diff(first, append=len(job))
 
     def bound(price: float) -> tuple[float, bool]:
         """Return the bound at a price, and whether the choices there take more GPUs than exist."""
         gain = value - price * gpus
         best = np.maximum(0.0, np.maximum.reduceat(gain, first))
-        taken = np.minimum.reduceat(
-            np.where(gain >= np.repeat(best, np.diff(start)[some]), gpus, total + 1), first
-        )
+        taken = np.minimum.reduceat(np.where(gain >= np.repeat(best, many), gpus, total + 1), first)
         return price * total + float(best.sum()), int(taken[best > 0].sum()) > total
 
     low = 0.0
@@ -187,7 +186,8 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
         return 0.0
     if len(ranks) > 1:  # factors come from the values of all jobs, and so do their errors
         jobs = np.unique(c.everything.job)
-    scale = rank_scales(ranks, c)
+    # the factor of each rank in the value
+    scale = np.cumprod([1.0, *(rank_factors(ranks, c) if len(ranks) > 1 else ())])
     lost = (
         s * factor * float(objective.largest_term(c.everything.with_losses)[jobs].sum())
         for s, terms in zip(scale, ranks, strict=True)
@@ -195,9 +195,3 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
         if objective.largest_term
     )
     return float(EPSILON * (1.0 if len(ranks) == 1 else 3.0) * sum(lost))
-
-
-def rank_scales(ranks: Sequence[Sum], c: Context) -> Floats:
-    """Return the factor of each rank in the value, 1 for the first."""
-    factors = rank_factors(ranks, c) if len(ranks) > 1 else []
-    return np.asarray(np.cumprod([1.0, *factors]), dtype=np.float64)

@@ -39,7 +39,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    return work_price_among(c, np.ones(len(c.facts.weight), dtype=bool))
+    return work_price_among(c, np.ones(len(c.facts.weight), bool))
 
 
 def work_price_among(c: Context, counted: Bools, unsure: float = 0.0) -> Floats:
@@ -76,7 +76,7 @@ def queue_price(
     order = np.argsort(key, kind="stable")
     behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
     count = behind[np.searchsorted(key[order], key)] + unsure * weight.sum()
-    return np.asarray(count / (whole * HOUR), dtype=np.float64)
+    return np.asarray(count / (whole * HOUR), np.float64)
 
 
 OBJECTIVE = Objective("completion", value, linear=linear)

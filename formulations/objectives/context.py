@@ -40,8 +40,6 @@ class Offer:
 
     Parameters
     ----------
-    start : (J+1,)
-        Options of job j are start[j] .. start[j+1].
     job, pool, gpus : (n,)
         Indices of job and pool; number of GPUs.
     rate : (n,)
@@ -52,7 +50,6 @@ class Offer:
         Whether the option is what the job holds.
     """
 
-    start: Ints
     job: Ints
     pool: Ints
     gpus: Ints
@@ -224,7 +221,8 @@ class Context:
     def held_s(self) -> Floats:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
-        likely = np.minimum(stretch_s(self.facts)[self.job], to_the_end)
+        past = self.facts.age_s / (self.facts.restarts + 2.0)
+        likely = np.minimum(past[self.job], to_the_end)
         return np.maximum(self.facts.interval_s, likely)
 
     @cached_property
@@ -251,11 +249,6 @@ class Context:
             self.busy_s,
             self.facts.min_billing_s[self.pool],
         )
-
-
-def stretch_s(facts: Facts) -> Floats:
-    """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
-    return np.asarray(facts.age_s / (facts.restarts + 2.0), dtype=np.float64)
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:

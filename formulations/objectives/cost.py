@@ -47,7 +47,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import ragged
+from formulations.model.ragged import ragged, starts
 from formulations.objectives import Objective
 from formulations.objectives.context import (
     Context,
@@ -115,7 +115,7 @@ def prices_of_time(c: Context) -> tuple[Floats, Floats]:
     per_hour = c.rate * HOUR
     cost = c.cost_per_hour / per_hour
     hours = 1.0 / (per_hour * c.facts.availability[c.pool])
-    return cost_breakpoints(c.offer.start, cost, hours, SPARE * late, late)
+    return cost_breakpoints(c.job, cost, hours, SPARE * late, late)
 
 
 def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tuple[Floats, Floats]:
@@ -135,7 +135,8 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     n = len(o.job)
     # one question for every option, then one for every job that waits
     owner = np.append(o.job, np.arange(J))
-    question, option = ragged(w.offer.start[owner], w.offer.start[owner + 1])
+    start = starts(w.job, J)
+    question, option = ragged(start[owner], start[owner + 1])
     asked = sure(w)[option] & ~np.isnan(due_in_s(c))[owner[question]]
     question = question[asked]
     option = option[asked]
@@ -152,9 +153,10 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     worst = np.append(np.where(f.spot[c.pool], gone, work), f.remaining_work)
     # one unforeseen restart
     hours = np.append(after, until) - f.restart_s[owner] / HOUR
-    over = hours_beyond_deadline(
-        question, worst, hours, 1.0 / (w.rate * HOUR)[option], pause / HOUR
-    )
+    takes = 1.0 / (w.rate * HOUR)[option]
+    ends = np.where(worst[question] > 0, pause / HOUR + worst[question] * takes, 0.0)
+    least = least_by_job(len(worst), question, ends - hours[question])
+    over = np.maximum(0.0, np.where(np.isinf(least), 0.0, least))
     return over[:n], over[n:]
 
 
@@ -165,12 +167,17 @@ def sure(c: Context) -> Bools:
     The markets, in this order: on demand, reserved, any.
     """
     f = c.facts
-    start = c.offer.start
-    return select_first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
+    left = np.ones(len(f.weight), np.bool_)
+    out = np.zeros(len(c.job), np.bool_)
+    for kind in (f.on_demand[c.pool], f.reserved[c.pool], ~out):
+        has = np.bincount(c.job[kind], minlength=len(left)) > 0
+        out |= kind & (left & has)[c.job]
+        left &= ~has
+    return out
 
 
 def cost_breakpoints(
-    start: Ints, cost: Floats, hours: Floats, least: Floats, late: Floats
+    job: Ints, cost: Floats, hours: Floats, least: Floats, late: Floats
 ) -> tuple[Floats, Floats]:
     """Return the breakpoints lambda_i of phi, and phi(lambda_i), each (J, I).
 
@@ -179,15 +186,12 @@ def cost_breakpoints(
 
     Parameters
     ----------
-    start : (J+1,)
-        Where the options of a job begin.
-    cost, hours : (n,)
-        c_f, and t_f > 0, of the options, job by job.
+    job, cost, hours : (n,)
+        Jobs of the options, c_f, and t_f > 0.
     least, late : (J,)
         Smallest and largest lambda.
     """
     J = len(late)
-    job = np.repeat(np.arange(len(late)), np.diff(start))
     # The best option at the smallest lambda comes first, the fastest of several. As lambda rises,
     # faster options become the best, one after the other.
     each = cost + least[job] * hours
@@ -225,48 +229,6 @@ def cost_to_go(price: Floats, unit: Floats, work: Floats, hours: Floats) -> Floa
     """
     with np.errstate(invalid="ignore"):
         return np.asarray((work[:, None] * unit - price * hours[:, None]).max(axis=1))
-
-
-def hours_beyond_deadline(
-    question: Ints, work: Floats, hours: Floats, takes: Floats, pause: Floats
-) -> Floats:
-    """Return the hours beyond the deadline at best, shape (n,): max(0, min_f pause + R t_f - h).
-
-    Work of 0 is done; a question without pairs is never too late.
-
-    Parameters
-    ----------
-    question, takes, pause : (m,)
-        Pairs of a question and a sure option: index of the question, t_f, hours of pause.
-    work, hours : (n,)
-        R and h.
-    """
-    over = np.where(work[question] > 0, pause + work[question] * takes, 0.0) - hours[question]
-    least = least_by_job(len(work), question, over)
-    return np.maximum(0.0, np.where(np.isinf(least), 0.0, least))
-
-
-def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
-    """Select the options of each job that are of the first kind that it has, (n,).
-
-    A job with options of none of the kinds has all its options selected.
-
-    Parameters
-    ----------
-    start : (J+1,)
-        Where the options of a job begin.
-    kinds : (n,)
-        Whether an option is of each kind.
-    """
-    count = np.diff(start)
-    job = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    left = np.ones(len(count), dtype=np.bool_)
-    out = np.zeros(len(job), dtype=np.bool_)
-    for kind in (*kinds, np.ones(len(job), dtype=np.bool_)):
-        has = np.bincount(job[kind], minlength=len(count)) > 0
-        out |= kind & (left & has)[job]
-        left &= ~has
-    return out
 
 
 @measure_whole_jobs

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Floats
 from formulations.model.ragged import begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context, measure_whole_jobs
@@ -36,7 +36,7 @@ def value(c: Context) -> Floats:
 
 def squares_saved(rho: Floats, sooner: Floats) -> Floats:
     """Return (rho^2 - (rho - sooner)^2) / 2, shape (n,)."""
-    return np.asarray(sooner * (rho - 0.5 * sooner))
+    return sooner * (rho - 0.5 * sooner)
 
 
 def ratios(c: Context) -> tuple[Floats, Floats]:
@@ -71,38 +71,16 @@ def equal_speed(c: Context) -> Floats:
 
 def speed_by_claim(c: Context, claim: Floats) -> Floats:
     """Return e_j (J,) of shares in proportion to claims (J,); the context has all options."""
-    start = c.offer.start
-    mine = np.where(np.diff(start) > 0, claim, 0.0)
-    share = c.facts.pool_gpus.sum() * mine / max(float(mine.sum()), 1e-300)
-    return speed_on(share, start, c.offer.gpus, c.rate)
-
-
-def speed_on(share: Floats, start: Ints, gpus: Ints, rate: Floats) -> Floats:
-    """Return the work per second of each job on `share` GPUs, shape (J,), inf without options.
-
-    Parameters
-    ----------
-    share : (J,)
-        GPUs, not always whole.
-    start : (J+1,)
-        Where the options of a job begin.
-    gpus, rate : (n,)
-        Options of the jobs. Of one size the slowest counts.
-    """
-    J = len(share)
-    job = np.repeat(np.arange(J), np.diff(start))
-    order = np.lexsort((rate, gpus, job))
-    j = job[order]
-    k = gpus[order]
-    r = rate[order]
-    first_of_size = begins_run(j, k)
-    j = j[first_of_size]
-    k = k[first_of_size].astype(np.float64)
-    r = r[first_of_size]
-    out = np.full(J, np.inf)
+    order = np.lexsort((c.rate, c.offer.gpus, c.job))
+    j, k, r = (x[order] for x in (c.job, c.offer.gpus.astype(np.float64), c.rate))
+    slowest = begins_run(j, k)  # of one size the slowest counts
+    j, k, r = j[slowest], k[slowest], r[slowest]
+    out = np.full(len(claim), np.inf)
     some = np.unique(j)
     if not len(some):
         return out
+    mine = np.where(np.isin(np.arange(len(claim)), some), claim, 0.0)
+    share = c.facts.pool_gpus.sum() * mine / max(float(mine.sum()), 1e-300)
     first = np.searchsorted(j, some)
     last = np.searchsorted(j, some, side="right") - 1
     x = np.clip(share[some], k[first], k[last])

@@ -75,7 +75,7 @@ def hours_saved(c: Context, work_price: Floats) -> Floats:
 
 def expected_minimum(work: Floats, mean: Floats) -> Floats:
     """Return E min(work, S), shape (n,), of exponential S with these means."""
-    return np.asarray(-mean * np.expm1(-work / mean), dtype=np.float64)
+    return -mean * np.expm1(-work / mean)
 
 
 @measure_whole_jobs
@@ -100,7 +100,7 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    everyone = np.ones(len(c.facts.weight), dtype=bool)
+    everyone = np.ones(len(c.facts.weight), bool)
     unsure = 0.0 if c.facts.sizes_known else UNSURE
     return completion.work_price_among(by_delay(c), everyone, unsure)
 
@@ -129,7 +129,7 @@ def delay_s(c: Context) -> Floats:
     done = np.divide(
         f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0
     )
-    return np.asarray(np.maximum(0.0, f.age_s - done), dtype=np.float64)
+    return np.maximum(0.0, f.age_s - done)
 
 
 OBJECTIVE = Objective("flow", value, linear=linear)

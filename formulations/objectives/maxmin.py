@@ -34,7 +34,7 @@ def value(c: Context) -> Floats:
     # where nothing is left of a rho, log 0 = -inf, whose exp is 0
     with np.errstate(divide="ignore"):
         shrunk = np.log1p(-np.minimum(1.0, sooner / rho))
-    return np.asarray((rho / most) ** p * -np.expm1(p * shrunk) / p)  # powers do not cancel
+    return (rho / most) ** p * -np.expm1(p * shrunk) / p  # powers do not cancel
 
 
 @measure_whole_jobs

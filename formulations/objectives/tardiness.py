@@ -95,7 +95,7 @@ def deadline_risk(work: Floats, fastest: Floats, hours: Floats) -> Floats:
     work, fastest, hours : (n,)
         R, work left; S, work per hour at the fastest option; h, hours left.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         share = np.where(hours > 0, work / (fastest * hours), np.inf)
     return np.where(work > 0, np.minimum(1.0, share) ** 2, 0.0)
 

@@ -31,7 +31,7 @@ def value(c: Context) -> Floats:
 def value_of_work(c: Context, done: Floats) -> Floats:
     """Return the values (n,) of options that do the work `done` (n,) in the interval."""
     speed = done / (slowest(c)[c.job] * c.facts.interval_s)
-    return np.asarray(fresh_weight(c)[c.job] * np.log1p(STEEP * speed))
+    return fresh_weight(c)[c.job] * np.log1p(STEEP * speed)
 
 
 def fresh_weight(c: Context) -> Floats:

@@ -220,7 +220,7 @@ class _Builder:
             value=np.append(m.value, np.zeros(extra)),
             col_lower=np.append(m.col_lower, np.zeros(extra)),
             col_upper=np.append(m.col_upper, self._most),
-            integer=np.append(m.integer, np.ones(extra, dtype=bool)),
+            integer=np.append(m.integer, np.ones(extra, bool)),
             start=np.searchsorted(column[order], np.arange(m.n + extra + 1)),
             index=row[order],
             coef=number[order],

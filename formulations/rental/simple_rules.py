@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from formulations.model.linear import Floats
-from formulations.rental.speed_curves import HALVINGS
+from formulations.rental.speed_curves import HALVINGS, halve
 from formulations.rental.widths import (
     MOST_EXPONENT,
     BudgetCurve,
@@ -28,15 +30,21 @@ def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
     its cheapest row.
     """
     c = classes.cheapest
-    low = np.zeros(len(budget))
-    high = np.full(len(budget), 1000.0)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        k = np.clip(2.0 ** middle[:, None], c.speed.least, c.speed.most)
-        over = (c.load * c.price * k / c.speed.speed(k)).sum(axis=1) > budget
-        low = np.where(over, low, middle)
-        high = np.where(over, middle, high)
-    return np.clip(2.0 ** low[:, None], c.speed.least, c.speed.most)
+
+    def widths_of(exponent: Floats) -> Floats:
+        return np.clip(2.0 ** exponent[:, None], c.speed.least, c.speed.most)
+
+    low, _ = halve(
+        np.zeros(len(budget)),
+        np.full(len(budget), 1000.0),
+        lambda x: _spending(c, widths_of(x)).sum(axis=1) > budget,
+    )
+    return widths_of(low)
+
+
+def _spending(c: JobClasses, width: Floats) -> Floats:
+    """Return the spending of classes of one row each, (..., M)."""
+    return c.load * c.price * width / c.speed.speed(width)
 
 
 def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
@@ -49,14 +57,13 @@ def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
     c = classes.cheapest
     with np.errstate(over="ignore"):
         most = np.where(np.isinf(c.speed.most), 2.0**1000, c.speed.most)
-        floor, ceiling = (c.load * c.price * k / c.speed.speed(k) for k in (c.speed.least, most))
-    low = np.zeros(len(budget))
-    high = np.asarray(budget, dtype=np.float64).copy()
-    for _ in range(2 * HALVINGS):
-        middle = (low + high) / 2
-        over = np.clip(middle[:, None], floor, ceiling).sum(axis=1) > budget
-        low = np.where(over, low, middle)
-        high = np.where(over, middle, high)
+        floor, ceiling = (_spending(c, k) for k in (c.speed.least, most))
+    low, _ = halve(
+        np.zeros(len(budget)),
+        budget,
+        lambda part: np.clip(part[:, None], floor, ceiling).sum(axis=1) > budget,
+        2 * HALVINGS,
+    )
     part = np.clip(low[:, None], floor, ceiling)
     return c.speed.width_of_cost(part / (c.load * c.price))
 
@@ -84,21 +91,14 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     new = np.append(True, np.diff(found.spend) > TINY * most)
     # the price at the least budget is the value of the first additional dollar
     mu = np.append(found.mu[1:2], found.mu[1:])
-    return BudgetCurve(
-        mu[new],
-        found.spend[new],
-        found.response_h[new],
-        found.gpus[new],
-        found.sd_gpus[new],
-        found.weighted[new],
-    )
+    return replace(found, mu=mu).take(np.flatnonzero(new))
 
 
 def _steps(classes: JobClasses) -> Floats:
     """Return the prices mu at which a table's next size becomes better."""
     price = (classes.price / classes.weight[classes.of])[:, None]
     mu = classes.speed.step / price
-    return np.asarray(mu[mu > 0], dtype=np.float64)
+    return mu[mu > 0]
 
 
 def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> float:
@@ -115,12 +115,10 @@ def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> flo
 def response_h(classes: JobClasses, width: Floats) -> Floats:
     """Return the mean response time, hours, (...), of widths (..., M) on the cheapest rows."""
     c = classes.cheapest
-    return np.asarray(
-        (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64
-    )
+    return np.asarray((c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), np.float64)
 
 
 def plan_by_rule(classes: JobClasses, budget: float, width: Floats) -> RentalPlan:
     """Return the plan of widths (M,) on the cheapest row of every class; its mu has no meaning."""
     row, _ = widths(classes, 2.0**MOST_EXPONENT)
-    return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row, width)
+    return plan_fixed_widths(classes, budget, 0.0, row, width)

@@ -10,20 +10,32 @@ p) pi)), power k = a / ((1 - a) pi).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from formulations.bounds.hull import hull
-from formulations.model.linear import Floats, Ints
+from formulations.columns import Columns
+from formulations.model.linear import Bools, Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
 HALVINGS = 64  # of an interval of exponents up to 1000: down to the last bits of a float
 
 
+def halve(
+    low: Floats, high: Floats, is_above: Callable[[Floats], Bools], times: int = HALVINGS
+) -> tuple[Floats, Floats]:
+    """Halve intervals, and return the ends between which `is_above` becomes true."""
+    for _ in range(times):
+        middle = (low + high) / 2
+        above = is_above(middle)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return low, high
+
+
 @dataclass(frozen=True)
-class SpeedUps:
+class SpeedUps(Columns):
     """R curves.
 
     Attributes
@@ -55,24 +67,10 @@ class SpeedUps:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def take(self, rows: Ints) -> SpeedUps:
-        """Return these curves, in that order."""
-        return SpeedUps(
-            self.kind[rows],
-            self.parameter[rows],
-            self.factor[rows],
-            self.least[rows],
-            self.most[rows],
-            self.k[rows],
-            self.s[rows],
-            self.step[rows],
-            self.whole,
-        )
-
     def speed(self, k: Floats) -> Floats:
         """Return the speed on k GPUs within least and most, (..., R) each."""
         p = self.parameter
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             smooth = np.where(self.kind == AMDAHL, 1.0 / (1.0 - p + p / k), k**p)
         return self.factor * np.where(self.kind == TABLE, self._between(k), smooth)
 
@@ -82,33 +80,31 @@ class SpeedUps:
         price (..., R) is above 0.
         """
         p = self.parameter
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             ratio = np.where(p >= 1.0, np.inf, np.where(p > 0.0, p / ((1.0 - p) * price), 0.0))
             smooth = np.where(self.kind == AMDAHL, np.sqrt(ratio), ratio)
         at = (self.step > np.asarray(price)[..., None]).sum(axis=-1)
         table = self.k[np.arange(len(self)), at]
         best = np.clip(np.where(self.kind == TABLE, table, smooth), self.least, self.most)
         if not self.whole:
-            return np.asarray(best, dtype=np.float64)
+            return np.asarray(best, np.float64)
         # (1 + price k) / s(k) falls up to `best` and rises from there
         low = np.floor(best)
         high = np.ceil(best)
         dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
-        return np.asarray(np.where(dearer, high, low), dtype=np.float64)
+        return np.asarray(np.where(dearer, high, low), np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
         """Return the width at which k / s(k), GPU-hours of a unit of work, is closest to `cost`.
 
         Both have the shape (..., R).
         """
-        low = np.zeros(np.broadcast_shapes(cost.shape, self.most.shape))
-        high = np.full_like(cost, 1000.0)
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            k = np.clip(2.0**middle, self.least, self.most)
-            above = k / self.speed(k) > cost
-            low = np.where(above, low, middle)
-            high = np.where(above, middle, high)
+
+        def is_above(exponent: Floats) -> Bools:
+            k = np.clip(2.0**exponent, self.least, self.most)
+            return k / self.speed(k) > cost
+
+        low, _ = halve(np.zeros(cost.shape), np.full_like(cost, 1000.0), is_above)
         return np.clip(2.0**low, self.least, self.most)
 
     def _between(self, k: Floats) -> Floats:
@@ -122,7 +118,7 @@ class SpeedUps:
         s0 = self.s[rows, at]
         s1 = self.s[rows, at + 1]
         share = np.clip((k - k0) / np.where(k1 > k0, k1 - k0, 1.0), 0.0, 1.0)
-        return np.asarray(s0 + share * (s1 - s0), dtype=np.float64)
+        return np.asarray(s0 + share * (s1 - s0), np.float64)
 
 
 def speed_ups(
@@ -138,9 +134,9 @@ def speed_ups(
     a = 1 without a limit), because a linear speed-up would get infinitely many GPUs at no cost, or
     where a table has no point within its limit.
     """
-    kinds = np.array(kind, dtype=np.int64)
-    p = np.array(parameter, dtype=np.float64)
-    limit = np.full(len(kinds), np.inf) if most is None else np.array(most, dtype=np.float64)
+    kinds = np.array(kind, np.int64)
+    p = np.array(parameter, np.float64)
+    limit = np.full(len(kinds), np.inf) if most is None else np.array(most, np.float64)
     endless = np.flatnonzero((kinds != TABLE) & (p >= 1.0) & np.isinf(limit))
     if len(endless):
         raise ValueError(
@@ -158,7 +154,7 @@ def speed_ups(
     return SpeedUps(
         kinds,
         np.where(table, np.nan, p),
-        np.ones(len(kinds)) if factor is None else np.array(factor, dtype=np.float64),
+        np.ones(len(kinds)) if factor is None else np.array(factor, np.float64),
         np.where(table, k[:, 0], 1.0),
         np.where(table, k[:, -1], limit),
         k,
@@ -173,7 +169,7 @@ def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Float
     (k, s) -> (k/s, 1/s) maps lines to lines, and the concave hull to the lower one.
     """
     row = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
-    flat = np.array([point for t in tables for point in t], dtype=np.float64).reshape(-1, 2)
+    flat = np.array([point for t in tables for point in t], np.float64).reshape(-1, 2)
     cost = flat[:, 0] / flat[:, 1]
     time = 1.0 / flat[:, 1]
     on = hull(row, cost, time)

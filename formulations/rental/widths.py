@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
+from formulations.columns import Columns
 from formulations.model.linear import Floats, Ints
 from formulations.rental.speed_curves import HALVINGS, TABLE, SpeedUps
 
@@ -81,8 +82,7 @@ class JobClasses:
     @cached_property
     def cheapest(self) -> JobClasses:
         """The classes with their cheapest row only, for equal widths and equal spending."""
-        row, _ = choose(self, np.array([2.0**MOST_EXPONENT]))
-        rows = row[0]
+        rows, _ = widths(self, 2.0**MOST_EXPONENT)
         return JobClasses(
             self.arrivals,
             self.load,
@@ -94,7 +94,7 @@ class JobClasses:
 
 
 @dataclass(frozen=True)
-class RentalPlan:
+class RentalPlan(Columns):
     """The widths of all classes, as n options in use.
 
     Attributes
@@ -189,7 +189,7 @@ def plan(classes: JobClasses, budget: float) -> RentalPlan:
     """
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
-        return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row[0], width[0])
+        return plan_fixed_widths(classes, budget, 0.0, row[0], width[0])
     least = at_price(classes, np.array([2.0**MOST_EXPONENT]))
     if not budget > least.spend[0]:
         raise BudgetTooSmall(float(least.spend[0]), float(least.response_h[0]))
@@ -228,7 +228,7 @@ def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
 
 
 @dataclass(frozen=True)
-class BudgetCurve:
+class BudgetCurve(Columns):
     """What the best widths at N prices spend and reach; arrays of shape (N,).
 
     Every point is exact. A budget between those of two points does no worse than the line between
@@ -270,9 +270,7 @@ def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
 def _time(classes: JobClasses, row: Ints, width: Floats) -> Floats:
     """Return 1/s of a width in one row of each class, (..., M)."""
     k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
-    return np.asarray(
-        np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64
-    )
+    return np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1)
 
 
 def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) -> RentalPlan:
@@ -294,7 +292,7 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
     row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
     i = jumps[(share > DUST) & (share < 1.0 - DUST)]
     if not len(i):
-        return plan_fixed_widths(classes, budget, dear, np.arange(len(classes)), row, width)
+        return plan_fixed_widths(classes, budget, dear, row, width)
     one = int(i[0])
     part = float(share[(share > DUST) & (share < 1.0 - DUST)][0])
     if (
@@ -306,33 +304,17 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time
-        return plan_fixed_widths(classes, budget, dear, np.arange(len(classes)), row, width)
-    n = np.arange(len(classes))
-    both = plan_fixed_widths(
-        classes,
-        budget,
-        dear,
-        np.append(n, one),
-        np.append(row, cheap_row[one]),
-        np.append(width, cheap_width[one]),
-    )
+        return plan_fixed_widths(classes, budget, dear, row, width)
+    row, width = np.append(row, cheap_row[one]), np.append(width, cheap_width[one])
+    both = plan_fixed_widths(classes, budget, dear, row, width)
     both.share[one], both.share[-1] = 1 - part, part
-    order = np.argsort(both.of, kind="stable")
-    return RentalPlan(
-        classes,
-        budget,
-        dear,
-        both.of[order],
-        both.row[order],
-        both.width[order],
-        both.share[order],
-        both.time[order],
-    )
+    return both.take(np.argsort(both.of, kind="stable"))
 
 
 def plan_fixed_widths(
-    classes: JobClasses, budget: float, mu: float, of: Ints, row: Ints, width: Floats
+    classes: JobClasses, budget: float, mu: float, row: Ints, width: Floats
 ) -> RentalPlan:
-    """Return the plan of given classes, rows and widths (n,), each with a share of 1."""
+    """Return the plan of given rows and widths (n,), each with a share of 1."""
     time = 1.0 / classes.speed.take(row).speed(width)
-    return RentalPlan(classes, budget, mu, of, row, width, np.ones(len(of)), time)
+    share = np.ones(len(row))
+    return RentalPlan(classes, budget, mu, classes.of[row], row, width, share, time)

@@ -24,13 +24,16 @@ constant rate lambda begin such a piece at every moment alike.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.columns import Columns
+from formulations.model.linear import Bools, Floats
 from formulations.transient.revocations import (
     HOUR_S,
+    Values,
+    as_floats,
     best_interval_s,
     loss_rate,
     synchronous_seconds,
@@ -47,15 +50,15 @@ def _without_tiny(seconds: Floats) -> Floats:
 
 
 def useful_fraction(
-    n: Floats | Ints | float,
-    hazard_per_hour: Floats | float,
+    n: Values,
+    hazard_per_hour: Values,
     *,
-    checkpoint_s: Floats | float = 0.0,
-    checkpoint_every_s: Floats | float = math.nan,
-    replace_s: Floats | float = 0.0,
-    lifetime_s: Floats | float = math.inf,
+    checkpoint_s: Values = 0.0,
+    checkpoint_every_s: Values = math.nan,
+    replace_s: Values = 0.0,
+    lifetime_s: Values = math.inf,
     synchronous: Bools | bool = True,
-    work_s: Floats | float = math.inf,
+    work_s: Values = math.inf,
 ) -> Floats:
     """Return phi in [0, 1], the useful work per second of n revocable workers.
 
@@ -84,18 +87,15 @@ def useful_fraction(
         lifetime.
     """
     n, hazard, delta, every, pause, life, together, work = np.broadcast_arrays(
-        *(
-            np.asarray(a, dtype=np.float64)
-            for a in (
-                n,
-                hazard_per_hour,
-                checkpoint_s,
-                checkpoint_every_s,
-                replace_s,
-                lifetime_s,
-                synchronous,
-                work_s,
-            )
+        *as_floats(
+            n,
+            hazard_per_hour,
+            checkpoint_s,
+            checkpoint_every_s,
+            replace_s,
+            lifetime_s,
+            np.asarray(synchronous, np.float64),
+            work_s,
         )
     )
     delta = _without_tiny(delta)
@@ -126,33 +126,31 @@ def _share_with_lifetime(
     with np.errstate(divide="ignore"):
         out = work / lifetime_seconds(work, n, hazard, life, delta, tau, pause)
     per_life = _Lifetimes(n, hazard, life, delta, tau, pause, np.zeros(len(n))).period(np.inf)
-    return np.asarray(np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0))
+    return np.clip(np.where(ends, out, per_life.progress / per_life.seconds), 0.0, 1.0)
 
 
 def event_rate(
-    n: Floats | Ints | float,
-    per_hour: Floats | float,
-    lifetime_s: Floats | float,
-    work_s: Floats | float,
-    other: Floats | float = 0.0,
+    n: Values,
+    per_hour: Values,
+    lifetime_s: Values,
+    work_s: Values,
+    other: Values = 0.0,
 ) -> Floats:
     """Return the losses per second that stop n synchronous workers in the middle of work_s seconds.
 
     The workers start together. Those that reach the lifetime together count as one loss. `other`
     has the losses per second of further workers.
     """
-    n, work, life = (np.asarray(a, dtype=np.float64) for a in (n, work_s, lifetime_s))
+    n, work, life = as_floats(n, work_s, lifetime_s)
     with np.errstate(invalid="ignore"):
         middle = np.where(np.isinf(work), np.inf, np.floor(np.floor(work / life) / 2.0))
         random, joint = _losses_of_period(
-            n, np.asarray(per_hour, dtype=np.float64) / HOUR_S, life, middle
+            n, np.asarray(per_hour, np.float64) / HOUR_S, life, middle
         )
     return np.asarray(other + random + np.where(work >= life, joint / life, 0.0))
 
 
-def _losses_of_period(
-    n: Floats, rate: Floats, life: Floats, m: Floats | float
-) -> tuple[Floats, Floats]:
+def _losses_of_period(n: Floats, rate: Floats, life: Floats, m: Values) -> tuple[Floats, Floats]:
     """Return the rate of losses in lifetime m, and the probability that it has a joint end.
 
     The rate is that of losses of one server at a time, per second. A joint end is that of servers
@@ -161,7 +159,7 @@ def _losses_of_period(
     end together. A server that was replaced alone ends alone L later, if it lives so long. Together
     these are n rate (1 + q + .. + q^m) losses per second.
     """
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         x = np.where(rate * life > RARE, rate * life, 0.0)
         reached = np.where(x > 0, np.exp(-x * (m + 1.0)), 1.0)
         grown = np.where(x > 0, np.expm1(-x * (m + 1.0)) / np.expm1(-x), 1.0)
@@ -195,7 +193,7 @@ class _Period:
 
 
 @dataclass(frozen=True)
-class _Lifetimes:
+class _Lifetimes(Columns):
     """Synchronous servers with a hard lifetime, arrays (k,) in seconds.
 
     `per_hour` has the revocations of one server per hour.
@@ -208,10 +206,6 @@ class _Lifetimes:
     tau: Floats
     pause: Floats
     other: Floats
-
-    def take(self, rows: Ints) -> _Lifetimes:
-        """Return some rows."""
-        return _Lifetimes(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def period(self, m: float) -> _Period:
         """Return what happens in lifetime m."""
@@ -229,7 +223,7 @@ class _Lifetimes:
         first = self._stretches(rate, life)
         later = self._restarts(rate, life - self.pause)
         fits = stretch + self.pause <= life
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             whole = first + np.exp(-rate * self.pause) * later
             mean_life = np.where(h > 0, -np.expm1(-h * life) / h, life)
             progress = np.where(
@@ -241,12 +235,12 @@ class _Lifetimes:
             best = np.where(stretch > 0, done + np.minimum(tau, life - count * stretch), life)
             most = share * life + np.exp(-rate * life) * (best - lossless * life)
         steady = alone | (h <= 0) | (joint < 1e-9)
-        return _Period(progress, seconds, rate, most, np.asarray(steady, dtype=np.bool_))
+        return _Period(progress, seconds, rate, most, np.asarray(steady, np.bool_))
 
     def _stretches(self, rate: Floats, span: Floats) -> Floats:
         """Return useful seconds before the first loss within `span`: tau sum_k exp(-rate k s)."""
         s = self.tau + self.delta
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
             y = rate * s
             several = np.where(y > 1e-9, -np.expm1(-y * count) / np.expm1(y), count)
@@ -260,7 +254,7 @@ class _Lifetimes:
         """
         s = self.tau + self.delta
         span = np.maximum(span, 0.0)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
             y = rate * s
             x = np.exp(-y)
@@ -277,14 +271,14 @@ class _Lifetimes:
 
 
 def lifetime_seconds(
-    work_s: Floats | float,
-    n: Floats | float,
-    per_hour: Floats | float,
-    lifetime_s: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
-    other: Floats | float = 0.0,
+    work_s: Values,
+    n: Values,
+    per_hour: Values,
+    lifetime_s: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
+    other: Values = 0.0,
 ) -> Floats:
     """Return the expected seconds of work_s useful seconds on n synchronous servers.
 
@@ -307,10 +301,7 @@ def lifetime_seconds(
         Losses per second of further servers.
     """
     arrays = np.broadcast_arrays(
-        *(
-            np.asarray(a, dtype=np.float64)
-            for a in (work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
-        )
+        *as_floats(work_s, n, per_hour, lifetime_s, checkpoint_s, every_s, replace_s, other)
     )
     arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
     left = arrays[0].astype(np.float64).reshape(-1)
@@ -328,7 +319,7 @@ def lifetime_seconds(
         again = synchronous_seconds(left, p.rate + 1.0 / own.life, own.delta, own.tau, own.pause)
         stuck = ~last & ~(p.progress > least)  # nan is no progress
         short = left <= np.minimum(own.tau, own.life)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             count = np.ceil((left - p.most) / p.progress - 1e-9)
         count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
         out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))

@@ -1,4 +1,4 @@
-"""The speed of n workers with parameter servers, and the cost of keeping workers in step.
+"""The speed of n workers with parameter servers.
 
 The parameter servers or the network carry at most the speed C. With the sum s of the workers' own
 speeds, the speed v is
@@ -6,16 +6,7 @@ speeds, the speed v is
     v = min(s, C)                     sharp corner (p = inf)
     v = (s^-p + C^-p)^(-1/p)          soft corner
 
-Let X_1 .. X_n be the step times of the workers. The step time of all of them is, in general and for
-exponential step times with mean m:
-
-    bulk synchronous      E[max X]          m H_n,  H_n = 1 + 1/2 + .. + 1/n
-    k backups             E[X_(n-k)]        m (H_n - H_k): without the k slowest
-    r-fold replication    E[max_n min_r X]  m H_n / r
-    asynchronous          E[X]              m: throughput n / E[X]
-
-Sources: systems of parameter servers, Li et al., ICDCS 2020; synchronisation on transient servers,
-Ambati et al., IC2E 2019; backup workers, Chen et al. 2016.
+Source: systems of parameter servers, Li et al., ICDCS 2020.
 """
 
 from __future__ import annotations
@@ -25,37 +16,35 @@ import math
 import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.transient.revocations import Values
 
 # A measured speed that is lower than the sum of the workers' own speeds by more than this share is
 # limited by something else.
 CLEARLY = 0.1
-MODES = ("bulk", "backup", "replicated", "asynchronous")
 
 
-def capped(
-    total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf
-) -> Floats:
+def capped(total: Values, cap: Values = math.inf, sharpness: float = math.inf) -> Floats:
     """Return the speed of workers whose own speeds sum to `total` if at most `cap` is carried.
 
     `sharpness` is p > 0.
     """
-    s = np.asarray(total, dtype=np.float64)
-    c = np.asarray(cap, dtype=np.float64)
+    s = np.asarray(total, np.float64)
+    c = np.asarray(cap, np.float64)
     if math.isinf(sharpness):
-        return np.asarray(np.minimum(s, c), dtype=np.float64)
+        return np.asarray(np.minimum(s, c), np.float64)
     low: Floats = np.minimum(s, c)
     high: Floats = np.maximum(s, c)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         ratio = np.where(np.isinf(high) | (high <= 0), 0.0, low / high)
-    return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), dtype=np.float64)
+    return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), np.float64)
 
 
-def bottleneck(own: Floats | float, measured: Floats | float) -> Bools:
+def bottleneck(own: Values, measured: Values) -> Bools:
     """Return whether a measured speed is clearly below the sum `own` of the workers' own speeds.
 
     If so, more workers do not help.
     """
-    return np.asarray(np.asarray(measured) < (1.0 - CLEARLY) * np.asarray(own), dtype=np.bool_)
+    return np.asarray(np.asarray(measured) < (1.0 - CLEARLY) * np.asarray(own), np.bool_)
 
 
 def expected_speed(
@@ -89,55 +78,9 @@ def expected_speed(
 def binomial(n: int, p: float) -> Floats:
     """Return the probabilities of 0 .. n successes of n, (n + 1,)."""
     if p <= 0 or p >= 1:
-        return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), dtype=np.float64)
+        return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), np.float64)
     k = np.arange(1, n + 1)
     choose = np.concatenate([[0.0], np.cumsum(np.log((n + 1 - k) / k))])
     log = choose + np.arange(n + 1) * math.log(p) + (n - np.arange(n + 1)) * math.log1p(-p)
     chance = np.exp(log - log.max())
-    return np.asarray(chance / chance.sum(), dtype=np.float64)
-
-
-def harmonic(n: int) -> float:
-    """Return H_n = 1 + 1/2 + .. + 1/n; H_0 = 0."""
-    return math.fsum(1.0 / i for i in range(1, n + 1))
-
-
-def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) -> float:
-    """Return the expected step time of n workers with exponential step times.
-
-    Parameters
-    ----------
-    mode : str
-        One of MODES.
-    mean : float
-        Mean step time of one worker, in the unit of the result.
-    spare : int
-        k backups among the n workers, or r replicas of each worker.
-
-    Raises
-    ------
-    ValueError
-        The mode is unknown, or the numbers are not possible for it.
-    """
-    _check(mode, n, spare)
-    if mode == "bulk":
-        return mean * harmonic(n)
-    if mode == "backup":
-        return mean * (harmonic(n) - harmonic(spare))
-    return mean * harmonic(n) / spare if mode == "replicated" else mean
-
-
-def servers(mode: str, n: int, spare: int = 0) -> int:
-    """Return the number of servers that are paid for: n, or n r with r replicas of each worker."""
-    _check(mode, n, spare)
-    return n * spare if mode == "replicated" else n
-
-
-def _check(mode: str, n: int, spare: int) -> None:
-    if mode not in MODES:
-        raise ValueError(f'mode "{mode}" is not known: {", ".join(MODES)}')
-    lowest, highest = {"backup": (0, n - 1), "replicated": (1, 10_000)}.get(mode, (0, 0))
-    if n < 1 or not lowest <= spare <= highest:
-        raise ValueError(
-            f"{mode}: {n} workers, {spare} spare: spare must be from {lowest} to {highest}"
-        )
+    return np.asarray(chance / chance.sum(), np.float64)

@@ -43,6 +43,8 @@ import numpy as np
 
 from formulations.model.linear import Floats
 
+Values = Floats | float
+"""One number, or an array of them."""
 HOUR_S = 3600.0
 STEPS = 512  # of the grid on which the renewal equation is solved
 FAR = 16  # mean lives after which the start of a place no longer matters
@@ -50,6 +52,11 @@ POINTS = 80  # of the curve of mean hazards, besides the ages at which pieces be
 # its ends: shares of the age at which the second piece begins, and of that of the last piece
 SHORTEST, LONGEST = 1e-2, 1e4
 NEWTON = 60  # most Newton steps; about six are taken
+
+
+def as_floats(*values: Values) -> list[Floats]:
+    """Return values as arrays."""
+    return [np.asarray(value, np.float64) for value in values]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Hazard:
     @classmethod
     def constant(cls, per_hour: float, lifetime_h: float = math.inf) -> Hazard:
         """Return the same hazard at every age."""
-        return cls(np.array([per_hour], dtype=np.float64), np.zeros(1), lifetime_h)
+        return cls(np.array([per_hour], np.float64), np.zeros(1), lifetime_h)
 
     @property
     def ageless(self) -> bool:
@@ -79,9 +86,9 @@ class Hazard:
         return math.isinf(self.lifetime_h) and bool((self.per_hour == self.per_hour[0]).all())
 
 
-def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
+def cumulative(hazard: Hazard, age_h: Values) -> Floats:
     """Return the integral of the hazard over [0, age], shape of age_h, without the lifetime."""
-    age = np.asarray(age_h, dtype=np.float64)
+    age = np.asarray(age_h, np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
     at = np.searchsorted(hazard.start_h, age, side="right") - 1
     return np.asarray(full[at] + hazard.per_hour[at] * (age - hazard.start_h[at]))
@@ -99,7 +106,7 @@ def _moments(hazard: Hazard) -> tuple[float, float]:
     hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
     alive = np.exp(-cumulative(hazard, start))
     # 0 x inf occurs only in branches that are not used
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         x = rate * hours
         first = np.where(rate > 0, -np.expm1(-x) / rate, hours)
         whole = np.where(np.isinf(x), 1.0, -np.expm1(-x) - x * np.exp(-x)) / rate**2
@@ -140,13 +147,13 @@ def losses(hazard: Hazard, hours: float) -> float:
     return float(np.interp(hours, step * np.arange(count + 1), m))
 
 
-def mean_hazard(hazard: Hazard, hours: Floats | float) -> Floats:
+def mean_hazard(hazard: Hazard, hours: Values) -> Floats:
     """Return the losses of one place per hour, in the mean over its first `hours`, shape of hours.
 
     It is `losses` / hours, from a curve of POINTS of them, and for inf the limit 1 / (mean life).
     The hazard has no lifetime.
     """
-    t = np.asarray(hours, dtype=np.float64)
+    t = np.asarray(hours, np.float64)
     if hazard.ageless:
         return np.full(t.shape, hazard.per_hour[0])
     ages, mean, last = _mean_hazards(
@@ -172,9 +179,9 @@ def _mean_hazards(
     return ages, mean, 1.0 / life
 
 
-def hazard_at(hazard: Hazard, age_h: Floats | float) -> Floats:
+def hazard_at(hazard: Hazard, age_h: Values) -> Floats:
     """Return the revocations per hour of a server of this age, shape of age_h."""
-    at = np.searchsorted(hazard.start_h, np.asarray(age_h, dtype=np.float64), side="right") - 1
+    at = np.searchsorted(hazard.start_h, np.asarray(age_h, np.float64), side="right") - 1
     return np.asarray(hazard.per_hour[at])
 
 
@@ -187,12 +194,12 @@ def with_burst(hazard: Hazard, factor: float, until_h: float) -> Hazard:
     return Hazard(early * hazard_at(hazard, start), start, hazard.lifetime_h)
 
 
-def age_at(hazard: Hazard, exposure: Floats | float) -> Floats:
+def age_at(hazard: Hazard, exposure: Values) -> Floats:
     """Return the age in hours at which the integral of the hazard is `exposure`, inf = never.
 
     With exponential exposures of mean 1 these are lives, but for the lifetime.
     """
-    e = np.asarray(exposure, dtype=np.float64)
+    e = np.asarray(exposure, np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
     at = np.searchsorted(full, e, side="right") - 1
     rate = hazard.per_hour[at]
@@ -200,30 +207,30 @@ def age_at(hazard: Hazard, exposure: Floats | float) -> Floats:
         return np.asarray(hazard.start_h[at] + (e - full[at]) / rate)
 
 
-def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -> Floats:
+def loss_rate(per_hour: Values, lifetime_s: Values = math.inf) -> Floats:
     """Return the losses per second of one place in the long run.
 
     That is 1 / (mean life) for a constant hazard and a hard lifetime.
     """
-    rate = np.asarray(per_hour, dtype=np.float64) / HOUR_S
-    life = np.asarray(lifetime_s, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    rate = np.asarray(per_hour, np.float64) / HOUR_S
+    life = np.asarray(lifetime_s, np.float64)
+    with np.errstate(all="ignore"):
         both = rate / -np.expm1(-rate * life)
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
 
 
-def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
+def best_interval_s(rate: Values, checkpoint_s: Values) -> Floats:
     """Return the exact interval of checkpoints that makes phi largest, seconds.
 
     x = rate x tau solves log(1 - x) + x + rate x delta = 0. Newton's method starts right of the
     root, where the function is concave and falling, so it never overshoots. The result is inf where
     nothing is ever lost, and 0 where checkpoints are free.
     """
-    rate = np.asarray(rate, dtype=np.float64)
-    d = rate * np.asarray(checkpoint_s, dtype=np.float64)
+    rate = np.asarray(rate, np.float64)
+    d = rate * np.asarray(checkpoint_s, np.float64)
     x = np.minimum(np.sqrt(2.0 * d), -np.expm1(-1.0 - d))
     for _ in range(NEWTON):
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             # the series of log(1 - x) + x, because the difference cancels where x is small
             series = -x * x * (1 / 2 + x * (1 / 3 + x * (1 / 4 + x / 5)))
             value = np.where(x < 1e-3, series, np.log1p(-x) + x) + d
@@ -231,15 +238,15 @@ def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Float
         x = np.maximum(0.0, x + step)
         if bool((np.abs(step) <= 1e-13 * x).all()):
             break
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return np.where(rate > 0, x / rate, np.inf)
 
 
 def synchronous_share(
-    rate: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
+    rate: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
 ) -> Floats:
     """Return the useful seconds per second of a job that every loss stops.
 
@@ -254,10 +261,8 @@ def synchronous_share(
     every_s
         Useful seconds between checkpoints, inf = no checkpoints.
     """
-    rate, delta, tau, pause = (
-        np.asarray(a, dtype=np.float64) for a in (rate, checkpoint_s, every_s, replace_s)
-    )
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    rate, delta, tau, pause = as_floats(rate, checkpoint_s, every_s, replace_s)
+    with np.errstate(all="ignore"):
         lossless = np.where(np.isinf(tau), 1.0, np.where(tau + delta > 0, tau / (tau + delta), 1.0))
         x = rate * tau
         d = rate * delta
@@ -270,11 +275,11 @@ def synchronous_share(
 
 
 def synchronous_seconds(
-    work_s: Floats | float,
-    rate: Floats | float,
-    checkpoint_s: Floats | float,
-    every_s: Floats | float,
-    replace_s: Floats | float,
+    work_s: Values,
+    rate: Values,
+    checkpoint_s: Values,
+    every_s: Values,
+    replace_s: Values,
 ) -> Floats:
     """Return the expected seconds of work_s useful seconds, with losses at a constant rate.
 
@@ -285,10 +290,8 @@ def synchronous_seconds(
 
     The parameters are those of `synchronous_share`.
     """
-    work, rate, delta, tau, pause = (
-        np.asarray(a, dtype=np.float64) for a in (work_s, rate, checkpoint_s, every_s, replace_s)
-    )
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    work, rate, delta, tau, pause = as_floats(work_s, rate, checkpoint_s, every_s, replace_s)
+    with np.errstate(all="ignore"):
         # with checkpoints at every moment, only pauses cost time
         free = tau <= 0
         m = np.where(

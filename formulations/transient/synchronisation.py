@@ -9,9 +9,9 @@ share of the work that they would do if all took the mean time,
     replicated, r    1/r / (1 - c + c H_(n/r) / r)                     each gradient r times
     asynchronous, e  e                                                 share e of it counts
 
-These are the step times of `step_time_exponential` at c = 1. With a of n servers at work, H_n - H_k
-becomes H_a - H_(a - n + k). With s in [0, 1] and a_i replicas of gradient i at work, the mean
-largest of the smallest is
+where H_n = 1 + 1/2 + .. + 1/n. At c = 1 these step times are E[max X], E[X_(n-k)], E[max min_r X]
+and E[X]. With a of n servers at work, H_n - H_k becomes H_a - H_(a - n + k). With s in [0, 1] and
+a_i replicas of gradient i at work, the mean largest of the smallest is
 
     integral of (1 - product over i of (1 - s^(a_i))) / s
 
@@ -30,20 +30,16 @@ Information Theory 64 (2018). Modes: Ambati et al., IC2E 2019; backup workers: C
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from formulations.model.linear import Bools, Floats
-from formulations.transient.parameter_servers import (
-    MODES,
-    binomial,
-    harmonic,
-    servers,
-    step_time_exponential,
-)
+from formulations.transient.parameter_servers import binomial
 
+MODES = ("bulk", "backup", "replicated", "asynchronous")
 POINTS = 64  # of the quadrature, which is exact for up to 127 servers
 
 
@@ -77,10 +73,6 @@ class Mode:
             return n > self.number
         return self.kind != "replicated" or n % int(self.number) == 0
 
-    @property
-    def _spare(self) -> int:
-        return int(self.number) if self.has_spares else 0
-
 
 BULK = Mode("bulk")
 ASYNCHRONOUS = Mode("asynchronous", 1.0)
@@ -91,8 +83,8 @@ def pace(mode: Mode, n: int, variation: float) -> float:
     """Return the work of n workers, all at work, as a share of what n even workers do."""
     if mode.kind == "asynchronous":
         return mode.number
-    groups = n // int(mode.number) if mode.kind == "replicated" else n
-    slow = step_time_exponential(mode.kind, groups, spare=mode._spare)
+    k = int(mode.number)
+    slow = harmonic(n // k) / k if mode.kind == "replicated" else harmonic(n) - harmonic(k)
     return _useful_share(mode, n) / (1.0 - variation + variation * slow)
 
 
@@ -100,7 +92,12 @@ def _useful_share(mode: Mode, n: int) -> float:
     """Return the share of the gradients of n workers that counts."""
     if mode.kind == "backup":
         return (n - mode.number) / n
-    return n / servers(mode.kind, n, mode._spare)
+    return 1.0 if mode.kind == "bulk" else 1.0 / int(mode.number)
+
+
+def harmonic(n: int) -> float:
+    """Return H_n = 1 + 1/2 + .. + 1/n; H_0 = 0."""
+    return math.fsum(1.0 / i for i in range(1, n + 1))
 
 
 def pace_at_work(mode: Mode, variation: float, at_work: Bools) -> float:

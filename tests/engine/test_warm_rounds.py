@@ -22,7 +22,6 @@ from allocator.options import previous_options
 from allocator.options.option_table import list_options, option_table
 from allocator.options.previous_options import PreviousOptions
 from allocator.performance.sizes import estimate_sizes
-from allocator.performance.table import RateTable
 from allocator.solvers.base import SolveLimits
 from scripts.benchmarks import bench_rounds
 
@@ -109,8 +108,7 @@ def check_kept_options(problems: list[Problem]) -> None:
     """Each round has the same options from those of the round before and from nothing."""
     previous = PreviousOptions()
     for problem in map(estimate_sizes, problems):
-        table = RateTable.of(problem)
-        kept, fresh = previous.option_table(problem, table), option_table(problem, table)
+        kept, fresh = previous.option_table(problem), option_table(problem)
         for name, column in vars(fresh).items():
             np.testing.assert_array_equal(getattr(kept, name), column, err_msg=name)
 
@@ -145,9 +143,9 @@ def test_only_jobs_that_changed_are_listed_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         previous_options,
         "list_options",
-        lambda problem, table, among=None: (
+        lambda problem, among=None: (
             listed.append(len(problem.jobs) if among is None else int(among.sum())),
-            list_options(problem, table, among),
+            list_options(problem, among),
         )[1],
     )
     first = validate(folder.snapshot())

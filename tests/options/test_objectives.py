@@ -75,9 +75,10 @@ def test_ranks_keep_their_promise(given_: tuple[list[list[tuple[int, float, floa
     one."""
     jobs, total = given_
     start = np.cumsum([0, *(len(options) for options in jobs)])
+    job = np.repeat(np.arange(len(jobs)), np.diff(start))
     flat = np.array([o for options in jobs for o in options], dtype=float).reshape(-1, 3)
     gpus, first, second = flat[:, 0].astype(np.int64), flat[:, 1], flat[:, 2]
-    value = combine_ranks([first, second], factors([first, second], start, gpus, total))
+    value = combine_ranks([first, second], factors([first, second], job, gpus, total))
     plans = [
         [o for o in plan if o >= 0]
         for plan in itertools.product(
@@ -85,9 +86,9 @@ def test_ranks_keep_their_promise(given_: tuple[list[list[tuple[int, float, floa
         )
     ]
     plans = [plan for plan in plans if gpus[plan].sum() <= total]
-    assert max(first[plan].sum() for plan in plans) <= most(start, first, gpus, total) + 1e-9
+    assert max(first[plan].sum() for plan in plans) <= most(job, first, gpus, total) + 1e-9
     best = max(plans, key=lambda plan: value[plan].sum())
-    reach = most(start, first, gpus, total) + most(start, -first, gpus, total)
+    reach = most(job, first, gpus, total) + most(job, -first, gpus, total)
     assert max(first[plan].sum() for plan in plans) - first[best].sum() <= GIVEN_UP * reach + 1e-9
     assert max(second[plan].sum() for plan in plans if first[plan].sum() == first[best].sum()) <= (
         second[best].sum() + 1e-6

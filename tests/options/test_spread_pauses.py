@@ -18,7 +18,6 @@ from allocator.bench.workloads import generate
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.options.option_table import option_table
-from allocator.performance.table import RateTable
 from allocator.simulator import SimulationOptions, simulate
 from allocator.valuation import build_context
 from formulations.objectives import BUILT_IN as OBJECTIVES
@@ -29,7 +28,7 @@ CONCAVE = {1: 1.0, 2: 1.8, 4: 3.1, 8: 5.0}
 
 def context(p: Problem) -> Context:
     """All options of a round, by job, pool and size."""
-    return build_context(p, option_table(p, RateTable.of(p)).offer)
+    return build_context(p, option_table(p).offer)
 
 
 def one(spread: bool = True, **job: Any) -> Problem:

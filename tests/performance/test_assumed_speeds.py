@@ -37,7 +37,7 @@ from allocator.errors import InvalidInput
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
 from allocator.options.instance_building import compile_round
-from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
+from allocator.performance.speed import GUESSED, believed_speeds
 from allocator.policies.registry import POLICIES
 from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
@@ -160,7 +160,7 @@ def test_a_size_that_was_not_seen_does_as_much_per_gpu_as_the_nearest_one() -> N
     seen = columns("model gpu_type gpus work_per_s observed: x A 2 8 true; x A 4 12 true")
     p = problem([{"model": "x", "requested_gpus": 8}], TWO[:1], seen)
     zeros = np.zeros(3, dtype=np.int64)
-    speed = BelievedSpeeds(p).speed(Configurations.of(zeros, zeros, np.array([2, 4, 8])))
+    speed = believed_speeds(p, zeros, zeros, np.array([2, 4, 8]))
     assert speed.rate.tolist() == [8.0, 12.0, 24.0]
     assert speed.error[0] < speed.error[2] == GUESSED
     assert compile_round(p, prunes=False).offer.gpus.tolist() == [2, 4, 8]

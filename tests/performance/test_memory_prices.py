@@ -10,7 +10,6 @@ from builders import problem
 
 from allocator.options.configure import configure
 from allocator.options.option_table import option_table
-from allocator.performance.table import RateTable
 from allocator.valuation.prices import added_prices, gpu_prices
 
 POOL = {"pool": "p", "gpu_type": "A", "gpus": 4, "memory_gb": 40.0, "market": "on_demand"}
@@ -24,7 +23,7 @@ def test_the_memory_of_a_curve() -> None:
     models = [{"model": "m", "gpu_type": "A", "kind": "iteration", "parameters": json.dumps(curve)}]
     pool = {"price_per_gpu_hour": 1.0, "price_per_gb_hour": 0.1}
     p = problem([{"max_gpus": 2, "memory_gb": 39}], [POOL | pool], [], models=models)
-    found = option_table(p, RateTable.of(p)).cost
+    found = option_table(p).cost
     assert found == pytest.approx([1 + 2.4, 2 * (1 + 1.6)])
     ways = configure(p, "j0")
     assert ways.cost == pytest.approx(ways.hours * found[ways.gpus - 1])

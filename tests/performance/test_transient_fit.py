@@ -44,9 +44,9 @@ def test_hazard_from_lifetimes() -> None:
     pieces by hand.
     """
     assert fit_hazard([1.0, 3.0, 6.0], [True, True, False]).hazard.per_hour.tolist() == [0.2]
-    fit = fit_hazard([1.0, 3.0, 6.0], [True, True, False], [0.0, 2.0], lifetime_h=24.0)
+    fit = fit_hazard([1.0, 3.0, 6.0], [True, True, False], [0.0, 2.0])
     assert fit.hazard.per_hour == pytest.approx([1 / 5, 1 / 5]) and fit.hours.tolist() == [5.0, 5.0]
-    assert fit.errors == pytest.approx([1 / 5, 1 / 5]) and fit.hazard.lifetime_h == 24.0
+    assert fit.errors == pytest.approx([1 / 5, 1 / 5])
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,9 @@ def test_what_cannot_be_fitted(call: Callable[[], object], says: str) -> None:
     ],
 )
 def test_caps_of_parameter_servers(speeds: tuple[float, ...], cap: float) -> None:
-    """The published bottlenecks within 3 %, with less error than a sharp corner; none with two
-    servers."""
+    """The published bottlenecks within 3 %; none with two servers."""
     fit = fit_cap([1, 2, 4, 6, 8], speeds)
     assert fit.cap == pytest.approx(cap, rel=0.03)
-    assert fit.error <= fit_cap([1, 2, 4, 6, 8], speeds, math.inf).error
     assert fit.error < 0.08 and fit.at(1.0) == pytest.approx(speeds[0], rel=0.11)
 
 

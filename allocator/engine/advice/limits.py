@@ -176,9 +176,7 @@ def _would_pay(s: JobContext, factor: float) -> bool:
     jobs = s.problem.jobs
     weight = jobs.weight.copy()
     weight[s.j] *= factor
-    value = option_table(
-        replace(s.problem, jobs=replace(jobs, weight=weight)), RateTable.of(s.problem)
-    ).value
+    value = option_table(replace(s.problem, jobs=replace(jobs, weight=weight))).value
     own = np.flatnonzero(s.option_table.primary < 0)  # secondary jobs have no values here
     own = own[s.option_table.job[own] == s.j]
     first = np.searchsorted(s.option_table.job[s.option_table.primary < 0], s.j)

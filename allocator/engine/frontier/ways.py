@@ -21,7 +21,6 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.option_table import find_blocked_jobs, option_table
 from allocator.performance.sizes import estimate_sizes
-from allocator.performance.table import RateTable
 from allocator.performance.useful import LEAST, useful_share
 from allocator.valuation.prices import added_prices, gpu_prices
 from formulations.bounds.hull import front, hull
@@ -79,7 +78,7 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     `dollars` is "listed" or "added". Raises UsageError with every fault of the names.
     """
     problem, number = estimate_sizes(problem), _numbers(problem, names)
-    m = option_table(problem, RateTable.of(problem))
+    m = option_table(problem)
     pools = problem.pools
     jobs = problem.jobs
     place = np.full(len(jobs), -1)

@@ -32,23 +32,25 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
-from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
+from allocator.options.option_table import (
+    OptionTable,
+    find_locked_jobs,
+    is_allowed_option,
+)
 from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import number_rows
 from allocator.performance.pauses import restart_s
-from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
-from formulations.objectives.context import Context, Offer
+from formulations.objectives.context import Offer
 
 HALVINGS = 40  # of a loss within which there are too many pairs
 
@@ -253,7 +255,7 @@ class Colocations:
                 free[job[option_h[h]]] = free[job[option_g[g]]] = False
                 found.append((option_h[h], option_g[g]))
             heapq.heappush(heap, (-gain_h[h] - gain_g[g], k, h, g))
-        primary, secondary = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        primary, secondary = np.array(found, np.int64).reshape(-1, 2).T
         return primary, secondary
 
     def price(self, reduced: Floats, u: Floats) -> PricedPairs:
@@ -333,7 +335,7 @@ class Colocations:
         return best
 
 
-def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colocations:
+def find_colocations(problem: Problem, m: OptionTable) -> Colocations:
     """Find the pairs of a round; the table m has only options with GPUs of their own."""
     o, start, u, v, found = _find_kinds(problem, m)
     # index of the same two kinds in the other order
@@ -353,7 +355,7 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
     )
     u, v, found, either = u[use], v[use], found.take(use), either[use]
     running = problem.jobs.state == State.RUNNING
-    still = np.zeros(len(m), dtype=bool)
+    still = np.zeros(len(m), bool)
     pause = interval.pause_s(
         still,
         running[m.job],
@@ -364,10 +366,12 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
 
     def value_side(kind: Ints, rate: Floats, pause: Floats, keep: Bools, pays: bool) -> PairSide:
         # the jobs of a kind have the same terms next to all kinds that slow them down alike
-        owner = _number(kind, rate)
+        owner = number_rows(kind, rate)
         first = np.unique(owner, return_index=True)[1]
         each, at = ragged(start[kind[first]], start[kind[first] + 1])
-        term = _values_at_speed(problem, m, whole, o[at], rate[first][each], pause, keep, pays)
+        a = o[at]
+        offer = Offer(m.job[a], m.pool[a], m.gpus[a], rate[first][each], pause[a], keep[a])
+        term = option_values(problem, whole.for_offer(offer, pays))
         begin = np.searchsorted(each, owner)
         pair, entry = ragged(begin, begin + np.diff(start)[kind])
         return PairSide(starts(pair, len(kind)), pair, o[at][entry], term[entry])
@@ -406,7 +410,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     job, pool = m.job[o], m.pool[o]
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
     counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
-    place = _number(pool, m.gpus[o], tenant)
+    place = number_rows(pool, m.gpus[o], tenant)
     memory = np.nan_to_num(jobs.memory_gb[job], nan=-1.0)
     # where the memory of a model was measured, that of the job does not matter (footprint.py)
     rates, types = problem.rates, len(problem.gpu_types)
@@ -414,7 +418,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     known = ((rates.model * types + rates.gpu_type) * SPAN + rates.gpus)[is_measured]
     here = (jobs.model[job] * types + pools.gpu_type[pool]) * SPAN + m.gpus[o]
     memory[np.isin(here, known)] = -1.0
-    kind = _number(place, jobs.model[job], memory, counts[pool] & jobs.best_effort[job])
+    kind = number_rows(place, jobs.model[job], memory, counts[pool] & jobs.best_effort[job])
     first = np.unique(kind, return_index=True)[1]
     place, job, pool, gpus = place[first], job[first], pool[first], m.gpus[o[first]]
     u, v = ragged(
@@ -424,7 +428,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     merged = _merge_kinds(np.bincount(place), found)
     kind = merged[kind]
     order = np.argsort(kind, kind="stable")
-    one = np.zeros(len(merged), dtype=bool)
+    one = np.zeros(len(merged), bool)
     one[np.unique(merged, return_index=True)[1]] = True
     pairs = np.flatnonzero(one[u] & one[v])
     pairs = pairs[np.lexsort((merged[v[pairs]], merged[u[pairs]]))]
@@ -453,20 +457,11 @@ def _merge_kinds(many: Ints, speeds: ColocatedSpeeds) -> Ints:
     return np.concatenate(number)
 
 
-def _number(*columns: NDArray[Any]) -> Ints:
-    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
-    order = np.lexsort(columns[::-1])
-    new = np.any([x[order][1:] != x[order][:-1] for x in columns], axis=0)
-    number = np.zeros(len(order), dtype=np.int64)
-    number[order[1:]] = np.cumsum(new)
-    return number
-
-
 def _ranks(problem: Problem) -> Ints:
     """Return the rank of each job by time of submission, then by name, (J,)."""
-    rank = np.empty(len(problem.jobs), dtype=np.int64)
-    rank[np.lexsort((np.array(problem.jobs.job_id, dtype=str), problem.jobs.submitted_s))] = (
-        np.arange(len(rank))
+    rank = np.empty(len(problem.jobs), np.int64)
+    rank[np.lexsort((np.array(problem.jobs.job_id, str), problem.jobs.submitted_s))] = np.arange(
+        len(rank)
     )
     return rank
 
@@ -493,23 +488,3 @@ def _can_be_secondary(problem: Problem, m: OptionTable, o: Ints) -> Bools:
     return ~find_locked_jobs(problem)[m.job[o]] & is_allowed_option(
         problem, m.job[o], m.pool[o], m.gpus[o]
     )
-
-
-def _values_at_speed(
-    problem: Problem,
-    m: OptionTable,
-    whole: Context,
-    o: Ints,
-    rate: Floats,
-    pause: Floats,
-    keep: Bools,
-    pays_for_gpus: bool,
-) -> Floats:
-    """Return the values of the options o at other speeds, (k,)."""
-    order = np.argsort(m.job[o], kind="stable")
-    at = o[order]
-    start = np.searchsorted(m.job[at], np.arange(len(problem.jobs) + 1))
-    offer = Offer(start, m.job[at], m.pool[at], m.gpus[at], rate[order], pause[at], keep[at])
-    out = np.empty(len(o))
-    out[order] = option_values(problem, whole.for_offer(offer, pays_for_gpus))
-    return out

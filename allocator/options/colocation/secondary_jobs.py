@@ -36,7 +36,6 @@ from allocator.options.option_table import (
 )
 from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
 from allocator.performance.pauses import restart_s
-from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
 from formulations.objectives import interval
@@ -58,7 +57,6 @@ class PairOffer(IntEnum):
 def add_colocated_options(
     problem: Problem,
     exclusive: OptionTable,
-    table: RateTable,
     offered: PairOffer,
     pairs: PairArrays,
     groups: Groups | None = None,
@@ -119,24 +117,17 @@ def add_colocated_options(
         problem.pools.startup_s[pool],
     )
     whole = build_context(problem, exclusive.offer)
-    value = np.empty(len(sets))
-    by_secondary = np.argsort(g, kind="stable")
-    second = _offer(problem, g, pool, gpus, rate, pause, keep, by_secondary)
-    value[by_secondary] = option_values(
-        problem, whole.for_offer(second, (own / gpus)[by_secondary])
-    )
-    by_primary = np.argsort(exclusive.job[column], kind="stable")
-    first = _offer(
-        problem,
+    second = Offer(g, pool, gpus, rate, pause, keep)
+    value = option_values(problem, whole.for_offer(second, own / gpus))
+    first = Offer(
         exclusive.job[column],
         exclusive.pool[column],
         exclusive.gpus[column],
         slowed.rate_primary,
         exclusive.pause_s[column],
         exclusive.keep[column],
-        by_primary,
     )
-    np.add.at(value, at[by_primary], option_values(problem, whole.for_offer(first)))
+    np.add.at(value, at, option_values(problem, whole.for_offer(first)))
     np.subtract.at(value, at, exclusive.value[column])
     secondaries = OptionTable(
         exclusive.start,
@@ -149,14 +140,14 @@ def add_colocated_options(
         value,
         own * gpu_prices(problem, g, pool, gpus),
         keep,
-        np.zeros(len(sets), dtype=np.int64),
+        np.zeros(len(sets), np.int64),
         sets.primary.min(axis=1, initial=len(jobs), where=sets.primary >= 0),
         primary_rate,
         primary_row,
         several,
     )
     stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
-    separate = options_of_moves(problem, exclusive, table, jobs.primary >= 0)
+    separate = options_of_moves(problem, exclusive, jobs.primary >= 0)
     secondaries = OptionTable(start=exclusive.start, **secondaries.columns_of(stays))
     return merge_options(problem, exclusive, separate, secondaries)
 
@@ -239,17 +230,3 @@ def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
     wanted = (job * pools + pool) * span + gpus
     at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     return np.where(key[at] == wanted, own[at], -1)
-
-
-def _offer(
-    problem: Problem,
-    job: Ints,
-    pool: Ints,
-    gpus: Ints,
-    rate: object,
-    pause: object,
-    keep: Bools,
-    order: Ints,
-) -> Offer:
-    start = np.searchsorted(job[order], np.arange(len(problem.jobs) + 1))
-    return Offer(start, *(np.asarray(x)[order] for x in (job, pool, gpus, rate, pause, keep)))

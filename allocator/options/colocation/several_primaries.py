@@ -24,6 +24,7 @@ from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, St
 from allocator.domain.schema.colocation import other_jobs
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run
 
 # a round is small, and offers all sets of primary jobs, if it has at most so many
@@ -42,7 +43,7 @@ Group = tuple[int, int, int, Members]
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(Columns):
     """k secondary jobs with their primary jobs.
 
     Attributes
@@ -67,16 +68,12 @@ class Groups:
         members = np.full((len(rows), width, 2), (-1, 0))
         for at, row in enumerate(rows):
             members[at, : len(row[3])] = row[3]
-        columns = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+        columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
         secondary, pool, gpus = columns.T
         return cls(secondary, pool, gpus, members[:, :, 0], members[:, :, 1])
 
     def __len__(self) -> int:
         return len(self.secondary)
-
-    def take(self, which: Ints) -> Groups:
-        """Return some of the groups."""
-        return Groups(*(column[which] for column in vars(self).values()))
 
     def rows(self) -> list[Group]:
         """List them as `of` takes them."""

@@ -30,7 +30,7 @@ def wanted_headroom(problem: Problem) -> Ints:
 
     It is 0 without a row, or where the row leaves the number to a queue.
     """
-    out = np.zeros(len(problem.pools), dtype=np.int64)
+    out = np.zeros(len(problem.pools), np.int64)
     rows = problem.interactive
     for r, p in enumerate(rows.pool.tolist()):
         if rows.headroom_gpus[r] >= 0:

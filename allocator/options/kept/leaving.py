@@ -69,7 +69,7 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
     nodes, placed = problem.nodes, problem.placements
     until_s = needed_s(problem, m)
     whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
-    known = np.zeros(len(problem.jobs), dtype=bool)
+    known = np.zeros(len(problem.jobs), bool)
     known[placed.job] = True
     rows, most, labels = list[Ints](), list[float](), list[str]()
     for p in np.unique(nodes.pool[leaves]).tolist():

@@ -21,12 +21,12 @@ from formulations.model.block import Block
 
 def ends_after(end_s: Floats, after_s: float) -> Bools:
     """Return whether jobs that end then still hold GPUs at a time, (n,)."""
-    return np.asarray(end_s > after_s * (1 + SAME), dtype=np.bool_)
+    return end_s > after_s * (1 + SAME)
 
 
 def option_ends(problem: Problem, m: OptionTable) -> Floats:
     """Return the seconds from now until each option is done with its job, (n,)."""
-    return np.asarray(m.pause_s + problem.jobs.remaining_work[m.job] / m.rate, dtype=np.float64)
+    return m.pause_s + problem.jobs.remaining_work[m.job] / m.rate
 
 
 def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
@@ -38,12 +38,12 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
         return []
     end_s = option_ends(problem, m)
     firm = ~problem.jobs.preemptible[m.job]
-    amount = np.zeros(len(m), dtype=np.int64)
+    amount = np.zeros(len(m), np.int64)
     most = np.full(len(problem.pools), np.inf)
     for r in problem.reservations:
         there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
         amount[there] = m.held[there]
-        stays = np.zeros(len(mandatory), dtype=np.int64)
+        stays = np.zeros(len(mandatory), np.int64)
         held = np.flatnonzero(there & m.keep & mandatory[m.job])
         np.maximum.at(stays, m.job[held], amount[held])
         most[r.pool] = max(int(problem.pools.gpus[r.pool]) - r.gpus, int(stays.sum()))

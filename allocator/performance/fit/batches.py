@@ -100,7 +100,7 @@ def goodput(
                 )
                 return r[0] if x.ndim == 1 else r
 
-            x = gauss_newton(residuals, x, low, high).x
+            x = gauss_newton(residuals, x, low, high)
             wrong = np.abs(predict(x[None])[0][0] - np.log(step))
             weight = 1.0 / np.sqrt(np.maximum(wrong, FEW) / FEW)
         if wrong.mean() < least:

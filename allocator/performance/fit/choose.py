@@ -176,7 +176,7 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     k = rows.gpus.astype(np.float64)
     if "max_batch" not in q:
         return curves.KINDS[kind](q, k)
-    wide = {name: np.asarray(v, dtype=np.float64) for name, v in q.items()}
+    wide = {name: np.asarray(v, np.float64) for name, v in q.items()}
     wide |= {
         "max_local": np.asarray(np.inf),
         "max_batch": np.asarray(np.inf),
@@ -189,7 +189,7 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     if kind == "goodput":
         step = batched.goodput_s(wide, k, rows.batch, rows.passes, nodes)
         useful = batched.goodput_efficiency(wide, np.maximum(rows.batch, wide["batch_0"]))
-        return np.asarray(rows.batch / step * useful)
+        return rows.batch / step * useful
     return batched.at(kind, wide, k, rows.batch, rows.passes, nodes).rate
 
 

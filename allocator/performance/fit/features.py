@@ -68,7 +68,7 @@ class FeatureFit:
     def holds(self, x: Floats) -> Bools:
         """Return whether each feature of rows (m, F) lies in the range of the measured ones."""
         inside = (x >= self.x.min(axis=0)) & (x <= self.x.max(axis=0))
-        return np.asarray(inside.all(axis=1), dtype=np.bool_)
+        return np.asarray(inside.all(axis=1), np.bool_)
 
     @property
     def error(self) -> float:
@@ -94,7 +94,7 @@ class FeatureFit:
         least, most = np.sort(self.x, axis=0)[[0, -1]]
         alone = [(self.x == end).sum(axis=0) == 1 for end in (least, most)]
         is_end = ((self.x == least) & alone[0] | (self.x == most) & alone[1]).any(axis=1)
-        counted = ~is_end if (~is_end).sum() >= FEWEST else np.ones(len(is_end), dtype=bool)
+        counted = ~is_end if (~is_end).sum() >= FEWEST else np.ones(len(is_end), bool)
         over = np.sort((self.held_out / self.speed)[counted])
         place = min(len(over), math.ceil(sure * (len(over) + 1))) - 1
         return max(1.0, float(over[place]))

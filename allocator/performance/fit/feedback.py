@@ -27,11 +27,14 @@ is. All functions are pure: nothing is stored here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+
+from allocator.domain.problem import Floats
 
 HALF_LIFE_S = 6 * 3600.0
 REJECT = 4.0
@@ -48,6 +51,7 @@ LEAST = 0.02
 MOST = math.log(100.0)  # a larger sample is not plausible as a speed
 MOST_WEIGHT = 50.0
 T = TypeVar("T")  # what names a GPU type
+K = TypeVar("K")  # what names an estimate
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,24 @@ def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Est
     return Estimate(mean, variance, total, at_s)
 
 
+def update_all(
+    estimates: dict[K, Estimate],
+    keys: Iterable[K],
+    x: Floats,
+    at_s: float,
+    most: float = MOST,
+    prior: Mapping[K, float] = MappingProxyType({}),
+) -> None:
+    """Update estimates by one sample each: the median of the x (n,) of their key, less a prior."""
+    samples: dict[K, list[float]] = {}
+    for key, value in zip(keys, x.tolist(), strict=True):
+        samples.setdefault(key, []).append(value)
+    for key, seen in samples.items():
+        before = estimates.get(key, Estimate())
+        middle = float(np.median(seen)) - prior.get(key, 0.0)
+        estimates[key] = update(before, middle, at_s, most)
+
+
 def correct_model(
     seen: Mapping[T, Mapping[int, Estimate]], offered: Mapping[T, Sequence[int]], now_s: float
 ) -> dict[tuple[T, int], float]:
@@ -190,10 +212,10 @@ def posterior(
     known = [(k, e, w) for k, e, w in known if w > 1e-3]
     if not known:
         return dict.fromkeys(sizes, (0.0, DEVIATION))
-    at = np.log2(np.array([k for k, _, _ in known], dtype=np.float64))
+    at = np.log2(np.array([k for k, _, _ in known], np.float64))
     x = np.array([e.mean for _, e, _ in known])
     noise = np.array([max(NOISE**2, e.variance) / w for _, e, w in known])
-    wanted = np.log2(np.array(list(sizes), dtype=np.float64))
+    wanted = np.log2(np.array(list(sizes), np.float64))
     inner = _covariance(at, at) + np.diag(noise)
     cross = _covariance(wanted, at)
     solved = np.linalg.solve(inner, cross.T)  # (K, S)

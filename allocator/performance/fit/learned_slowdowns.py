@@ -83,16 +83,8 @@ class LearnedSlowdowns:
             model, other, gpu_type, gpus = (x[which] for x in (model, other, gpu_type, gpus))
             alone, observed = alone[which], observed[which]
         given, _ = self._prior.slowdown(model, other, gpu_type, gpus)
-        samples: dict[Key, list[float]] = {}
-        lists = (
-            x.tolist() for x in (model, other, gpu_type, gpus, np.log(alone / observed / given))
-        )
-        for *key, x in zip(*lists, strict=True):
-            a, b, kind, k = key
-            samples.setdefault((a, b, kind, k), []).append(x)
-        for where, seen in samples.items():
-            before = self.estimates.get(where, feedback.Estimate())
-            self.estimates[where] = feedback.update(before, float(np.median(seen)), at_s)
+        keys = zip(*(x.tolist() for x in (model, other, gpu_type, gpus)), strict=True)
+        feedback.update_all(self.estimates, keys, np.log(alone / observed / given), at_s)
 
     def corrected(self, now_s: float) -> Sharing:
         """Return the rows of sharing.csv with the corrections that the samples prove.
@@ -113,8 +105,8 @@ class LearnedSlowdowns:
             + [learned.get(key, self._given_slowdown(key)) for key in side[len(of) :]]
             for side, of in zip(sides, given, strict=True)
         ]
-        models_types_gpus = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
-        return Sharing(*models_types_gpus.T, *(np.array(xi, dtype=np.float64) for xi in slowdowns))
+        models_types_gpus = np.array(rows, np.int64).reshape(len(rows), 4)
+        return Sharing(*models_types_gpus.T, *(np.array(xi, np.float64) for xi in slowdowns))
 
     def _given_slowdown(self, key: Key) -> float:
         return float(self._prior.slowdown(*(np.array([x]) for x in key))[0][0])
@@ -184,7 +176,7 @@ def speeds_alone(
     order = np.argsort(secondary, kind="stable")
     h, g, p = primary[order], secondary[order], pool[order]
     _, group = np.unique(g, return_inverse=True)
-    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g], slowdowns)
+    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g])
     kind = problem.pools.gpu_type[p]
     xi_primary, xi_secondary = slowdowns.slowdown(model[h], model[g], kind, gpus[h])
     # the given slowdown of the pair that sets the speed, as that of a pair is without isolation

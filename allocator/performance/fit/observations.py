@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.problem import Floats, Ints
+from formulations.columns import Columns
 from formulations.model.ragged import begins_run
 
 
 @dataclass(frozen=True)
-class Observations:
+class Observations(Columns):
     """Hold n measurements of speed; arrays (n,).
 
     Attributes
@@ -66,7 +67,7 @@ class Observations:
             "compute_s": np.nan,
         }
         filled = {
-            name: np.asarray(more.get(name, np.full(n, value)), dtype=np.float64)
+            name: np.asarray(more.get(name, np.full(n, value)), np.float64)
             for name, value in default.items()
         }
         code_m = {m: i for i, m in enumerate(models)}
@@ -74,20 +75,15 @@ class Observations:
         return cls(
             models,
             types,
-            np.array([code_m[m] for m in model], dtype=np.int64),
-            np.array([code_t[t] for t in gpu_type], dtype=np.int64),
-            np.asarray(gpus, dtype=np.int64),
-            np.asarray(rate, dtype=np.float64),
+            np.array([code_m[m] for m in model], np.int64),
+            np.array([code_t[t] for t in gpu_type], np.int64),
+            np.asarray(gpus, np.int64),
+            np.asarray(rate, np.float64),
             **filled,
         )
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    def take(self, rows: Ints | Bools) -> Observations:
-        """Return some of the rows."""
-        arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self)[2:]}
-        return Observations(self.models, self.gpu_types, **arrays)
 
     def groups(self) -> Iterator[tuple[str, str, Observations]]:
         """Yield each model and GPU type with its rows, in order of first appearance.
@@ -119,28 +115,20 @@ class Observations:
         count = np.bincount(code)
 
         def mean(values: Floats) -> Floats:
-            with np.errstate(invalid="ignore", divide="ignore"):
+            with np.errstate(all="ignore"):
                 return np.exp(np.bincount(code, np.log(values)) / count)
 
-        out = self.take(first)
-        return Observations(
-            self.models,
-            self.gpu_types,
-            out.model,
-            out.gpu_type,
-            out.gpus,
-            mean(self.rate),
-            mean(self.efficiency),
-            out.batch,
-            out.passes,
-            out.nodes,
-            mean(self.compute_s),
+        return replace(
+            self.take(first),
+            rate=mean(self.rate),
+            efficiency=mean(self.efficiency),
+            compute_s=mean(self.compute_s),
         )
 
     @property
     def useful(self) -> Floats:
         """Useful work per second, (n,); an unknown efficiency counts as 1."""
-        return np.asarray(self.rate * np.where(np.isnan(self.efficiency), 1.0, self.efficiency))
+        return self.rate * np.where(np.isnan(self.efficiency), 1.0, self.efficiency)
 
     def fastest(self) -> Ints:
         """Return the row of the fastest setting of each size, by size.
@@ -149,4 +137,4 @@ class Observations:
         """
         order = np.lexsort((-self.useful, self.gpus))
         first = begins_run(self.gpus[order])
-        return np.asarray(order[first], dtype=np.int64)
+        return order[first]

@@ -51,7 +51,7 @@ class ServerFit:
 
         It is nan where no GPU is left to work, or more would work than were measured.
         """
-        workers = np.asarray(gpus, dtype=np.float64) - self.servers
+        workers = np.asarray(gpus, np.float64) - self.servers
         rate = np.interp(workers, np.append(0.0, self.workers), np.append(0.0, self.speed))
         return np.where((workers >= 1) & (workers <= self.workers[-1]), rate, np.nan)
 

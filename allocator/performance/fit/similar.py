@@ -54,7 +54,7 @@ def ridge(x: Floats, y: Floats, penalty: Floats) -> Ridge:
     beta = inverse @ x.T @ y
     left = max(1.0, len(y) - float(np.trace(inverse @ (x.T @ x))))
     noise = float(np.sqrt(np.sum((y - x @ beta) ** 2) / left))
-    return Ridge(beta, np.asarray(noise**2 * inverse, dtype=np.float64), noise)
+    return Ridge(beta, np.asarray(noise**2 * inverse, np.float64), noise)
 
 
 def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: int) -> Floats:

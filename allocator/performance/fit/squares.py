@@ -6,7 +6,6 @@ Errors of speeds are relative, so all residuals here are relative or logarithmic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -56,31 +55,12 @@ def non_negative(a: Floats, y: Floats) -> Floats:
             best[better] = 0.0
             best[np.ix_(better, s)] = x[better]
             least = np.where(better, value, least)
-    return np.asarray(best / scale, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class LeastSquaresFit:
-    """Hold the result of a non-linear fit.
-
-    Attributes
-    ----------
-    x : (p,)
-        Parameters.
-    value : float
-        Half the sum of squares at x.
-    covariance : (p, p)
-        Covariance of x if the residuals have variance 1.
-    """
-
-    x: Floats
-    value: float
-    covariance: Floats
+    return np.asarray(best / scale, np.float64)
 
 
 def gauss_newton(
     residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats
-) -> LeastSquaresFit:
+) -> Floats:
     """Minimise a sum of squares in a box by the method of Levenberg and Marquardt.
 
     A step that leaves the box is cut off at its bounds. A step that makes the sum larger is not
@@ -95,13 +75,11 @@ def gauss_newton(
     low, high : (p,)
         Bounds of the box.
     """
-    p = len(x)
     damping = 1e-2
     x = np.clip(x, low, high)
     width = 1e-6 * np.maximum(1.0, np.abs(x))
     r = residuals(x)
     value = 0.5 * float(r @ r)
-    jacobian = np.zeros((len(r), p))
     for _ in range(STEPS):
         at = x + np.diag(width)
         jacobian = ((residuals(at) - r) / width[:, None]).T
@@ -126,6 +104,4 @@ def gauss_newton(
             damping *= 4.0
         if not gained:
             break
-    normal = jacobian.T @ jacobian
-    covariance = np.linalg.pinv(normal + RIDGE * np.diag(np.diag(normal) + 1e-12))
-    return LeastSquaresFit(x, value, np.asarray(covariance, dtype=np.float64))
+    return x

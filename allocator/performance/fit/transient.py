@@ -60,11 +60,11 @@ class LineFit:
 
     def at(self, x: Floats | float) -> Floats:
         """Return the predicted y, of the shape of x; outside of `holds` it is extrapolated."""
-        return np.asarray(self.intercept + self.slope * np.asarray(x, dtype=np.float64))
+        return np.asarray(self.intercept + self.slope * np.asarray(x, np.float64))
 
     def holds(self, x: Floats | float) -> Bools:
         """Return whether x lies in the range of the measurements."""
-        x = np.asarray(x, dtype=np.float64)
+        x = np.asarray(x, np.float64)
         return np.asarray((x >= self.low) & (x <= self.high))
 
 
@@ -74,8 +74,8 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
     Raises ValueError with fewer points, with values that are not finite, or with all points at one
     x.
     """
-    x = np.asarray(x, dtype=np.float64)
-    y = np.asarray(y, dtype=np.float64)
+    x = np.asarray(x, np.float64)
+    y = np.asarray(y, np.float64)
     if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0:
         raise ValueError("a line needs three points or more that are finite and not all at one x")
     A = np.column_stack([np.ones(len(x)), x])
@@ -86,7 +86,7 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
     variance = float(rest @ rest) / (len(x) - 2)
     spread = float(((y - y.mean()) ** 2).sum())
     size = np.where(y == 0, np.nan, np.abs(y))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         alone = float(np.mean(np.abs(rest / left) / size))
     return LineFit(
         float(beta[0]),
@@ -128,7 +128,6 @@ def fit_hazard(
     hours: Floats | Sequence[float],
     revoked: Bools | Sequence[bool],
     edges_h: Sequence[float] = (0.0,),
-    lifetime_h: float = math.inf,
 ) -> HazardFit:
     """Fit a hazard to the lifetimes of servers.
 
@@ -140,24 +139,23 @@ def fit_hazard(
         False: the server was still alive when it was last observed (censored).
     edges_h : sequence of float
         Ages at which pieces begin, in hours; the first is 0.
-    lifetime_h : float
-        Hours after which every server is revoked.
 
     Raises
     ------
     ValueError
         If no server lived in some piece.
     """
-    age = np.asarray(hours, dtype=np.float64)
-    lost = np.asarray(revoked, dtype=bool)
-    start = _edges(edges_h)
+    age = np.asarray(hours, np.float64)
+    lost = np.asarray(revoked, bool)
+    start = np.asarray(edges_h, np.float64)
+    if not len(start) or start[0] != 0 or (np.diff(start) <= 0).any():
+        raise ValueError("ages must ascend from 0")
     if not len(age) or not np.isfinite(age).all() or (age < 0).any():
         raise ValueError("lifetimes must be finite, at least 0, and at least one")
-    lived = _exposure(age, start)
-    piece = np.clip(np.searchsorted(start, age[lost], side="right") - 1, 0, None)
-    seen = np.bincount(piece, minlength=len(start)).astype(np.float64)
-    _lived(start, lived)
-    return HazardFit(Hazard(seen / lived, start, lifetime_h), seen, lived, np.sqrt(seen) / lived)
+    seen, lived = _count(age, lost, start)
+    for i in np.flatnonzero(lived <= 0).tolist():
+        raise ValueError(f"no server lived beyond {start[i]:g} h: no hazard can be fitted there")
+    return HazardFit(Hazard(seen / lived, start), seen, lived, np.sqrt(seen) / lived)
 
 
 def fit_hazard_of_places(
@@ -187,8 +185,8 @@ def fit_hazard_of_places(
     >>> {name: fit.hazard.per_hour.tolist() for name, fit in fits.items()}
     {('a',): [0.075], ('b',): [0.025]}
     """
-    age = np.asarray(hours, dtype=np.float64)
-    lost = np.asarray(revoked, dtype=bool)
+    age = np.asarray(hours, np.float64)
+    lost = np.asarray(revoked, bool)
     every = fit_hazard(age, lost, edges_h)
     mean = every.hazard.per_hour
     extra = np.where(mean > 0, 1.0, 0.0)
@@ -196,32 +194,18 @@ def fit_hazard_of_places(
     out = {}
     for name in dict.fromkeys(place):
         mine = np.array([p == name for p in place])
-        end = np.append(every.hazard.start_h[1:], math.inf)
-        lived = _exposure(age[mine], every.hazard.start_h)
-        piece = np.searchsorted(end, age[mine & lost], side="right")
-        seen = np.bincount(piece, minlength=len(end)).astype(np.float64)
+        seen, lived = _count(age[mine], lost[mine], every.hazard.start_h)
         hazard = replace(every.hazard, per_hour=(seen + extra) / (lived + wait))
         out[name] = HazardFit(hazard, seen, lived, np.sqrt(seen + extra) / (lived + wait))
     return out
 
 
-def _exposure(age: Floats, start_h: Floats) -> Floats:
-    """Return the hours that servers of these ages lived in each piece, (B,)."""
+def _count(age: Floats, lost: Bools, start_h: Floats) -> tuple[Floats, Floats]:
+    """Return the servers lost in each piece, and the hours that all lived there, (B,) each."""
     end = np.append(start_h[1:], math.inf)
-    lived = np.minimum(age[:, None], end) - start_h
-    return np.asarray(np.clip(lived, 0.0, None).sum(axis=0))
-
-
-def _edges(edges_h: Sequence[float]) -> Floats:
-    edges = np.asarray(edges_h, dtype=np.float64)
-    if not len(edges) or edges[0] != 0 or (np.diff(edges) <= 0).any():
-        raise ValueError("ages must ascend from 0")
-    return edges
-
-
-def _lived(start: Floats, lived: Floats) -> None:
-    for i in np.flatnonzero(lived <= 0).tolist():
-        raise ValueError(f"no server lived beyond {start[i]:g} h: no hazard can be fitted there")
+    lived = np.clip(np.minimum(age[:, None], end) - start_h, 0.0, None).sum(axis=0)
+    piece = np.searchsorted(end, age[lost], side="right")
+    return np.bincount(piece, minlength=len(end)).astype(np.float64), lived
 
 
 @dataclass(frozen=True)
@@ -270,12 +254,10 @@ class CapFit:
 
     def at(self, n: Floats | float) -> Floats:
         """Return the speed of n workers."""
-        return capped(self.single * np.asarray(n, dtype=np.float64), self.cap, self.sharpness)
+        return capped(self.single * np.asarray(n, np.float64), self.cap, self.sharpness)
 
 
-def fit_cap(
-    workers: Floats | Sequence[float], speed: Floats | Sequence[float], sharpness: float = SHARPNESS
-) -> CapFit:
+def fit_cap(workers: Floats | Sequence[float], speed: Floats | Sequence[float]) -> CapFit:
     """Fit a cap to the measured speeds (S,) of n workers, by relative least squares over v1 and C.
 
     Several speeds of the same number of workers count as one, their geometric mean. C / v1 is
@@ -283,23 +265,24 @@ def fit_cap(
     halves the error of the fit without one, and some measured speed is clearly below n v1
     (formulations/transient/parameter_servers.bottleneck).
     """
-    n = np.asarray(workers, dtype=np.float64)
-    v = np.asarray(speed, dtype=np.float64)
+    n = np.asarray(workers, np.float64)
+    v = np.asarray(speed, np.float64)
     if not ((n > 0).all() and (v > 0).all()) or np.unique(n).size < 2:
         raise ValueError("a cap needs speeds above 0 of two numbers of workers or more")
     n, place = np.unique(n, return_inverse=True)
     place = place.reshape(-1)
     v = np.exp(np.bincount(place, np.log(v)) / np.bincount(place))
-    free = _scaled(n, v, math.inf, sharpness)
+    free = _scaled(n, v, math.inf)
     best = min(
-        (_scaled(n, v, float(c), sharpness) for c in np.geomspace(n.min() / 2, 4 * n.max(), CAPS)),
+        (_scaled(n, v, float(c)) for c in np.geomspace(n.min() / 2, 4 * n.max(), CAPS)),
         key=lambda c: c.error,
     )
     bound = bottleneck(n * best.single, v).any()
     return best if bound and best.error <= free.error / 2 else free
 
 
-def _scaled(n: Floats, v: Floats, ratio: float, p: float) -> CapFit:
-    shape = capped(n, ratio, p) / v
+def _scaled(n: Floats, v: Floats, ratio: float) -> CapFit:
+    shape = capped(n, ratio, SHARPNESS) / v
     single = float(shape.sum() / (shape @ shape))
-    return CapFit(single, ratio * single, p, float(np.sqrt(np.mean((single * shape - 1.0) ** 2))))
+    error = float(np.sqrt(np.mean((single * shape - 1.0) ** 2)))
+    return CapFit(single, ratio * single, SHARPNESS, error)

@@ -80,6 +80,6 @@ def unusable_gpu_hours(
     columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], end_s: float
 ) -> float:
     """Return the GPU-hours that were free and unusable, by the columns of fragmentation.csv."""
-    times, row = np.unique(np.asarray(columns["at_s"], dtype=np.float64), return_inverse=True)
+    times, row = np.unique(np.asarray(columns["at_s"], np.float64), return_inverse=True)
     hours = np.diff(times, append=end_s)[row] / HOUR
-    return float((hours * np.asarray(columns["unusable"], dtype=np.float64)).sum())
+    return float((hours * np.asarray(columns["unusable"], np.float64)).sum())

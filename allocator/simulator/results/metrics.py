@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Market, Problem
+from allocator.domain.problem import Floats, Market
 from allocator.performance.gpu_types import slowest_rate
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
@@ -24,7 +24,8 @@ def jobs_table(world: World) -> ColumnTable:
     j = p.jobs
     started = world.started_s[:n]
     finished = world.finished_s[:n]
-    asked = requested_s(p)[:n]
+    # the run time at requested_gpus on the slowest allowed type
+    asked = (j.total_work / slowest_rate(p, j.requested_gpus))[:n]
     return {
         "job_id": j.job_id[:n],
         "model": [p.models[m] for m in j.model[:n]],
@@ -107,7 +108,7 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
 
 def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str, float | None]:
     """Return {name_part: percentile} of a column, or the mean if the part has None."""
-    values = np.asarray(column, dtype=np.float64)
+    values = np.asarray(column, np.float64)
     values = values[np.isfinite(values)]
     return {
         f"{name}_{part}": (
@@ -121,11 +122,6 @@ def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str
         )
         for part, percentile in parts.items()
     }
-
-
-def requested_s(p: Problem) -> Floats:
-    """Return the run time at requested_gpus on the slowest allowed type, (N,)."""
-    return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
 
 
 def completion_alone_s(world: World) -> Floats:
@@ -161,7 +157,7 @@ def completion_alone_s(world: World) -> Floats:
     r1 = np.where(np.isnan(r1), r0, r1)
     rate = (r0 + (r1 - r0) * (s - whole)) * np.minimum(1.0, share / low)
     with np.errstate(divide="ignore"):
-        return np.asarray(p.jobs.total_work / rate, dtype=np.float64)
+        return p.jobs.total_work / rate
 
 
 def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
@@ -175,12 +171,10 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
 
     def integral_until(x: Floats) -> Floats:
         i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
-        return np.asarray(area[i] + level[i] * np.maximum(0.0, x - t[i]), dtype=np.float64)
+        return area[i] + level[i] * np.maximum(0.0, x - t[i])
 
     length = np.maximum(b - a, 1e-9)
-    return np.asarray(
-        (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length, dtype=np.float64
-    )
+    return (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length
 
 
 def _totals_until(world: World, end: float) -> tuple[float, float]:

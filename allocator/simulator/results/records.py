@@ -71,35 +71,20 @@ class Recorder:
             for name, gpus, used_gpus, running, price in rows
         ]
         self.fragmentation += fragmentation_rows(turn.number, turn.problem, world)
-        head = (turn.number, world.now, len(holding), queued, turn.changes)
-        if turn.decision is None:
-            status = type(turn.failure).__name__
-            self.rounds.append(
-                (
-                    *head,
-                    None,
-                    None,
-                    None,
-                    turn.decision_s,
-                    status,
-                    str(turn.failure).split("\n")[0],
-                    *_money(turn, world),
-                )
-            )
-            return
-        decision = turn.decision
-        every = world.options.prove_every
-        proven = decision.task.has_dual or (every > 0 and turn.number % every == 0)
-        bound, _, gap = decision.proof if proven else (None, "", None)
+        value = bound = gap = None
+        status: str
+        fallback: str | None
+        status, fallback = type(turn.failure).__name__, str(turn.failure).split("\n")[0]
+        if turn.decision is not None:
+            value, proposal = turn.decision.value, turn.decision.proposal
+            status, fallback = proposal.termination, proposal.fallback
+            every = world.options.prove_every
+            if turn.decision.task.has_dual or (every > 0 and turn.number % every == 0):
+                bound, _, gap = turn.decision.proof
         self.rounds.append(
             (
-                *head,
-                decision.value,
-                bound,
-                gap,
-                turn.decision_s,
-                decision.proposal.termination,
-                decision.proposal.fallback,
+                *(turn.number, world.now, len(holding), queued, turn.changes),
+                *(value, bound, gap, turn.decision_s, status, fallback),
                 *_money(turn, world),
             )
         )
@@ -143,19 +128,17 @@ def spans_table(world: World) -> ColumnTable:
     A span that still runs ends now. `shared_with` is the job that held the GPUs, "" if it is the
     job itself. Two jobs on the same GPUs are two rows, one of them with a primary job.
     """
-    r = world.active[world.pool[world.active] >= 0]
+    r = world.running
     rows = np.concatenate([*world.spans, world.open_spans(r, world.now)])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
     names = world.problem.jobs.job_id
     pools = world.problem.pools.pool
-    several = world.primaries_of_span | {
-        (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in world.groups
+    primaries = world.primaries_of_span | {
+        (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in r.tolist()
     }
     shared_with = [
-        join_names(names[h] for h in several.get((int(j), since), (int(first),)))
-        if first >= 0
-        else ""
+        join_names(names[h] for h in primaries[int(j), since]) if first >= 0 else ""
         for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
     ]
     table: ColumnTable = {
@@ -176,7 +159,7 @@ def places_table(world: World) -> ColumnTable:
     `gpu` is the GPU of which the job had a share, empty = whole GPUs. `shared_with` is the job that
     held the GPUs, "" if it is the job itself.
     """
-    running = world.active[world.pool[world.active] >= 0]
+    running = world.running
     spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
     problem = world.problem
     names = problem.jobs.job_id

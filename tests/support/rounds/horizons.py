@@ -51,6 +51,8 @@ def random_horizon(
     work = np.where(rng.random(jobs) < 0.5, rng.random(jobs), 0.0)[:, None] * (1 - d) ** np.arange(
         H
     )
+    late_value = -w * H * D - rng.random(jobs)  # of a job that is not done after the horizon
+    work += (w * rng.uniform(0, 1.5))[:, None]  # what its work left costs then
     return Horizon(
         start=start,
         rate=np.round(gpus**0.8 * rng.uniform(0.5, 2.0, n), 3),
@@ -64,10 +66,8 @@ def random_horizon(
         remaining=rng.integers(30, 700, jobs).astype(float),
         interval_s=D,
         work=work,
-        finish=finish,
+        finish=finish - late_value[:, None],
         slope=np.repeat(-w[:, None], H, axis=1),
-        unfinished=-w * H * D - rng.random(jobs),
-        loss=w * rng.uniform(0, 1.5),
         held=-np.outer(gpus, np.ones(H)) * rng.uniform(0, 0.05),
         jobs=[f"j{j}" for j in range(jobs)],
         rows=[*(f"p{p}" for p in range(pools)), "budget"],
@@ -94,12 +94,12 @@ def gain(x: Horizon, j: int, plan: tuple[int, ...]) -> tuple[float, tuple[int, .
             seconds = left / x.rate[o]
             if seconds <= works + 1e-9:
                 t = pause + seconds
-                total += (x.work[j, h] + x.loss[j]) * left + x.held[o, h] * t
-                total += x.finish[j, h] - x.unfinished[j] + x.slope[j, h] * t
+                total += x.work[j, h] * left + x.held[o, h] * t
+                total += x.finish[j, h] + x.slope[j, h] * t
                 left = 0.0
             else:
                 done = works * x.rate[o]
-                total += (x.work[j, h] + x.loss[j]) * done + x.held[o, h] * D
+                total += x.work[j, h] * done + x.held[o, h] * D
                 left -= done
             pause = max(0.0, pause - D)
         before = o
