@@ -21,7 +21,6 @@ from allocator.loop.executor import NodePart
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
-Part = NodePart
 TOLERANCE = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by
 _UP = "SELECT node, gpus, cpus, host_memory_gb FROM nodes WHERE state = 'up'"
 _TAKEN = (

@@ -24,6 +24,7 @@ from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS
+from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
 from allocator.queue.database import identity
@@ -32,7 +33,6 @@ from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
-from allocator.queue.node_space import Part
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
@@ -230,7 +230,7 @@ def _place(pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Val
 
 def _nodes(nodes: Iterable[Values] | None) -> str:
     """Return nodes as plan.csv has them."""
-    return "|".join(text(str(Part(**part))) for part in nodes or ())
+    return "|".join(text(str(NodePart(**part))) for part in nodes or ())
 
 
 def _describe_job(row: Values, now: float) -> str:

@@ -124,7 +124,7 @@ def draw_pool(
     """Return the map of the first nodes of a pool, and the jobs on each node."""
     if pool.nodes:
         rows = [NodeRow(node["node"], node["gpus"], node["state"]) for node in pool.nodes]
-        parts = [JobPart(h.job_id, *part) for h in pool.holders for part in h.nodes]
+        parts = [JobPart(h.job_id, **vars(part)) for h in pool.holders for part in h.nodes]
     else:
         rows, parts = _fill_rows(pool)
     jobs: dict[str, set[str]] = defaultdict(set)

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from allocator.domain.schema.colocation import join_names, split_names
+from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
-from allocator.queue.node_space import Part, parse_parts
+from allocator.queue.node_space import parse_parts
 from allocator.queue.nodes import read_nodes
 from allocator.server.views.sight import Sight
 
@@ -39,7 +40,7 @@ class Holder(NamedTuple):
 
     job_id: str
     gpus: int
-    nodes: tuple[Part, ...]
+    nodes: tuple[NodePart, ...]
 
 
 @dataclass(frozen=True)

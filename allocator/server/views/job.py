@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from allocator.loop.executor import NodePart
 from allocator.queue.cluster_tables import read_learned_rates, read_stored_rows
 from allocator.queue.jobs.verbs import (
     Job,
@@ -17,7 +18,6 @@ from allocator.queue.jobs.verbs import (
     show,
     unknown_job_error,
 )
-from allocator.queue.node_space import Part
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.jobs import JobAnswer, read_rows
 from allocator.server.views.sight import Sight
@@ -97,7 +97,7 @@ def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) 
     yield Event(job.submitted_s, "submitted")
     for one in allocations:
         what = f"{one['gpus']} x {one['pool']}"
-        nodes = ", ".join(str(Part(**part)) for part in one["nodes"] or ())
+        nodes = ", ".join(str(NodePart(**part)) for part in one["nodes"] or ())
         yield Event(one["ordered_s"], f"start ordered on {what}", nodes)
         if one["running_s"] is not None:
             yield Event(one["running_s"], f"runs on {what}")
