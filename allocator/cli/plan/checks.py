@@ -19,7 +19,6 @@ from allocator.cli.output import (
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
-from allocator.io.plans import dumps
 from allocator.io.workloads import is_workload
 
 
@@ -56,6 +55,7 @@ def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
 
 def promise(args: Namespace) -> Answer:
     from allocator.engine.promises import promises
+    from allocator.io.plans import dumps
 
     problem = read_problem(args.snapshot)
     found = promises(problem)

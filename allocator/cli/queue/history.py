@@ -6,7 +6,6 @@ from dataclasses import asdict
 from allocator import Queue
 from allocator.cli.output import Answer, Table, note, percent, pick, text_of, warn
 from allocator.controller.reporting.expected import Outcome, measure_estimates
-from allocator.controller.reporting.status import format_status, status as read_status
 from allocator.domain.times import format_time
 from allocator.queue.database.connection import open_queue
 
@@ -86,6 +85,8 @@ def replay(args: Namespace) -> Answer:
 
 
 def status(args: Namespace) -> Answer:
+    from allocator.controller.reporting.status import format_status, status as read_status
+
     with Queue(args.queue) as queue:
         found = read_status(queue)
     return Answer(found, text_of(format_status(found)))
