@@ -27,7 +27,7 @@ BUDGETS = {
     "allocator/policies, tokens": 29_092,
     "allocator/queue, tokens": 35_812,
     "allocator/report, tokens": 23_630,
-    "allocator/server, tokens": 30_278,
+    "allocator/server, tokens": 30_234,
     "allocator/simulator, tokens": 25_432,
     "allocator/solvers, tokens": 15_042,
     "allocator/valuation, tokens": 2_268,
