@@ -67,7 +67,7 @@ class Effort:
 def ask_child(snapshot: Snapshot, effort: Effort, question: str, **arguments: Any) -> Any:
     """Return the answer of a child to a question about a snapshot, as plain data.
 
-    `question` and `arguments` are those of a function of ANSWERS in decider.py.
+    `question` and `arguments` are those of a function of ANSWERS in advice.py.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def ask_child(snapshot: Snapshot, effort: Effort, question: str, **arguments: An
     """
     head = {"ask": question, "arguments": arguments, "effort": vars(effort)}
     child = subprocess.Popen(
-        [sys.executable, "-m", "allocator.server.views.decider"],
+        [sys.executable, "-m", "allocator.server.views.advice"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
