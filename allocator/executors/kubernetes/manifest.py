@@ -156,7 +156,6 @@ def build_job(
             "completions": shape.pods,
             "completionMode": "Indexed",
             "backoffLimit": 0,
-            "suspend": False,
             "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
         },
     }

@@ -97,6 +97,15 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
     assert rig.server.all("Job") == []
 
 
+def test_a_start_that_is_sent_again_ends_no_suspension(rig: KubernetesRig) -> None:
+    """The answer to the first request is lost, and Kueue suspends the Job meanwhile."""
+    rig.server.faults.append("500 after")
+    rig.current.start(rig.order("j"))
+    only_job(rig)["spec"]["suspend"] = True
+    rig.executor().start(rig.order("j"))
+    assert only_job(rig)["spec"]["suspend"]
+
+
 def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
     """410 between two pages: the list is read from its beginning, and no job is missing."""
     executor = rig.current
