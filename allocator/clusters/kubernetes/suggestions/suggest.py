@@ -169,7 +169,7 @@ def _with_kueue(
     if planned.gpus and not is_active:
         changes.append(Change(START, workload_activity(workload, True), comment))
     elif check and not planned.previous_gpus:
-        may_start = bool(planned.gpus) and not is_resized
+        may_start = planned.gpus > 0 and not is_resized
         changes += _answer(planned, workload, check, hostnames, details, comment, may_start)
     if planned.gpus and not changes:
         words = state_in_words(workload) or "Kueue has not said anything about it yet"
@@ -212,15 +212,16 @@ def _answer(
 def _send_back(planned: PlannedJob, details: Mapping[str, Any]) -> Change | None:
     """Return the answer that frees the quota of a job of which a pod finds no node, if it is one.
 
-    Whatever the plan says: its quota would be held for nothing.
+    Whatever the plan says: its quota would be held for nothing. While Kueue evicts it another
+    answer would count for its next start.
     """
     about = details["jobs"][planned.job_id]
     workload, check = about["workload"], our_check(about["workload"], details)
-    if check is None or not (about["unschedulable"] and is_true(workload, "Admitted")):
+    is_stuck = about["unschedulable"] and is_true(workload, "Admitted")
+    if check is None or not is_stuck or is_true(workload, "Evicted"):
         return None
     words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
-    answer = check_answer(workload, check, "Retry", words, details["now_s"])
-    return Change(EVICT, answer, (words,))
+    return Change(EVICT, check_answer(workload, check, "Retry", words, details["now_s"]), (words,))
 
 
 def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
@@ -295,9 +296,8 @@ def _wait_for_pods(job: FoundJob) -> str:
 
 def _reset_start(job: FoundJob) -> str:
     """Return the command without which the template of a job that ran before cannot change."""
-    patch = json.dumps({"status": {"startTime": None}})
-    place = f"patch job {job.name} -n {job.namespace} --subresource=status"
-    return _command(f"{place} --type=merge -p", patch)
+    words = f"patch job {job.name} -n {job.namespace} --subresource=status --type=merge -p"
+    return _command(words, json.dumps({"status": {"startTime": None}}))
 
 
 def _remove_jobs(job: FoundJob) -> str:
