@@ -132,11 +132,7 @@ def uid_of(value: Object) -> str:
 
 def annotation(value: Object, name: str) -> str | None:
     """Return an annotation of the allocator's own prefix, or a label of it."""
-    for place in ("annotations", "labels"):
-        found = field(value, "metadata", place, PREFIX + name)
-        if found is not None:
-            return str(found)
-    return None
+    return own_annotations(value).get(name)
 
 
 def own_annotations(value: Object) -> dict[str, str]:

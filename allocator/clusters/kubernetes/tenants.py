@@ -99,8 +99,8 @@ def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
     for one in objects.of_kind("ResourceQuota"):
         for name, amount in (field(one, "spec", "hard") or {}).items():
             if name.startswith("requests.") and is_gpu(name.removeprefix("requests.")):
-                space = namespace_of(one)
-                most[space] = min(most.get(space, int(quantity(amount))), int(quantity(amount)))
+                space, gpus = namespace_of(one), int(quantity(amount))
+                most[space] = min(gpus, most.get(space, gpus))
     for space, gpus in sorted(most.items()):
         yield {"tenant": space, "max_gpus": gpus}
 

@@ -12,7 +12,13 @@ from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
-from allocator.clusters.kubernetes.objects import Object, field, is_true
+from allocator.clusters.kubernetes.objects import (
+    Object,
+    field,
+    is_true,
+    name_of,
+    namespace_of,
+)
 from allocator.clusters.kubernetes.suggestions.documents import (
     check_answer,
     job_document,
@@ -155,9 +161,8 @@ def _with_kueue(
         words = f"it asks Kueue for this size already, which says: {state_in_words(workload)}"
         return [Change(START, None, (*comment, words))]
     if planned.previous_gpus:
-        message = explain_in_words(planned)
         stop = (
-            check_answer(workload, check, "Retry", message, details["now_s"])
+            check_answer(workload, check, "Retry", comment[1], details["now_s"])
             if check
             else workload_activity(workload, False)
         )
@@ -167,7 +172,8 @@ def _with_kueue(
     if is_resized:
         changes.append(Change(START, job_document(target, True, (), is_paused=False), comment))
     if planned.gpus and not is_active:
-        changes.append(Change(START, workload_activity(workload, True), comment))
+        before = (_wait_for_quota(workload),) if is_true(workload, "QuotaReserved") else ()
+        changes.append(Change(START, workload_activity(workload, True), comment, before))
     elif check and not planned.previous_gpus:
         may_start = planned.gpus > 0 and not is_resized
         changes += _answer(planned, workload, check, hostnames, details, comment, may_start)
@@ -292,6 +298,12 @@ def _label(job: FoundJob) -> str:
 
 def _wait_for_pods(job: FoundJob) -> str:
     return _command(f"wait --for=delete pod -n {job.namespace} -l {_label(job)} --timeout=10m")
+
+
+def _wait_for_quota(workload: Object) -> str:
+    """Return the command without which the workload gets back quota that Kueue gave to others."""
+    wait = "wait --for=condition=QuotaReserved=false --timeout=10m"
+    return _command(f"{wait} workload {name_of(workload)} -n {namespace_of(workload)}")
 
 
 def _reset_start(job: FoundJob) -> str:
