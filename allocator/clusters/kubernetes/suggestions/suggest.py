@@ -297,12 +297,14 @@ def _label(job: FoundJob) -> str:
 
 
 def _wait_for_pods(job: FoundJob) -> str:
-    return _command(f"wait --for=delete pod -n {job.namespace} -l {_label(job)} --timeout=10m")
+    """Return the command that waits for the pods; those that have ended stay where they are."""
+    options = "--field-selector=status.phase!=Succeeded,status.phase!=Failed --timeout=10m"
+    return _command(f"wait --for=delete pod -n {job.namespace} -l {_label(job)} {options}")
 
 
 def _wait_for_quota(workload: Object) -> str:
     """Return the command without which the workload gets back quota that Kueue gave to others."""
-    wait = "wait --for=condition=QuotaReserved=false --timeout=10m"
+    wait = "wait --for=condition=QuotaReserved=false --timeout=1m"
     return _command(f"{wait} workload {name_of(workload)} -n {namespace_of(workload)}")
 
 
