@@ -4,7 +4,9 @@
 
 One row for each field: its type, the names that it must have, its values and limits, the keys by
 which the entries of a list are told, and whether it is immutable. Descriptions and all other fields
-are left out. Templates of pods and of jobs are those of Kubernetes itself: only that is noted.
+are left out. Templates of pods and of jobs are those of Kubernetes itself: only that is noted. The
+table is of kubernetes-sigs/kueue (v1beta1 and v1beta2: 0ed155a, 57d3e21), kubernetes-sigs/jobset
+(v1alpha2: 0a2be5c) and kubeflow/training-operator (v1: c20bf65).
 """
 
 from __future__ import annotations

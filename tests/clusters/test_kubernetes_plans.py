@@ -114,15 +114,20 @@ def test_nodes_that_cannot_hold_the_pods_are_not_pinned() -> None:
 
 def test_kueue_is_asked_and_never_told() -> None:
     """A check of ours is answered in the status; without one the workload is taken out of its
-    queue; what Kueue has no quota for is left to it. No document sets status.admission."""
-    server = FakeServer(kueue_cluster())
+    queue, and let in again when its quota is free; what Kueue has no quota for is left to it. No
+    document sets status.admission."""
+    details = look(FakeServer(kueue_cluster()).objects.values()).details
     stops, *others = plan("ml/running pause was 4; ml/checked start n1:4; ml/pending start n2:8")
     stops = replace(stops, reason="outranked", detail="others gain more")
-    texts = suggest([stops, *others], look(server.objects.values()).details)
+    texts = suggest([stops, *others], details)
     assert list(texts) == ["1-stop.yaml", "3-start.yaml", "4-ready.yaml"]
-    (stop,) = [one for one in yaml.safe_load_all(texts["1-stop.yaml"]) if one]
-    (ready,) = [one for one in yaml.safe_load_all(texts["4-ready.yaml"]) if one]
-    assert (stop["kind"], stop["spec"]) == ("Workload", {"active": False})
+    (stop,), (ready,) = (
+        [one for one in yaml.safe_load_all(texts[file]) if one]
+        for file in ("1-stop.yaml", "4-ready.yaml")
+    )
+    assert stop["spec"] == {"active": False}
+    moves = suggest(plan("ml/running move n2:4 was 4"), details)["3-start.yaml"]
+    assert "QuotaReserved=false" in moves
     (answer,) = ready["status"]["admissionChecks"]
     assert (answer["name"], answer["state"]) == ("gpus", "Ready")
     assert answer["podSetUpdates"][0]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}

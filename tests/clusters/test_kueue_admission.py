@@ -74,8 +74,8 @@ class Kueue(FakeServer):
         """Replace the conditions of the workload of job "a", as Kueue does."""
         found = self.one("Workload", "job-a")
         made = workload(self.one("Job", "a"), 1, conditions=conditions)
-        kept = found["status"]["admissionChecks"]
-        self.put({**found, "status": {**made["status"], "admissionChecks": kept}})
+        found["status"]["conditions"] = made["status"]["conditions"]
+        self.put(found)
 
     def cordon(self, name: str) -> None:
         """No pod is bound to a node any more."""
@@ -139,20 +139,23 @@ def test_an_answer_is_taken_back_when_its_node_leaves() -> None:
 def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None:
     """One of its pods waits for a node that takes no pods, and would hold its quota for ever. While
     no pod waits the answer stays: the pods do not exist yet, or they have ended. A pod that runs
-    does not change that.
+    does not change that. While Kueue evicts it there is no second answer.
     """
     server = Kueue(a=[RESERVED])
     answer = server.admit()
     server.tell(RESERVED, ADMITTED)
-    assert server.admit() == answer
     server.cordon(answer.removeprefix("Ready "))
     assert server.admit() == answer
-    server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a"), phase="Succeeded"))
+    owner = server.one("Job", "a")
+    server.put(pod("a-0", "n1", 8, owner=owner, phase="Succeeded"))
     assert server.admit() == answer
-    server.put(pod("a-1", "n1", 4, owner=server.one("Job", "a")))
+    server.put(pod("a-1", "n1", 4, owner=owner))
     assert server.admit() == answer
-    server.put(pod("a-2", None, 4, owner=server.one("Job", "a"), phase="Pending"))
+    server.put(pod("a-2", None, 4, owner=owner, phase="Pending"))
     assert server.admit() == "Retry"
+    server.tell(RESERVED, ADMITTED, ("Evicted", "True", "AdmissionCheck", ""))
+    server.one("Workload", "job-a")["status"]["admissionChecks"][0]["state"] = "Pending"
+    assert server.admit() == "Pending"
 
 
 def test_a_running_job_that_was_put_on_a_node_is_no_gpu_type_of_its_own() -> None:

@@ -73,15 +73,15 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
     """Return a view whose plan needs nothing but answers.
 
     No answer changes a size. A waiting job starts by an answer only if its quota is reserved, and a
-    running job stops by one only if it has a check of ours. GPUs that a plan moved between other
-    jobs would stay idle. Quota is reserved by Kueue, and is no limit here: where less of it is left
-    than jobs hold there would be no plan.
+    running job stops by one only if it has a check of ours, and Kueue does not evict it yet. GPUs
+    that a plan moved between other jobs would stay idle. Quota is reserved by Kueue, and is no
+    limit here: where less of it is left than jobs hold there would be no plan.
     """
     rows = []
     for row in view.tables["jobs.csv"]:
-        about = view.details["jobs"][row["job_id"]]
-        is_ours = our_check(about["workload"], view.details) is not None
-        may_start = is_ours and is_true(about["workload"], "QuotaReserved")
+        workload = view.details["jobs"][row["job_id"]]["workload"]
+        is_ours = our_check(workload, view.details) is not None and not is_true(workload, "Evicted")
+        may_start = is_ours and is_true(workload, "QuotaReserved")
         size = row.get("gpus") or row["requested_gpus"]
         limits: Json = dict.fromkeys(("min_gpus", "max_gpus", "requested_gpus"), size)
         limits["sizes"] = [size]
@@ -126,5 +126,6 @@ def _activate(reader: Reader, check: Object, now_s: float) -> str:
     found = _apply_status(reader, document)
     if isinstance(found, str):
         return f"check {name_of(check)}: not taken: {found}"
-    is_active = is_true(found, "Active")
-    return f"check {name_of(check)}: {'active' if is_active else 'is not active yet'}"
+    return (
+        f"check {name_of(check)}: {'active' if is_true(found, 'Active') else 'is not active yet'}"
+    )

@@ -252,8 +252,6 @@ def state_in_words(workload: Object | None) -> str:
     known: Object = conditions(workload or {})
     for name in ("Evicted", "Preempted", "Admitted", "QuotaReserved"):
         one = known.get(name)
-        if one is not None and (name != "Admitted" or one["status"] == "True"):
-            if name in ("Evicted", "Preempted") and one["status"] != "True":
-                continue
+        if one is not None and (name == "QuotaReserved" or one["status"] == "True"):
             return f"{name}={one['status']}, {one.get('reason')}: {one.get('message')}"
     return ""

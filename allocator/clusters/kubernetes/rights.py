@@ -40,11 +40,10 @@ def find_missing_rights(api: Api, use: str, namespace: str) -> list[str]:
     for is_inside, verb, group, resource in list_rights(use):
         plural, _, part = resource.partition("/")
         asked = {"verb": verb, "group": group, "resource": plural, "subresource": part}
-        asked["namespace"] = namespace if is_inside else ""
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": {**asked, "namespace": namespace if is_inside else ""}},
         }
         answer = api.send(Request("POST", REVIEWS, body))
         if not answer.get("status", {}).get("allowed", True) and resource != OPTIONAL:

@@ -153,7 +153,6 @@ def build_job(
             "completions": pods,
             "completionMode": "Indexed",
             "backoffLimit": 0,
-            "suspend": False,
             "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
         },
     }

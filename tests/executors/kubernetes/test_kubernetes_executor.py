@@ -28,7 +28,6 @@ METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
     "ALLOCATOR_PROGRESS_METRIC": "steps",
 }
-POOL_A = {"allocator.example/pool": "a"}
 
 
 @pytest.fixture
@@ -46,9 +45,7 @@ def only_job(rig: KubernetesRig) -> dict[str, Any]:
 def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
     """GPUs, nodes, environment and grace; the published schema takes it."""
     rig.server.put(node("n2", 8, labels={"allocator.example/pool": "a"}))
-    order = rig.order("j", gpus=8, nodes=(NodePart("n1", 4), NodePart("n2", 4)))
-    executor = rig.current
-    executor.start(order)
+    rig.current.start(rig.order("j", gpus=8, nodes=(NodePart("n1", 4), NodePart("n2", 4))))
     job = check(only_job(rig))
     spec = job["spec"]["template"]["spec"]
     main = spec["containers"][0]
@@ -66,10 +63,9 @@ def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")
-    executor = rig.current
     seen = rig.outcome(rig.order("j"))
     assert (seen.phase, "422" in seen.detail) == (Phase.FAILED, True)
-    executor.acknowledge("j", 1)
+    rig.current.acknowledge("j", 1)
     assert rig.server.all("Job") == []
 
 
@@ -97,22 +93,28 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
     assert rig.server.all("Job") == []
 
 
+def test_a_start_that_is_sent_again_ends_no_suspension(rig: KubernetesRig) -> None:
+    """The answer to the first request is lost, and Kueue suspends the Job meanwhile."""
+    rig.server.faults.append("500 after")
+    rig.current.start(rig.order("j"))
+    only_job(rig)["spec"]["suspend"] = True
+    rig.executor().start(rig.order("j"))
+    assert only_job(rig)["spec"]["suspend"]
+
+
 def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
     """410 between two pages: the list is read from its beginning, and no job is missing."""
-    executor = rig.current
     for name in "abc":
-        executor.start(rig.order(name))
+        rig.current.start(rig.order(name))
     rig.server.page, rig.server.expire_pages = 1, 1
-    assert {one.job_id for one in executor.observe()} == {"a", "b", "c"}
+    assert {one.job_id for one in rig.current.observe()} == set("abc")
 
 
 def test_a_job_that_somebody_deletes_is_lost_when_its_pods_are_gone(rig: KubernetesRig) -> None:
     """As long as a pod runs, the allocation does; its work is counted."""
-    executor = rig.current
     rig.begin(rig.order("j"), 3.0)
-    name = only_job(rig)["metadata"]["name"]
-    del rig.server.objects["Job", "ml", name]
-    assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
+    del rig.server.objects["Job", "ml", only_job(rig)["metadata"]["name"]]
+    assert [one.phase for one in rig.current.observe()] == [Phase.RUNNING]
     rig.server.finish(rig.server.all("Pod")[0], 143)
     seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
@@ -120,11 +122,9 @@ def test_a_job_that_somebody_deletes_is_lost_when_its_pods_are_gone(rig: Kuberne
 
 def test_another_job_of_the_same_name_is_none_of_ours(rig: KubernetesRig) -> None:
     """The Job was deleted and made anew by somebody: it is not ours, and is left alone."""
-    executor = rig.current
-    executor.start(rig.order("j"))
+    rig.current.start(rig.order("j"))
     job = only_job(rig)
-    stranger = {**job, "metadata": {**job["metadata"], "uid": "another"}}
-    rig.server.put(stranger)
+    rig.server.put({**job, "metadata": {**job["metadata"], "uid": "another"}})
     assert rig.ended("j").phase is Phase.LOST
     assert "deletionTimestamp" not in only_job(rig)["metadata"]
 
@@ -158,8 +158,7 @@ def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.M
     executor = rig.current
     assert executor.capacity() == {"a": 4, "b": 5}
     rig.begin(rig.order("j", gpus=2))
-    while not any(one["spec"].get("nodeName") == "n1" for one in rig.server.all("Pod")):
-        rig.pass_time()
+    rig.running("j")
     assert executor.capacity() == {"a": 4, "b": 5}
     rig.server.one("Node", "n1")["spec"]["unschedulable"] = True
     assert executor.capacity() == {"a": 2, "b": 5}
@@ -177,19 +176,14 @@ def test_a_look_at_nodes_serves_a_whole_round(rig: KubernetesRig) -> None:
     for _ in range(3):
         executor.capacity()
         executor.observe_nodes()
-    assert [one for one in rig.server.requests if one[0] == "list"] == [
-        ("list", "", "nodes"),
-        ("list", "", "pods"),
-        ("list", "batch", "jobs"),
-        ("list", "", "pods"),
-    ]
+    lists = [kind for verb, _, kind in rig.server.requests if verb == "list"]
+    assert lists == ["nodes", "pods", "jobs", "pods"]
 
 
 def test_pods_share_no_gpus(rig: KubernetesRig) -> None:
     """A job that needs the GPUs of another one does not start; one that does not need them does."""
-    executor = rig.current
+    executor, order = rig.current, rig.order("s")
     executor.start(rig.order("p"))
-    order = rig.order("s")
     with pytest.raises(NotNow, match="no two jobs share GPUs"):
         executor.start(replace(order, beside=(ColocatedAllocation("p", 1),)))
     executor.start(replace(order, beside=(ColocatedAllocation("p", 1, needed=False),)))
@@ -226,7 +220,6 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
         report.write_text("9 8\n")
         child.send_signal(signal.SIGTERM)
         assert child.wait(PATIENCE_S) == 0
-    assert said.read_text().startswith("5 4\n5 4\n")
     assert last.read_text() == "9 8\n"
 
 
@@ -235,20 +228,18 @@ def test_pods_are_asked_for_a_limited_time(
 ) -> None:
     """Without time for questions a look says what it knows."""
     monkeypatch.setattr(kubernetes_executor, "ASKING_S", 0.0)
-    executor = rig.current
     rig.begin(rig.order("j"))
     rig.pass_time()
-    assert executor.observe()[0].work_done == 0.0
+    assert rig.current.observe()[0].work_done == 0.0
     assert ("get", "", "pods/log") not in rig.server.requests
 
 
 def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     """Start, look, stop, clean up: what was asked of the server is what the manifest allows."""
-    executor = rig.current
     rig.begin(rig.order("j"), 3.0)
     rig.begin(rig.order("k", environment=METRICS))
-    executor.observe()
-    executor.capacity()
+    rig.current.observe()
+    rig.current.capacity()
     rig.end("j")
-    executor.observe()
+    rig.current.observe()
     assert set(rig.server.requests) == rights("run")

@@ -166,6 +166,5 @@ def check_answer(
             if len(hostnames) == 1
         ],
     }
-    version = workload["apiVersion"]
-    document = _identity(version, "Workload", workload["metadata"], "resourceVersion")
-    return document | {"status": {"admissionChecks": [answer]}}
+    about = workload["apiVersion"], "Workload", workload["metadata"], "resourceVersion"
+    return _identity(*about) | {"status": {"admissionChecks": [answer]}}

@@ -11,7 +11,7 @@ from allocator.clusters.adapter import Json, PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
-from allocator.clusters.kubernetes.objects import Object, field, is_true
+from allocator.clusters.kubernetes.objects import Object, field, is_true, name_of, namespace_of
 from allocator.clusters.kubernetes.suggestions.documents import (
     check_answer,
     job_document,
@@ -116,8 +116,10 @@ class _Job:
 
     def list_changes(self) -> list[Change]:
         planned = self.planned
-        if self.about["unschedulable"] and self.check and is_true(self.workload, "Admitted"):
-            # whatever the plan says: its quota would be held for nothing
+        is_stuck = self.about["unschedulable"] and is_true(self.workload, "Admitted")
+        if is_stuck and self.check and not is_true(self.workload, "Evicted"):
+            # whatever the plan says: its quota would be held for nothing; while Kueue evicts it
+            # another answer would count for its next start
             words = f"{planned.job_id}: a pod finds no node, and its quota goes back to Kueue"
             return [self.change(EVICT, self.answer("Retry", words), words)]
         if planned.action == "keep":
@@ -184,7 +186,9 @@ class _Job:
         if is_resized:
             changes.append(self.change(START, job_document(target, True, (), is_paused=False)))
         if planned.gpus and not is_active:
-            changes.append(self.change(START, workload_activity(workload, True)))
+            before = (_wait_for_quota(workload),) if is_true(workload, "QuotaReserved") else ()
+            start = workload_activity(workload, True)
+            changes.append(Change(START, start, self.comment, before=before))
         elif self.check and not planned.previous_gpus:
             changes += self._answer(hostnames, bool(planned.gpus) and not is_resized)
         if planned.gpus and not changes:
@@ -273,7 +277,15 @@ def _selection(job: FoundJob) -> str:
 
 
 def _wait_for_pods(job: FoundJob) -> str:
-    return _command(f"wait --for=delete pod {_selection(job)} --timeout=10m")
+    """Return the command that waits for the pods; those that have ended stay where they are."""
+    options = "--field-selector=status.phase!=Succeeded,status.phase!=Failed --timeout=10m"
+    return _command(f"wait --for=delete pod {_selection(job)} {options}")
+
+
+def _wait_for_quota(workload: Object) -> str:
+    """Return the command without which the workload gets back quota that Kueue gave to others."""
+    wait = "wait --for=condition=QuotaReserved=false --timeout=1m"
+    return _command(f"{wait} workload {name_of(workload)} -n {namespace_of(workload)}")
 
 
 def _command(words: str, *more: str) -> str:

@@ -23,10 +23,8 @@ _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
 
 def node_terms(pod: Object) -> list[Object]:
     """Return the required terms of the node affinity of a pod, of which one has to hold."""
-    required = field(
-        pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    return list(field(required, "nodeSelectorTerms") or ())
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return list(field(pod, "affinity", "nodeAffinity", required, "nodeSelectorTerms") or ())
 
 
 def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[Json]:
