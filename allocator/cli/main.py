@@ -48,6 +48,7 @@ from allocator.cli.start import START
 from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 
+NEW_OBJECTS = 100_000  # that may be in cycles, after which these are searched for
 EXAMPLES = """
 allocator demo                                   a shipped cluster, MIP against greedy
 allocator solve data/snapshots/demo              one decision, with its proof
@@ -94,9 +95,10 @@ def parser(given: Sequence[str] | None = None) -> Parser:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises for anything a user can do."""
     if argv is None:
-        atexit.register(
-            gc.freeze
-        )  # the process ends: nobody needs the search for cycles at its end
+        # every search for cycles visits all cells of a snapshot or objects of a cluster, and there
+        # are hardly any; at the end of the process nobody needs one
+        gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if argv is None else argv)
     own = words[: words.index("--")] if "--" in words else words
     set_mode(is_json="--json" in own)  # a wrong command line is reported as JSON too

@@ -13,7 +13,7 @@ BUDGETS = {
     "allocator, tokens": 4_649,
     "allocator/audit, tokens": 12_243,
     "allocator/bench, tokens": 33_562,
-    "allocator/cli, tokens": 45_479,
+    "allocator/cli, tokens": 45_434,
     "allocator/clusters, tokens": 41_335,
     "allocator/controller, tokens": 29_381,
     "allocator/domain, tokens": 36_352,

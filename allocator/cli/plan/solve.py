@@ -1,9 +1,6 @@
 """`allocator solve`: one decision per snapshot folder."""
 
-import gc
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +17,6 @@ from allocator.options.instance_building import compile_round
 from allocator.policies.registry import policy
 from allocator.solvers.registry import find
 
-OBJECTS = 100_000  # new objects that may be in cycles after which these are searched for
-
 
 def solve(args: Namespace) -> Answer | int:
     policy(args.policy)
@@ -29,8 +24,7 @@ def solve(args: Namespace) -> Answer | int:
     if args.write_model:
         check_format(args.write_model)
     if len(args.snapshots) == 1:
-        with _rare_collections():
-            return _one(args)
+        return _one(args)
     from allocator.cli.plan.batch import batch
 
     for name, given in (("--log", args.log), ("--write-model", args.write_model)):
@@ -38,20 +32,6 @@ def solve(args: Namespace) -> Answer | int:
             raise UsageError(f"{name} takes one snapshot, this is a batch")
     command = take(SolveCommand, args, limits=read_limits(args, log=False))
     return batch(args.snapshots, command, args.out, args.format, args.jobs)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Search for cycles among objects rarely: every search visits all cells of a snapshot.
-
-    A decision makes hardly any cycles, and the process ends soon.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(OBJECTS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _one(args: Namespace) -> Answer:
