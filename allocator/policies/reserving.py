@@ -122,13 +122,15 @@ class _Ends:
     round: CompiledRound
     end_s: Floats
     needed_s: Floats
+    needs: NodeNeeds
 
     @classmethod
     def of(cls, round_: CompiledRound) -> _Ends:
         """Return the ends in whole rounds."""
         problem, m, option = round_.problem, round_.option_table, round_.option
         rounds = np.ceil(option_ends(problem, m)[option] / problem.interval_s - SAME)
-        return cls(round_, rounds * problem.interval_s, needed_s(problem, m)[option])
+        end_s, needs = rounds * problem.interval_s, NodeNeeds(problem)
+        return cls(round_, end_s, needed_s(problem, m)[option], needs)
 
     def find_start(
         self, o: int, columns: Ints, places: Mapping[int, tuple[Place, ...]]
@@ -139,7 +141,7 @@ class _Ends:
         `places` has the nodes of their jobs, where pools have nodes.
         """
         round_, i, problem = self.round, self.round.instance, self.round.problem
-        nodes, needs = problem.nodes, NodeNeeds(problem)
+        nodes, needs = problem.nodes, self.needs
         pool, gpus = int(i.pool[o]), int(i.held[o])
         columns = columns[i.pool[columns] == pool]
         leave_s, back_s = (x - problem.now_s for x in (nodes.leaves_s, nodes.returns_s))
