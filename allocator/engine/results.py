@@ -190,6 +190,8 @@ def _jobs(
 
 def _shared_with(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the names of the jobs on the GPUs of each job, (J,), None = none."""
+    if (allocation.secondary < 0).all():
+        return [None] * len(problem.jobs)
     others = other_jobs(allocation.secondary)
     return [join_names(problem.jobs.job_id[j] for j in them) or None for them in others]
 
