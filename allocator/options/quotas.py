@@ -8,10 +8,10 @@ tenants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable, find_locked_jobs
 from formulations.model.block import Block
-from formulations.model.guarantee import Limits, usable_guarantee
+from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
 from formulations.objectives.interval import HOUR
 
 MAX_JOBS = "max_jobs"  # kind of the rows of R72
@@ -262,10 +262,8 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     guarantees = np.flatnonzero(table.guaranteed_gpus > 0).tolist()
     if not guarantees:
         return out
-    pool_gpus = list(zip(option_table.pool.tolist(), option_table.gpus.tolist(), strict=True))
     own = np.bincount(option_table.job, option_table.primary < 0, len(problem.jobs)).astype(int)
-    ends = (option_table.start[:-1] + own).tolist()
-    sizes = [pool_gpus[a:b] for a, b in zip(option_table.start.tolist(), ends, strict=False)]
+    ends = option_table.start[:-1] + own
     few = most_jobs(problem)
     has_nodes = problem.has_nodes.any()
     on_nodes = GuaranteesOnNodes(problem, option_table, few) if has_nodes else None
@@ -286,10 +284,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
         ]
         out[k] = usable_guarantee(
             int(table.guaranteed_gpus[k]),
-            [
-                sizes[j] if pools.all() else [(p, n) for p, n in sizes[j] if pools[p]]
-                for j in jobs.tolist()
-            ],
+            _SizesInPools(option_table, option_table.start[jobs], ends[jobs], pools),
             capacity,
             Limits(
                 place[problem.jobs.tenant[jobs]].tolist(),
@@ -310,6 +305,25 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
             ]
             out[k] = on_nodes.most(int(out[k]), jobs, pools, limits)
     return out
+
+
+@dataclass(frozen=True)
+class _SizesInPools(Sequence[JobSizes]):
+    """The (pool, GPUs) in some pools of options start_j to end_j of jobs, listed when one reads."""
+
+    table: OptionTable
+    start: Ints
+    end: Ints
+    pools: Bools
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, j: Any) -> Any:
+        of = slice(self.start[j], self.end[j])
+        pool, gpus = self.table.pool[of], self.table.gpus[of]
+        here = self.pools[pool]
+        return list(zip(pool[here].tolist(), gpus[here].tolist(), strict=True))
 
 
 def _find_shares(problem: Problem, jobs: Ints) -> Callable[[int, int], float] | None:

@@ -1,4 +1,4 @@
-"""Routes whose handlers are functions of what a caller sees in one transaction."""
+"""Routes with handlers that get what a caller sees in one transaction."""
 
 from __future__ import annotations
 

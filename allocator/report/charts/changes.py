@@ -11,7 +11,7 @@ from allocator.report.runs import POOLED, Study
 from allocator.report.theme import colour
 
 TICKS = (-95, -90, -80, -65, -50, -35, -20, -10, 0, 10, 25, 50, 100, 200, 400, 900, 1900, 4900)
-MOST_TICKS = 6
+MOST_TICKS = 5
 LEAST = 0.01  # ratio; -99 %: smaller ratios are drawn here
 
 
@@ -51,9 +51,12 @@ def _draw_metric(work: Study, key: str, lines: Sequence[tuple[str, str]]) -> Pan
             Mark("line", list(map(_ratio, span)), [level, level], colour=shade, is_faint=is_open),
             Mark("dots", [_ratio(change.percent)], [level], colour=shade, tips=[tip]),
         ]
-    ticks = [t for t in TICKS if low <= _ratio(t) <= high]
-    keep = {*ticks[:: -(-len(ticks) // MOST_TICKS)], 0}
-    labels = {_ratio(t): f"{percent(t)} %" if t else "0" for t in ticks if t in keep}
+    labels: dict[float, str] = {}
+    for t in sorted(TICKS, key=abs):  # "0" first; a label stays away from those nearer to it
+        at = _ratio(t)
+        gap = math.log(high / low) / MOST_TICKS
+        if low <= at <= high and all(abs(math.log(at / other)) >= gap for other in labels):
+            labels[at] = f"{percent(t)} %" if t else "0"
     names = {float(k): policy or load for k, (load, policy) in enumerate(lines)}
     side = "less is better" if BY_KEY[key].better < 0 else "more is better"
     return Panel(
