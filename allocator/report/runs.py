@@ -48,6 +48,8 @@ TEXT = (
 """The columns that hold text; all others hold numbers."""
 RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
+LEAST = "least"
+"""The policy of rows that bound all policies; it has no files."""
 POOLED = "all"
 """The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")
@@ -327,7 +329,7 @@ def read_benchmark(folder: Path) -> Study:
             folder / "tasks" / str(row["task"]),
             files,
         )
-        for row in results.to_dict("records")
+        for row in results[results["policy"] != LEAST].to_dict("records")
     ]
     compared, grid, machine = (
         folder / name for name in ("comparison.csv", "grid.json", "machine.txt")
@@ -344,9 +346,9 @@ def read_benchmark(folder: Path) -> Study:
     usual = "greedy" if "greedy" in names or not names else names[0]
     tasks = len(asked.get("tasks", ()))
     notes = [*_list_assumed(runs), *_list_unfinished(runs)]
-    if tasks > len(runs):
+    if tasks > len(results):
         notes.append(
-            f"Incomplete: {tasks - len(runs)} of {tasks} simulations"
+            f"Incomplete: {tasks - len(results)} of {tasks} simulations"
             " have no result; they failed, or have not run yet."
         )
     words = machine.read_text(encoding="utf-8").strip() if machine.is_file() else ""

@@ -20,10 +20,11 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allocator.bench.sweep.tasks import (
     ASSUMED,
+    LEAST,
     METRICS_FILE,
     SweepTask,
     contents,
@@ -39,18 +40,19 @@ if TYPE_CHECKING:  # heavy; other runners do without
 
 def run(task: SweepTask, folder: Path) -> None:
     """Run the task; write its files into the folder."""
+    from allocator.bench.least import least_mean_completion_s
     from allocator.simulator import SimulationOptions, simulate
     from allocator.simulator.results.files import texts_of
 
-    simulated = workload(task)
-    simulation = simulate(
-        simulated,
-        policy=task.policy,
-        options=SimulationOptions(seed=task.seed, **task.options),
-    )
-    for name, text in texts_of([simulation]).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    metrics = {**simulation.metrics, **({ASSUMED: simulated.assumed} if simulated.assumed else {})}
+    simulated, options = workload(task), SimulationOptions(seed=task.seed, **task.options)
+    metrics: dict[str, Any] = {ASSUMED: simulated.assumed} if simulated.assumed else {}
+    if task.policy == LEAST:
+        metrics["jct_s_mean"] = least_mean_completion_s(simulated, options)
+    else:
+        simulation = simulate(simulated, policy=task.policy, options=options)
+        for name, text in texts_of([simulation]).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        metrics |= simulation.metrics
     (folder / METRICS_FILE).write_text(metrics_json(metrics), encoding="utf-8")
 
 

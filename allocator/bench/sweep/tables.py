@@ -18,7 +18,7 @@ from allocator.bench.paired import (
     compare,
 )
 from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.tasks import ASSUMED, SweepTask
+from allocator.bench.sweep.tasks import ASSUMED, LEAST, SweepTask
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
@@ -49,9 +49,10 @@ METRICS = (
     "revocations",
     "deadlines_met",
 )
+MEAN = "jct_s_mean"
 COMPARED = {
     "queue_s_mean": "queueing",
-    "jct_s_mean": "completion",
+    MEAN: "completion",
     "jct_s_p99": "completion p99",
     "efficiency_mean": "efficiency",
     "makespan_s": "makespan",
@@ -191,8 +192,31 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
             "",
             *table([row for row in rows if row["workload"] == workload]),
             "",
+            *_reached({t: m for t, m in metrics.items() if t.workload == workload}),
         ]
     return "\n".join(lines)
+
+
+def _reached(metrics: Metrics) -> Iterator[str]:
+    """Yield a paragraph per load: which share of the possible each policy reaches."""
+    mean_s = {(t.load, t.policy, t.seed): _number(m.get(MEAN)) for t, m in metrics.items()}
+    for load in dict.fromkeys(load for load, policy, _ in mean_s if policy == LEAST):
+        shares = []
+        for policy in dict.fromkeys(t.policy for t in metrics if t.policy != LEAST):
+            known = [
+                share
+                for (at, name, seed), s in mean_s.items()
+                if (at, name) == (load, policy)
+                and math.isfinite(share := mean_s.get((load, LEAST, seed), math.nan) / s)
+            ]
+            if known:
+                shares.append(f"{policy} {sum(known) / len(known):.0%}")
+        at = f"At load {load_text(load)} no" if load is not None else "No"
+        yield (
+            f"{at} policy, even one that knows everything, has a mean completion below `{LEAST}`."
+            f" Share of the possible that is reached: {', '.join(shares)}."
+        )
+        yield ""
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:

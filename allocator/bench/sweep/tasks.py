@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # heavy; the process of a task needs it only in its runner
 METRICS_FILE = "metrics.json"
 ASSUMED = "assumed"
 """What is assumed of the jobs of the workload, in METRICS_FILE."""
+LEAST = "least"
+"""The policy of tasks that bound the mean completion time of all policies (bench/least.py)."""
 FORMAT = 1
 """Part of the identity of every task; raised when the meaning of a task or its files changes."""
 

@@ -11,7 +11,7 @@ from allocator.bench.sweep.executors import ProcessExecutor, TaskExecutor, TaskO
 from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.sweep import SweepSummary, sweep
 from allocator.bench.sweep.tables import write_tables
-from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid, source_of_folder
+from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
@@ -56,7 +56,8 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
 
     compared = list(dict.fromkeys((args.baseline, *args.policies)))
     for name in compared:
-        policy(name)
+        if name != LEAST:
+            policy(name)
     find(args.solver)
     override_settings(
         generate("reproduction", jobs=1).workload().problem,

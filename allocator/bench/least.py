@@ -1,0 +1,106 @@
+"""`least` of `bench policies`: no policy, a bound on the mean completion time of all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.bench.sweep.tasks import LEAST
+from allocator.domain.phases import find_phases
+from allocator.domain.problem import Floats, Isolation, Problem
+from allocator.domain.workload import Workload
+from allocator.errors import UsageError
+from allocator.performance.gpu_types import allowed_types
+from allocator.performance.modes import choose_modes
+from allocator.performance.table import RateTable
+from allocator.simulator.ground_truth import DRIFT, GroundTruth
+from allocator.simulator.options import SimulationOptions
+from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
+from formulations.model.ragged import ragged
+
+INTERVALS = 300
+
+
+def least_mean_completion_s(workload: Workload, options: SimulationOptions) -> float:
+    """Return a mean completion time, in seconds, that no policy can be below.
+
+    Not even one that knows all sizes, speeds and arrivals. Rounds, pauses, failures, revocations
+    and nodes are left out. Raises UsageError where a job may run faster than its speed says.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> from allocator.simulator import SimulationOptions
+    >>> demo = allocator.read_workload("data/workloads/demo")
+    >>> least = least_mean_completion_s(demo, SimulationOptions())
+    >>> 0.6 < least / allocator.simulate(demo, policy="mip").metrics["jct_s_mean"] < 1
+    True
+    """
+    problem = workload.problem
+    for name, is_there in (
+        ("jobs that share GPUs", (problem.pools.sharing != Isolation.NONE).any()),
+        ("phases of a training", len(find_phases(problem.models)) > 0),
+        ("--noise", options.noise > 0),
+    ):
+        if is_there:
+            raise UsageError(f"{LEAST} bounds no workload with {name}: leave it out of --policies")
+    demands, crowded_s = _read_demands(problem, options)
+    arrival = problem.jobs.submitted_s
+    end = arrival.max() + crowded_s + 1.0
+    times = np.linspace(arrival.min(), end, INTERVALS + 1)
+    return least_total_completion(demands, times, _mean_gpus(workload, times)) / len(arrival)
+
+
+def _read_demands(problem: Problem, options: SimulationOptions) -> tuple[list[Demand], float]:
+    """Return jobs by what they can do, and about how long GPUs are scarce after the last arrival.
+
+    That is the time that all jobs need at least on all GPUs, and the slowest on many.
+    """
+    jobs, P = problem.jobs, len(problem.pools)
+    most = np.minimum(jobs.max_gpus, problem.pools.gpus.max())
+    job, gpus = ragged(jobs.min_gpus, np.maximum(most + 1, jobs.min_gpus))
+    rates = np.zeros((len(jobs), P, int(most.max(initial=0)) + 1))
+    truth = GroundTruth(problem, options, np.zeros(P))
+    none = np.zeros(len(job), np.int64)
+    for p in range(P):
+        pool = np.full(len(job), p)
+        rate, _ = RateTable.of(problem).rate_in_pools(
+            problem.pools, jobs.model[job], pool, gpus, nodes=none
+        )
+        rate *= choose_modes(problem, job, pool, gpus).pace * truth.speed_error(job, pool, none)
+        if options.speeds != "known":
+            # at most, if growth is the usual one for jobs of the requested size (GroundTruth)
+            ratio = gpus / jobs.requested_gpus[job]
+            rate *= np.maximum(ratio, 1.0 / ratio) ** DRIFT
+        allowed = allowed_types(problem)[job, problem.pools.gpu_type[p]]
+        rates[job, p, gpus] = np.where(allowed & (rate > 0), rate, 0.0)
+    if not rates.any(axis=(1, 2)).all():
+        name = jobs.job_id[int(np.argmin(rates.any(axis=(1, 2))))]
+        raise UsageError(f'{LEAST} bounds no workload with a job that nothing can run: "{name}"')
+    share = np.stack(
+        [problem.gpu_share(np.arange(len(jobs)), np.full(len(jobs), p)) for p in range(P)], axis=1
+    )
+    keys = np.concatenate([rates.reshape(len(jobs), -1), share], axis=1)
+    _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    demands, least, slowest = [], 0.0, 0.0
+    for c, j in enumerate(first.tolist()):
+        pool, k = np.nonzero(rates[j])
+        speeds = Speeds(pool, k * share[j, pool], rates[j, pool, k])
+        alike = which.ravel() == c
+        demands.append(Demand(speeds, jobs.submitted_s[alike], jobs.total_work[alike]))
+        least += float((speeds.gpus / speeds.rate).min() * demands[-1].work.sum())
+        slowest = max(slowest, float(demands[-1].work.max() / speeds.rate.max()))
+    return demands, least / max(1.0, problem.pools.gpus.sum()) + slowest
+
+
+def _mean_gpus(workload: Workload, times: Floats) -> Floats:
+    """Return the GPUs of each pool, the mean over each interval; those of all nodes, (P, T)."""
+    problem, changes = workload.problem, workload.changes
+    out = np.empty((len(problem.pools), len(times) - 1))
+    on_nodes = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
+    for p, gpus in enumerate(problem.pools.gpus.tolist()):
+        mine = (changes.pool == p) & (changes.gpus >= 0) & (not problem.has_nodes[p])
+        at = np.concatenate([times[:1], np.maximum(changes.at_s[mine], times[0]), times[-1:]])
+        size = np.append(max(gpus, on_nodes[p]), changes.gpus[mine])
+        until = np.append(0.0, np.cumsum(size * np.diff(np.minimum(at, times[-1]))))
+        out[p] = np.diff(np.interp(times, np.minimum(at, times[-1]), until)) / np.diff(times)
+    return out
