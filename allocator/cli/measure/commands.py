@@ -388,7 +388,13 @@ is there
                         " simulated as it is",
                         many(number(1e-9)),
                     ),
-                    option("--policies A,B", "default: greedy,mip", words, words("greedy,mip")),
+                    option(
+                        "--policies A,B",
+                        "`least` is the least mean completion that any policy can have (default:"
+                        " greedy,mip)",
+                        words,
+                        words("greedy,mip"),
+                    ),
                     option(
                         "--seeds N",
                         "seeds 0 .. N-1 of generator and simulation; a folder in a world without"
