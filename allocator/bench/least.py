@@ -43,20 +43,24 @@ def least_mean_completion_s(workload: Workload, options: SimulationOptions) -> f
     ):
         if is_there:
             raise UsageError(f"{LEAST} bounds no workload with {name}: leave it out of --policies")
-    demands, crowded_s = _read_demands(problem, options)
+    largest = max(problem.pools.gpus.max(), problem.nodes.gpus.sum(), *workload.changes.gpus)
+    demands, crowded_s = _read_demands(problem, options, int(largest))
     arrival = problem.jobs.submitted_s
     end = arrival.max() + crowded_s + 1.0
     times = np.linspace(arrival.min(), end, INTERVALS + 1)
     return least_total_completion(demands, times, _mean_gpus(workload, times)) / len(arrival)
 
 
-def _read_demands(problem: Problem, options: SimulationOptions) -> tuple[list[Demand], float]:
+def _read_demands(
+    problem: Problem, options: SimulationOptions, largest: int
+) -> tuple[list[Demand], float]:
     """Return jobs by what they can do, and about how long GPUs are scarce after the last arrival.
 
-    That is the time that all jobs need at least on all GPUs, and the slowest on many.
+    No pool ever has more than `largest` GPUs. All jobs need at least so long on all GPUs, and the
+    slowest on many after them.
     """
     jobs, P = problem.jobs, len(problem.pools)
-    most = np.minimum(jobs.max_gpus, problem.pools.gpus.max())
+    most = np.minimum(jobs.max_gpus, largest)
     job, gpus = ragged(jobs.min_gpus, np.maximum(most + 1, jobs.min_gpus))
     rates = np.zeros((len(jobs), P, int(most.max(initial=0)) + 1))
     truth = GroundTruth(problem, options, np.zeros(P))
