@@ -54,10 +54,10 @@ def least_mean_completion_s(workload: Workload, options: SimulationOptions) -> f
 def _read_demands(
     problem: Problem, options: SimulationOptions, largest: int
 ) -> tuple[list[Demand], float]:
-    """Return jobs by what they can do, and about how long GPUs are scarce after the last arrival.
+    """Return jobs by what they can do, and a time after the last arrival when GPUs may be scarce.
 
-    No pool ever has more than `largest` GPUs. All jobs need at least so long on all GPUs, and the
-    slowest on many after them.
+    It is what all jobs need on all GPUs, and the slowest one on many. No pool ever has more than
+    `largest` GPUs.
     """
     jobs, P = problem.jobs, len(problem.pools)
     most = np.minimum(jobs.max_gpus, largest)

@@ -200,21 +200,18 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
 def _reached(metrics: Metrics) -> Iterator[str]:
     """Yield a paragraph per load: which share of the possible each policy reaches."""
     mean_s = {(t.load, t.policy, t.seed): _number(m.get(MEAN)) for t, m in metrics.items()}
-    for load in dict.fromkeys(load for load, policy, _ in mean_s if policy == LEAST):
+    for load in dict.fromkeys(t.load for t in metrics if t.policy == LEAST):
+        least = {seed: s for (at, name, seed), s in mean_s.items() if (at, name) == (load, LEAST)}
         shares = []
         for policy in dict.fromkeys(t.policy for t in metrics if t.policy != LEAST):
-            known = [
-                share
-                for (at, name, seed), s in mean_s.items()
-                if (at, name) == (load, policy)
-                and math.isfinite(share := mean_s.get((load, LEAST, seed), math.nan) / s)
-            ]
-            if known:
-                shares.append(f"{policy} {sum(known) / len(known):.0%}")
-        at = f"At load {load_text(load)} no" if load is not None else "No"
+            found = [s / mean_s.get((load, policy, seed), math.nan) for seed, s in least.items()]
+            known = [share for share in found if math.isfinite(share)]
+            shares += [f"{policy} {sum(known) / len(known):.0%}"] if known else []
+        at = "No" if load is None else f"At load {load_text(load)} no"
         yield (
-            f"{at} policy, even one that knows everything, has a mean completion below `{LEAST}`."
-            f" Share of the possible that is reached: {', '.join(shares)}."
+            f"{at} policy, even one that knows everything, has a mean completion below"
+            f" {sum(least.values()) / len(least):,.0f} s, the mean of `{LEAST}`. Of the possible"
+            f" they reach: {', '.join(shares)}."
         )
         yield ""
 
