@@ -71,7 +71,10 @@ def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
         shown = hide_names(sight, {cell for one in cells for cell in one.values()})
         for row, one in zip(hidden, cells, strict=True):
             row |= {name: shown[cell] or None for name, cell in one.items()}
-    return [row.model_copy(update=less) for row, less in zip(rows, hidden, strict=True)]
+    for shown_row, less in zip(rows, hidden, strict=True):
+        for name, value in less.items():
+            setattr(shown_row, name, value)
+    return list(rows)
 
 
 @router.reads("/counts")
