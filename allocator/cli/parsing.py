@@ -117,6 +117,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            if self.takes_command and not unknown[0].startswith("-"):
+                near = "; write -- before the command of the job"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
 
@@ -328,7 +330,11 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
     """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 
     def convert(text: str) -> float:
-        return _in_range(float(text), text, at_least, infinite)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        return _in_range(value, text, at_least, infinite)
 
     convert.__name__ = "number"
     return convert
@@ -379,7 +385,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
     """Return a converter for a whole number within bounds."""
 
     def convert(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = at_least - 1
         if not at_least <= value <= at_most:
             raise argparse.ArgumentTypeError(
                 f"{text} is not a whole number from {at_least} to {at_most}"
@@ -407,7 +416,7 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except ValueError:
+        except (ValueError, argparse.ArgumentTypeError):
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
             raise argparse.ArgumentTypeError(f'"{text}": {form}') from None
 

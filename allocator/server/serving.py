@@ -78,6 +78,10 @@ def serve(
         ssl_certfile=certificate_file,
         ssl_keyfile=key_file,
     )
+    try:
+        config.load()
+    except OSError as error:
+        raise UsageError(f"{certificate_file} with {key_file} cannot be used: {error}") from None
     server = uvicorn.Server(config)
     if ends_with_input:
         threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
