@@ -41,6 +41,7 @@ def _parse_value(text: str) -> tuple[float, bool]:
         raise ArgumentTypeError(f"{text} is neither a value nor a share from 0% to 100%")
     return value, share
 
+
 PLAN = (
     command(
         "solve",
