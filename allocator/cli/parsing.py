@@ -33,7 +33,7 @@ class WrongCommandLine(UsageError):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Makes the column of commands wide enough for the longest command.
+    """Breaks all lines, and makes the column of commands wide enough for the longest command.
 
     argparse measures commands without the indent that it adds later.
     """
@@ -43,6 +43,18 @@ class Help(argparse.RawDescriptionHelpFormatter):
         for inner in self._iter_indented_subactions(action):
             length = len(self._format_action_invocation(inner)) + self._current_indent
             self._action_max_length = max(self._action_max_length, length)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            fill(
+                line,
+                min(width, 100),
+                subsequent_indent=" " * (len(line) - len(line.lstrip())),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.splitlines()
+        )
 
 
 class Parser(argparse.ArgumentParser):
@@ -245,7 +257,7 @@ class Command:
             self.name,
             examples=cleandoc(self.examples),
             help=self.words,
-            description=_fill(self.about),
+            description=_join_lines(self.about),
             epilog=self.epilog,
         )
         add_to(parser, self.arguments)
@@ -267,12 +279,9 @@ def command(
     return Command(name, words, about, examples, call, arguments, **more)
 
 
-def _fill(text: str) -> str:
-    """Return paragraphs in lines of equal length."""
-    return "\n\n".join(
-        fill(" ".join(paragraph.split()), 100, break_long_words=False, break_on_hyphens=False)
-        for paragraph in cleandoc(text).split("\n\n")
-    )
+def _join_lines(text: str) -> str:
+    """Return paragraphs as a line each."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
