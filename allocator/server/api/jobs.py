@@ -135,7 +135,7 @@ def list_jobs(
     text: Annotated[str, Query(max_length=200, description="part of a name or a model")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     after: Annotated[
-        str, Query(max_length=20, pattern="^[0-9]*$", description="`next` of the part before")
+        str, Query(max_length=18, pattern="^[0-9]*$", description="`next` of the part before")
     ] = "",
 ) -> JobsAnswer:
     """List jobs in the order of submission; a member sees those of its tenant."""
