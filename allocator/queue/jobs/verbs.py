@@ -130,6 +130,7 @@ JOB = sa.select(
 work of the allocation is subtracted here.
 """
 
+_SELECTED = JOB.selected_columns.keys()
 _FIELDS = [f.name for f in fields(Job) if f.name != "values"]
 _PLAIN = [name for name in _FIELDS if name not in ("command", "environment", "received")]
 _OWNED = [JOBS.column(name) for name in OWNED]
@@ -138,7 +139,7 @@ _CONVERTED = [c for c in _OWNED if c.kind in LISTS or c.kind is ColumnKind.BOOLE
 
 def build_job(row: Any) -> Job:
     """Build a Job from a row of the table."""
-    r = dict(zip(row._fields, row, strict=True))
+    r = dict(zip(_SELECTED, row, strict=True))
     return Job(
         values={name: r[name] for name in OWNED}
         | {c.name: value_of(c, r[c.name]) for c in _CONVERTED if r[c.name] is not None},
