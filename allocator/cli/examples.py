@@ -5,6 +5,7 @@ from pathlib import Path
 
 from allocator import UsageError
 from allocator.cli.output import Answer
+from allocator.domain.findings import did_you_mean
 from allocator.io.shipped import copy_examples, list_examples
 
 
@@ -12,7 +13,8 @@ def examples(args: Namespace) -> Answer:
     known = list_examples()
     for name in args.names:
         if name not in known:
-            raise UsageError(f'there is no example "{name}"; there are {", ".join(known)}')
+            near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            raise UsageError(f'there is no example "{name}"{near}')
     chosen = [known[name] for name in args.names or known]
     if args.out is not None:
         copy_examples(chosen, Path(args.out))

@@ -33,7 +33,7 @@ class WrongCommandLine(UsageError):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Makes the column of commands wide enough for the longest command.
+    """Breaks all lines, and makes the column of commands wide enough for the longest command.
 
     argparse measures commands without the indent that it adds later.
     """
@@ -43,6 +43,18 @@ class Help(argparse.RawDescriptionHelpFormatter):
         for inner in self._iter_indented_subactions(action):
             length = len(self._format_action_invocation(inner)) + self._current_indent
             self._action_max_length = max(self._action_max_length, length)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            fill(
+                line,
+                min(width, 100),
+                subsequent_indent=" " * (len(line) - len(line.lstrip())),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.splitlines()
+        )
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,6 +129,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            if self.takes_command and not unknown[0].startswith("-"):
+                near = "; write -- before the command of the job"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
 
@@ -243,7 +257,7 @@ class Command:
             self.name,
             examples=cleandoc(self.examples),
             help=self.words,
-            description=_fill(self.about),
+            description=_join_lines(self.about),
             epilog=self.epilog,
         )
         add_to(parser, self.arguments)
@@ -265,12 +279,9 @@ def command(
     return Command(name, words, about, examples, call, arguments, **more)
 
 
-def _fill(text: str) -> str:
-    """Return paragraphs in lines of equal length."""
-    return "\n\n".join(
-        fill(" ".join(paragraph.split()), 100, break_long_words=False, break_on_hyphens=False)
-        for paragraph in cleandoc(text).split("\n\n")
-    )
+def _join_lines(text: str) -> str:
+    """Return paragraphs as a line each."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
@@ -328,7 +339,11 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
     """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 
     def convert(text: str) -> float:
-        return _in_range(float(text), text, at_least, infinite)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        return _in_range(value, text, at_least, infinite)
 
     convert.__name__ = "number"
     return convert
@@ -379,7 +394,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
     """Return a converter for a whole number within bounds."""
 
     def convert(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = at_least - 1
         if not at_least <= value <= at_most:
             raise argparse.ArgumentTypeError(
                 f"{text} is not a whole number from {at_least} to {at_most}"
@@ -407,7 +425,7 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except ValueError:
+        except (ValueError, argparse.ArgumentTypeError):
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
             raise argparse.ArgumentTypeError(f'"{text}": {form}') from None
 

@@ -152,7 +152,7 @@ def _configure(config: dict[str, Any], place: str, value: Any) -> None:
             f"{t}.{c.name}" for t, columns in CONFIG_TABLES.items() for c in columns
         ]
         raise UsageError(
-            f"there is no {quote(place)} to set{did_you_mean(place, settings)}; write {PLACES}"
+            f"there is no {quote(place)} to set; write {PLACES}{did_you_mean(place, settings)}"
         )
     keys = config.setdefault(table, {}) if table else config
     keys.pop(inner, None)
@@ -181,6 +181,6 @@ def _check_new(snapshot: Snapshot, schema: TableSchema, row: str, given: set[str
             raise UsageError(f"no job is of a tenant {quote(row)}{did_you_mean(row, there)}")
     if lacking:
         raise UsageError(
-            f"{schema.file} has no {schema.key[0]} {quote(row)}{did_you_mean(row, there)}; a new"
-            f" one needs {', '.join(lacking)}, too"
+            f"{schema.file} has no {schema.key[0]} {quote(row)}; a new one needs"
+            f" {', '.join(lacking)}, too{did_you_mean(row, there)}"
         )

@@ -227,7 +227,7 @@ def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
 
 
 def _header(schema: TableSchema, table: Table, found: Findings) -> None:
-    known = {c.name: c for c in schema.columns}
+    known = schema.by_name
     strange = [name for name in table.columns if name not in known]
     unused = [name for name in known if name not in table.columns]
     for name in unused:

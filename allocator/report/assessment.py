@@ -14,7 +14,7 @@ from allocator.report.page import LEAD, TEXT, Picture, Table, write_page
 SHADOW = (
     "Value of each decision, and the bound of every plan, less the value of what the cluster did."
     " GPUs in use, and idle ones that waiting jobs could have used. Nothing is drawn where nothing"
-    " was seen. "
+    " was seen."
 )
 
 
@@ -38,8 +38,7 @@ def write_assessment(found: Mapping[str, Any], answer: Answer, out: Path) -> Pat
     ]
     limit = [(found["gpus"], "all there is at the start")]
     panel = Panel("GPUs in use", marks, Axis(kind="time"), Axis(kind="whole"), limit)
-    assuming = " ".join(f"{c['name']}: {'; '.join(c['assuming'])}." for c in found["cases"])
-    caption = f"GPUs in use between the first and the last submission. {assuming}"
+    caption = "GPUs in use between the first and the last submission."
     picture = Picture("use", "GPUs in use", caption, Chart("GPUs in use", [panel]))
     title = f"What would change: {found['history']}"
     return _write(out / "report.html", title, answer, picture)
@@ -70,8 +69,7 @@ def write_shadow(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
         Panel("value above the cluster's", value, since),
         Panel("GPUs", held, since, Axis(kind="whole")),
     ]
-    caption = SHADOW + " ".join(f"{name}: {assumed}." for name, _, assumed in answer.rows)
-    picture = Picture("shadow", "Round by round", caption, Chart("round by round", panels))
+    picture = Picture("shadow", "Round by round", SHADOW, Chart("round by round", panels))
     return _write(out, f"Beside {found['cluster']}", answer, picture)
 
 

@@ -99,7 +99,7 @@ class Axis:
             form = "%m-%d" if step >= 86_400 else "%H:%M" if step >= 60 else "%H:%M:%S"
             return lambda at: datetime.fromtimestamp(at, UTC).strftime(form)
         if self.kind == "time":
-            unit, size = next(u for u in UNITS.items() if u[1] <= max(step, 1.0))
+            unit, size = next(u for u in UNITS.items() if u[1] <= max(step, min(2 * step, 3600), 1))
             return lambda at: f"{at / size:g} {unit}"
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return lambda at: f"{at:,.{digits}f}"

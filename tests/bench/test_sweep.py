@@ -204,12 +204,10 @@ import sys
 from allocator.bench.sweep.executors import ProcessExecutor
 from allocator.cli import main
 from allocator.cli.measure import bench_policies
-from allocator.policies import registry
-from allocator.report import policies
 import fake_runners
 bench_policies.build_executor = lambda args: ProcessExecutor(2, fake_runners.__name__ + ":as_named")
-policies.write_policy_report = lambda folder: folder / "report.html"
-registry.policy = lambda name: None
+bench_policies.write_policy_report = lambda folder: folder / "report.html"
+bench_policies.policy = lambda name: None
 sys.exit(main.run(sys.argv[1:]))
 """
 

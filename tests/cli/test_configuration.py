@@ -115,7 +115,7 @@ def test_options_of_a_file(folder: Path, capsys: Output) -> None:
         ('["queue lst"]\nlimit = 2', '2: "queue lst" is no command; did you mean "queue list"?'),
         ("[solve]\nlimit = 2", '2: "limit" is no option that a file can set'),
         ("[doctor]\n[slove]", ' "slove" is no command; did you mean "solve"?'),
-        ("[solve]\nseed = 1.5", "2: seed: invalid whole number value: '1.5'"),
+        ("[solve]\nseed = 1.5", "2: seed: 1.5 is not a whole number from 0 to"),
         ("[solve]\nformat = 'xml'", "2: format: invalid choice: 'xml'"),
         ("quiet = 'yes'", "1: quiet is 'yes', not true or false"),
         ("a = ", " cannot be read"),

@@ -135,6 +135,8 @@ def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Pa
     shutil.copytree(template, folder, symlinks=True)
     renew(folder)
     for command in filterfalse(needed, PAGES[page]):
+        if "shadow watch" in command:  # for days, beside a Slurm
+            continue
         code, out, err = in_shell(command, folder)
         assert code == 0 and not BAD.search(out + err), f"{command}\n{err}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from waiting import gone, wait_for
 
 from allocator.queue import tokens
 from allocator.queue.queue import Queue
+from allocator.server.serving import _listen
 
 COUNTS = "/api/v1/counts"
 
@@ -143,3 +145,9 @@ def test_the_controller_serves_too(tmp_path: Path) -> None:
         server.process.kill()
         server.process.wait()
         wait_for(lambda: gone(service))
+
+
+def test_answers_are_sent_at_once() -> None:
+    """asyncio turns Nagle's delay off where a socket names its protocol, and only there."""
+    with _listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

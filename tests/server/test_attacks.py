@@ -114,6 +114,12 @@ def test_malformed_requests_are_refused(server: Server, content: bytes) -> None:
     assert 400 <= status < 500 or status == 501
 
 
+def test_a_place_beyond_all_jobs(server: Server) -> None:
+    """A number that no database holds is refused, and is no error of the service."""
+    with server.client("operator") as client:
+        assert client.get("/api/v1/jobs", params={"after": "9" * 20}).status_code == 422
+
+
 def test_what_a_member_does_not_own_is_not_there(server: Server) -> None:
     """Names of other tenants' jobs are in no answer to a member, whatever it asks; a viewer reads
     no command, and the owner does."""

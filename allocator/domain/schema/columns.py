@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,12 @@ class TableSchema:
     key: tuple[str, ...] = ()
     required: bool = False
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        return {column.name: column for column in self.columns}
+
     def column(self, name: str) -> Column:
-        return next(c for c in self.columns if c.name == name)
+        return self.by_name[name]
 
 
 def read_columns(declared: Mapping[str, Mapping[str, Any]]) -> tuple[Column, ...]:

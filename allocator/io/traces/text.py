@@ -199,8 +199,8 @@ def csv_rows(path: Path, columns: Sequence[Column]) -> CsvRows:
                 Fault(
                     str(path),
                     1,
-                    f"has no column {quote(column.name)}{hint}; it has "
-                    f"{', '.join(list(table.columns)[:12])}",
+                    f"has no column {quote(column.name)}; it has "
+                    f"{', '.join(list(table.columns)[:12])}{hint}",
                 )
             )
             continue

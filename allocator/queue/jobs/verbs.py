@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.schema.columns import JOBS
+from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.queue.database.bulk import execute_many, query, query_of
@@ -29,7 +29,7 @@ from allocator.queue.database.schema import (
     observations,
     turns,
 )
-from allocator.queue.database.values import value_of
+from allocator.queue.database.values import LISTS, value_of
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS
@@ -100,11 +100,9 @@ class Job:
         out |= {
             name: value if type(value) in (float, int) else text
             for name, value in self.values.items()
-            if (text := text_of(value))
+            if value not in (None, "") and (text := text_of(value))
         }
-        out |= {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*out, "values")
-        }
+        out |= {name: getattr(self, name) for name in _FIELDS if name not in out}
         return out | {
             "command": list(self.command),
             "want_pool": self.want_pool or None,
@@ -132,16 +130,19 @@ JOB = sa.select(
 work of the allocation is subtracted here.
 """
 
-_PLAIN = [
-    f.name for f in fields(Job) if f.name not in ("values", "command", "environment", "received")
-]
+_SELECTED = JOB.selected_columns.keys()
+_FIELDS = [f.name for f in fields(Job) if f.name != "values"]
+_PLAIN = [name for name in _FIELDS if name not in ("command", "environment", "received")]
+_OWNED = [JOBS.column(name) for name in OWNED]
+_CONVERTED = [c for c in _OWNED if c.kind in LISTS or c.kind is ColumnKind.BOOLEAN]
 
 
 def build_job(row: Any) -> Job:
     """Build a Job from a row of the table."""
-    r = row._mapping
+    r = dict(zip(_SELECTED, row, strict=True))
     return Job(
-        values={name: value_of(JOBS.column(name), r[name]) for name in OWNED},
+        values={name: r[name] for name in OWNED}
+        | {c.name: value_of(c, r[c.name]) for c in _CONVERTED if r[c.name] is not None},
         command=tuple(json.loads(r["command"])),
         environment=json.loads(r["environment"]),
         received=json.loads(r["received"]),

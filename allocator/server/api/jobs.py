@@ -71,7 +71,10 @@ def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
         shown = hide_names(sight, {cell for one in cells for cell in one.values()})
         for row, one in zip(hidden, cells, strict=True):
             row |= {name: shown[cell] or None for name, cell in one.items()}
-    return [row.model_copy(update=less) for row, less in zip(rows, hidden, strict=True)]
+    for shown_row, less in zip(rows, hidden, strict=True):
+        for name, value in less.items():
+            setattr(shown_row, name, value)
+    return list(rows)
 
 
 @router.reads("/counts")
@@ -132,7 +135,7 @@ def list_jobs(
     text: Annotated[str, Query(max_length=200, description="part of a name or a model")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     after: Annotated[
-        str, Query(max_length=20, pattern="^[0-9]*$", description="`next` of the part before")
+        str, Query(max_length=18, pattern="^[0-9]*$", description="`next` of the part before")
     ] = "",
 ) -> JobsAnswer:
     """List jobs in the order of submission; a member sees those of its tenant."""

@@ -28,6 +28,8 @@ def draw_spending(
     """Return dollars by day, stacked by tenant, with a line at the budget of a day."""
     if not daily:
         return None
+    # a new queue has few days, which would be the thin end of an empty chart
+    days = days[min(*(days.index(cost.day) for cost in daily), len(days) - FEW) :]
     spent = defaultdict[tuple[str, str], float](float)
     for cost in daily:
         spent[cost.tenant, cost.day] += cost.dollars

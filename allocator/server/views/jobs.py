@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 MOST_ROWS = 500  # of a page
 LOW = "begin of its range of 90 %"
 HIGH = "end of its range of 90 %"
-_WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') ORDER BY seq"
+_WAITING = "FROM jobs WHERE state IN ('queued', 'paused') AND seq "
 
 
 @dataclass(frozen=True)
@@ -178,13 +178,15 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
 def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
     names = [name for name in names if is_storable(name)]
-    known = {
-        row.job_id: build_job(row)
-        for row in sight.connection.execute(JOB.where(jobs.c.job_id.in_(names)))
-    }
+    found = sight.connection.execute(JOB.where(jobs.c.job_id.in_(names))).all()
+    known = {row.job_id: build_job(row) for row in found}
     held = read_held(sight.connection, names)
     costs = read_job_costs(sight.connection, names, sight.now_s)
-    waiting = [row[0] for row in query(sight.connection, _WAITING)]
+    numbers = [row.seq for row in found] or [0]
+    first, last = min(numbers), max(numbers)
+    ((ahead,),) = query(sight.connection, f"SELECT count(*) {_WAITING} < ?", first)
+    between = f"SELECT seq {_WAITING} BETWEEN ? AND ? ORDER BY seq"
+    waiting = [row[0] for row in query(sight.connection, between, first, last)]
     entries = {} if sight.plan is None else sight.plan.jobs
     out = []
     for job in (known[name] for name in names if name in known):
@@ -193,7 +195,7 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
         entry = entries.get(job.job_id) if job.state in ACTIVE else None
         if entry is not None:
             record |= {name: entry[name] for name in EXPECTED_FIELDS}
-        place = record.get("position") or bisect.bisect_left(waiting, job.seq) + 1
+        place = record.get("position") or ahead + bisect.bisect_left(waiting, job.seq) + 1
         record |= {
             "environment": sorted(job.environment),
             "tenant": job.values["tenant"] or DEFAULT_TENANT,
