@@ -272,7 +272,7 @@ class PriceSearch:
             if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
                 # the quota of the tenant has no price, or a very small one
                 return NOBODY
-            known = self._solve_prices(at, limits, tenant)
+            known = self._solve_prices(at, limits, tenant, free.prices)
         return at.find_gaining(known, asked)
 
     @cached_property
@@ -285,9 +285,16 @@ class PriceSearch:
         )
 
     def _solve_prices(
-        self, at: _PlanContext, limits: tuple[str, ...], tenant: int
+        self,
+        at: _PlanContext,
+        limits: tuple[str, ...],
+        tenant: int,
+        start: Floats | None = None,
     ) -> _LiftedPrices:
-        """Return the prices of a lifted round. Raises SearchFailed."""
+        """Return the prices of a lifted round, found from those of a similar one, if any.
+
+        Raises SearchFailed.
+        """
         self._left -= 1
         if self._left < 0 or time.monotonic() >= self._until:
             raise SearchFailed
@@ -304,7 +311,7 @@ class PriceSearch:
             return self._price_margins(c, best_prices(c, deadline=self._until, close=1e-3))
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return self._price_margins(c, minimise_dual(c, deadline=self._until))
+            return self._price_margins(c, minimise_dual(c, start, self._until))
         few, there = self._sample_jobs
         move = (
             minimise_dual(
