@@ -179,7 +179,8 @@ def explain_decision(
             is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
             return None if is_cut else found
 
-        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S))
+        is_exact = decision.proposal.termination != "gap" or decision.proof[2] <= REASONS_GAP
+        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S), is_exact)
     return build_result(
         decision.round.problem,
         decision,

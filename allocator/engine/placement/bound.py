@@ -90,6 +90,6 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
         np.maximum(gpus, 0),
         pool,
         *stays[~sure].T,
-        *np.array(holes, dtype=np.int64).reshape(-1, 2).T,
-        *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T,
+        *np.array(holes, np.int64).reshape(-1, 2).T,
+        *np.array(list(kinds), np.int64).reshape(-1, 2).T,
     )
