@@ -233,7 +233,7 @@ def _bound_kept(
                 option += [len(job)] * len(p.rows)
                 job.append(n)
                 rate.append(speed)
-    high = np.asarray(made.whole.max(axis=1))  # fixed jobs end at different times
+    high = made.whole.max(axis=1)  # fixed jobs end at different times
     bound = bound_kept_deadlines(
         DatedJobs(
             np.ones(len(jobs)),

@@ -337,7 +337,7 @@ def _write_sentences(
     present = set(jobs.job_id)
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
     missed = option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
-    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
+    left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
     @cache
     def broken_quotas(is_alone: bool) -> list[tuple[Block, Bools]]:
