@@ -10,6 +10,9 @@ does not. A lifted limit is absent:
     GPUs          every pool has GPUs for all jobs
     max_changes   tried last, if the other three together do not help
 
+No limit at all is tried first, where the plan is not the best one: a job that gets more then was
+left out by the asked gap.
+
 All jobs of a round are treated at once, so the number of new decisions depends on the limits and
 not on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of
 more than FEW jobs: the prices of the lifted round show which jobs would get more. If a job's gain
@@ -97,7 +100,7 @@ class GainingJobs:
     near: Ints
 
 
-NOBODY = GainingJobs(*[np.zeros(0, dtype=np.int64)] * 4)
+NOBODY = GainingJobs(*[np.zeros(0, np.int64)] * 4)
 
 
 class CauseSearch(Protocol):
@@ -122,14 +125,14 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     exists = {
         BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))),
         QUOTA: limited[owner],
-        GPUS: np.ones(J, dtype=bool),
+        GPUS: np.ones(J, bool),
         CHANGES: np.full(J, problem.max_changes >= 0),
     }
     found: list[tuple[str, ...]] = [()] * J
     pool = np.full(J, -1)
-    gpus = np.zeros(J, dtype=np.int64)
+    gpus = np.zeros(J, np.int64)
     is_open = asked.copy()
-    is_sure = np.ones(J, dtype=bool)
+    is_sure = np.ones(J, bool)
     for limits in _limit_sets():
         able = is_open & np.all([exists[name] for name in limits], axis=0)
         whose = [-1]
@@ -157,6 +160,7 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
 
 def _limit_sets() -> Iterator[tuple[str, ...]]:
     """Yield sets of limits, small ones first, and those with max_changes last."""
+    yield ()
     three = (BUDGET, QUOTA, GPUS)
     yield from ((limit,) for limit in three)
     yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), three)
@@ -205,9 +209,10 @@ class DecisionSearch:
     """Decides lifted rounds by the policy that made the plan."""
 
     def __init__(
-        self, decide: Decide, problem: Problem, decision: Decision, seconds: float
+        self, decide: Decide, problem: Problem, decision: Decision, seconds: float, is_exact: bool
     ) -> None:
         self._decide = decide
+        self._is_exact = is_exact  # no decision within the same limits is better
         self._problem = problem
         self._plan = decision.allocation
         self._witness = decision.witness
@@ -220,6 +225,8 @@ class DecisionSearch:
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
+        if self._is_exact and not limits:
+            return NOBODY
         self._left -= 1
         seconds = self._until - time.monotonic()
         if self._left < 0 or seconds <= 0:
@@ -260,6 +267,8 @@ class PriceSearch:
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
+        if not limits:
+            return NOBODY
         at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
         others = tuple(limit for limit in limits if limit != QUOTA)
         if others not in self._prices:
@@ -272,7 +281,7 @@ class PriceSearch:
             if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
                 # the quota of the tenant has no price, or a very small one
                 return NOBODY
-            known = self._solve_prices(at, limits, tenant)
+            known = self._solve_prices(at, limits, tenant, free.prices)
         return at.find_gaining(known, asked)
 
     @cached_property
@@ -285,9 +294,16 @@ class PriceSearch:
         )
 
     def _solve_prices(
-        self, at: _PlanContext, limits: tuple[str, ...], tenant: int
+        self,
+        at: _PlanContext,
+        limits: tuple[str, ...],
+        tenant: int,
+        start: Floats | None = None,
     ) -> _LiftedPrices:
-        """Return the prices of a lifted round. Raises SearchFailed."""
+        """Return the prices of a lifted round, found from those of a similar one, if any.
+
+        Raises SearchFailed.
+        """
         self._left -= 1
         if self._left < 0 or time.monotonic() >= self._until:
             raise SearchFailed
@@ -304,7 +320,7 @@ class PriceSearch:
             return self._price_margins(c, best_prices(c, deadline=self._until, close=1e-3))
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return self._price_margins(c, minimise_dual(c, deadline=self._until))
+            return self._price_margins(c, minimise_dual(c, start, self._until))
         few, there = self._sample_jobs
         move = (
             minimise_dual(
@@ -436,7 +452,7 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
     """
     model = round_.model
     mine = (round_.problem.jobs.tenant == tenant)[round_.instance.job]  # columns
-    own = np.zeros(model.m, dtype=bool)
+    own = np.zeros(model.m, bool)
     own[model.index[mine[model.entry_column]]] = True
     out = model.rows_of(*kinds_of(*limits))
     return out & (own | ~model.rows_of(*kinds_of(QUOTA)))

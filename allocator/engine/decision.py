@@ -179,7 +179,9 @@ def explain_decision(
             is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
             return None if is_cut else found
 
-        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S))
+        gap = min(limits.gap, decision.proof[2])
+        is_exact = decision.proposal.termination != "gap" or gap <= REASONS_GAP
+        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S), is_exact)
     return build_result(
         decision.round.problem,
         decision,

@@ -100,7 +100,7 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     jobs = round_.problem.jobs
     option = plan.chosen
     run, start = np.full((2, len(jobs)), np.nan)
-    position = np.zeros(len(jobs), dtype=np.int64)
+    position = np.zeros(len(jobs), np.int64)
     on = np.flatnonzero(plan.allocation.pool >= 0)
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
@@ -125,7 +125,7 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
     note = _explain_silence(plan, option, run, trusts_assumed)
-    silent = np.array([text != "" for text in note], dtype=bool)
+    silent = np.array([text != "" for text in note], bool)
     start[silent] = run[silent] = np.nan
     return _with_ranges(plan, position, option, start, run, note)
 
@@ -234,7 +234,7 @@ def _explain_silence(plan: Decision, option: Ints, run: Floats, trusts_assumed: 
     m = plan.round.option_table
     blocked: Bools = find_blocked_jobs(problem) & (plan.allocation.pool < 0)
     has_option = np.bincount(m.job, m.value > 0, len(problem.jobs)) > 0
-    is_assumed = np.zeros(len(problem.jobs), dtype=bool)
+    is_assumed = np.zeros(len(problem.jobs), bool)
     with_option = np.flatnonzero((option >= 0) & (not trusts_assumed))
     o = option[with_option]
     is_assumed[with_option] = RateTable.of(problem).is_assumed(

@@ -82,14 +82,14 @@ class Situation:
     @property
     def with_known_sizes(self) -> Situation:
         """The same situation if sizes were known."""
-        no = np.zeros(len(self.guessed), dtype=bool)
+        no = np.zeros(len(self.guessed), bool)
         return replace(self, learned=no, guessed=no, left_error=np.zeros(len(no)))
 
     @classmethod
     def of(cls, problem: Problem, plan: Allocation, waits: Bools) -> Situation:
         """Return the situation after a plan in which these jobs (J,) wait for GPUs."""
         guessed = problem.guessed
-        no = np.zeros(len(waits), dtype=bool)
+        no = np.zeros(len(waits), bool)
         wanted = problem.jobs.requested_gpus[waits | (plan.pool >= 0)]
         return cls(
             no if guessed is None else np.isnan(problem.jobs.loss_work),

@@ -377,7 +377,7 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
 def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> Iterator[str]:
     """Describe the jobs that lose in the plan that serves job j."""
     if served is None:
-        yield "it cannot get more while every rule holds"
+        yield "no plan was found in which it gets more while every rule holds"
         return
     before = decision.allocation.gpus
     job_id = decision.round.problem.jobs.job_id

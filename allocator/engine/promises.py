@@ -86,7 +86,7 @@ class Promises:
 
 def promises(problem: Problem) -> Promises:
     """Return the answers for all jobs of a snapshot."""
-    everyone = np.ones(len(problem.jobs), dtype=bool)
+    everyone = np.ones(len(problem.jobs), bool)
     answers, round_, made, fixed = _answer_jobs(problem, everyone, range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
     sure = sum(a.promised is True for a in answers)
@@ -218,7 +218,7 @@ def _bound_kept(
 ) -> int:
     """Return an upper bound on the number of deadlines that any plan keeps."""
     able = np.isfinite(made.due) & (made.due > 0)
-    jobs = np.array([j for j in np.flatnonzero(able).tolist() if made.places[j]], dtype=np.int64)
+    jobs = np.array([j for j in np.flatnonzero(able).tolist() if made.places[j]], np.int64)
     given = sum(answers[j].promised is True for j in fixed)
     job: list[int] = []
     row: list[int] = []
@@ -233,16 +233,16 @@ def _bound_kept(
                 option += [len(job)] * len(p.rows)
                 job.append(n)
                 rate.append(speed)
-    high = np.asarray(made.whole.max(axis=1))  # fixed jobs end at different times
+    high = made.whole.max(axis=1)  # fixed jobs end at different times
     bound = bound_kept_deadlines(
         DatedJobs(
             np.ones(len(jobs)),
             round_.problem.jobs.remaining_work[jobs],
             made.due[jobs],
-            np.array(job, dtype=np.int64),
+            np.array(job, np.int64),
             np.array(rate),
-            np.array(row, dtype=np.int64),
-            np.array(option, dtype=np.int64),
+            np.array(row, np.int64),
+            np.array(option, np.int64),
             np.array(amount),
             high,
         )

@@ -11,7 +11,8 @@ cause is the smallest set of limits whose lifting gives the job more when the ro
     protected             the GPUs are held by jobs that may not be moved, or the GPUs that it may
                           not leave are gone
     not_evaluated         a better option fits into the plan, and the policy did not take it; or the
-                          policy gives it no more whatever limit is lifted
+                          policy gives it no more whatever limit is lifted; or only a plan that is
+                          better by less than the asked gap does
     budget                the cause is budget_per_hour alone
     quota                 the cause is the limits of its tenant alone
     capacity              the cause is the GPUs alone; the job offers the price, but no whole size
@@ -248,7 +249,7 @@ def _flag_codes(
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
     matching = _has_matching_type(round_)
-    offered = has(np.ones(len(m), dtype=bool))
+    offered = has(np.ones(len(m), bool))
     codes = {
         "held": find_blocked_jobs(problem),
         "no_matching_gpu_type": ~offered & ~matching,
@@ -268,13 +269,13 @@ def _has_option(m: OptionTable, mask: Bools, J: int) -> Bools:
 def _has_matching_type(round_: CompiledRound) -> Bools:
     """Find jobs with a pool of a type that they may use and a known rate at any size, (J,)."""
     problem = round_.problem
-    known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
+    known = np.zeros((len(problem.models), len(problem.gpu_types)), bool)
     known[
         problem.rates.model[problem.rates.rate > 0], problem.rates.gpu_type[problem.rates.rate > 0]
     ] = True
     known[problem.curves.model, problem.curves.gpu_type] = True
     known[RateTable.of(problem).unrated] = True
-    there = np.zeros(len(problem.gpu_types), dtype=bool)
+    there = np.zeros(len(problem.gpu_types), bool)
     there[problem.pools.gpu_type] = True
     matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)
     return matching
@@ -302,6 +303,7 @@ ZERO = (
     " would never end there"
 )
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
+LEFT_OUT = "a plan that is better by less than the asked gap gives it"
 PRICES = "value per GPU-hour: {:.4g} offered, {:.4g} needed".format
 OTHERS = "others together make more of what {want} needs"
 LACKS = "; it lacks "
@@ -335,7 +337,7 @@ def _write_sentences(
     present = set(jobs.job_id)
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
     missed = option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
-    left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
+    left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
     @cache
     def broken_quotas(is_alone: bool) -> list[tuple[Block, Bools]]:
@@ -383,9 +385,10 @@ def _write_sentences(
         if code == "outranked":
             said = OTHERS.format(want=want) if is_paid[j] else prices[j]
             return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
+        then = f"{found.gpus[j]} x {problem.pools.pool[found.pool[j]]}"
         if code == "not_evaluated" and not fits[j]:
-            return f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": prices[j]}
+            return f"{LEFT_OUT} {then}" if found.gpus[j] else f"{want}: {HELPLESS}"
+        words: dict[str, object] = {"want": want, "value": prices[j], "then": then}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":
@@ -393,7 +396,6 @@ def _write_sentences(
         elif code in ("budget", "quota"):
             pool, gpus = found.pool[[j]], found.gpus[[j]]
             words |= {
-                "then": f"{gpus[0]} x {problem.pools.pool[pool[0]]}",
                 "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
                 "left": left,
             }

@@ -161,7 +161,7 @@ def _jobs(
     problem: Problem, witness: Audit, allocation: Allocation, kept: Bools
 ) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
-    pools = np.array([*problem.pools.pool, None], dtype=object)
+    pools = np.array([*problem.pools.pool, None], object)
     batch, passes = (
         [n if n > 0 else None for n in numbers.tolist()]
         if (numbers > 0).any()
@@ -170,7 +170,7 @@ def _jobs(
     )
     return {
         "job_id": list(jobs.job_id),
-        "tenant": np.array(problem.tenants.tenant, dtype=object)[jobs.tenant].tolist(),
+        "tenant": np.array(problem.tenants.tenant, object)[jobs.tenant].tolist(),
         "pool": pools[allocation.pool].tolist(),
         "gpus": allocation.gpus.tolist(),
         "batch_size": batch,
@@ -293,7 +293,7 @@ def modes(problem: Problem, allocation: Allocation) -> list[str | None]:
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[PoolPlan, ...]:
-    used = np.zeros(len(problem.pools) + 1, dtype=np.int64)  # the last is of no pool
+    used = np.zeros(len(problem.pools) + 1, np.int64)  # the last is of no pool
     np.add.at(used, allocation.pool, allocation.held)
     # several shares are in one GPU
     places = allocation.places
@@ -308,7 +308,7 @@ def _pools(problem: Problem, allocation: Allocation, prices: Floats) -> tuple[Po
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    gpus, cost = np.zeros(len(tenants) + 1, dtype=np.int64), np.zeros(len(tenants) + 1)
+    gpus, cost = np.zeros(len(tenants) + 1, np.int64), np.zeros(len(tenants) + 1)
     for line in tenants.ancestors[:, problem.jobs.tenant]:  # -1, the last number, is of none
         np.add.at(gpus, line, allocation.held)
         np.add.at(cost, line, witness.cost)

@@ -295,7 +295,7 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
 def _find(names: Sequence[str], among: Sequence[str]) -> Ints:
     """Return the number of each name among others, -1 = not there; the last entry stands for -1."""
     number = {name: n for n, name in enumerate(among)}
-    return np.array([*(number.get(name, -1) for name in names), -1], dtype=np.int64)
+    return np.array([*(number.get(name, -1) for name in names), -1], np.int64)
 
 
 def _carry_places(here: Problem, places: Placements, to: Problem, jobs: Ints) -> Placements:

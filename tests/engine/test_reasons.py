@@ -77,6 +77,18 @@ def test_a_limit_on_changes_is_named() -> None:
     assert code == "outranked" and detail.endswith("; it lacks max_changes")
 
 
+def test_a_job_that_the_gap_left_out_is_told_so() -> None:
+    """2 GPUs, 1 of them held; the other job needs both and is worth 1.4 times as much. At a gap of
+    90 % the plan stays, and no limit is why; at 0 the other job is served."""
+    running = ONE | {"state": "running", "pool": "p0", "gpus": 1, "remaining_work": 1e6}
+    wide = {"min_gpus": 2, "max_gpus": 2, "weight": 0.7, "remaining_work": 1e6}
+    p = problem([running, wide], [{"gpus": 2}])
+    told = decide(p, limits=SolveLimits(gap=0.9)).jobs
+    assert told["reason"] == [None, "not_evaluated"]
+    assert "better by less than the asked gap gives it 2 x p0" in told["detail"][1]
+    assert reasons(p)[1][0] is None
+
+
 def test_reasons_of_other_policies_are_about_their_own_decisions() -> None:
     """`static` gives jobs what they ask for, first come first served: without the budget it serves
     the second. It never gives the first one more than its 1 GPU: not next to the plan in which 2

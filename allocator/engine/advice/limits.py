@@ -78,7 +78,7 @@ class JobContext:
         Price of all that each option of the option table uses.
     factor : float
         Multiple of its weight with which it would be served by the best plan that serves it; 0 =
-        there is no such plan, inf = not known.
+        no such plan was found, inf = not known.
     """
 
     decision: Decision
@@ -154,18 +154,19 @@ def _search_release(s: JobContext) -> ChangeSearch:
 def _search_weight(s: JobContext) -> Iterator[ChangeSearch]:
     weight = float(s.problem.jobs.weight[s.j])
     most = round(math.log(LARGEST) / math.log(FINE))
-    if math.isfinite(s.factor):
+    if not s.factor:
+        guess = most
+    elif math.isfinite(s.factor):
         guess = 1 + math.ceil(math.log(max(s.factor, 1.0)) / math.log(FINE))
     else:
         guess = SURE + bisect_left(range(most), True, key=lambda n: _would_pay(s, FINE**n))
-    if s.factor > 0:
-        yield ChangeScale(
-            "weight",
-            lambda n: {f"{s.place}.weight": round_up(weight * FINE**n)},
-            most,
-            guess,
-            STEP,
-        )
+    yield ChangeScale(
+        "weight",
+        lambda n: {f"{s.place}.weight": round_up(weight * FINE**n)},
+        most,
+        guess,
+        STEP,
+    )
 
 
 def _would_pay(s: JobContext, factor: float) -> bool:

@@ -78,7 +78,7 @@ class JobsCase:
         w = self.ways
         i = self.whole.instance
         order = np.argsort(w.number[w.job], kind="stable")
-        mandatory = np.zeros(len(i.mandatory), dtype=bool)
+        mandatory = np.zeros(len(i.mandatory), bool)
         mandatory[w.number] = True
         job = w.number[w.job[order]]
         cost = w.dollars[order]
@@ -90,7 +90,7 @@ class JobsCase:
             pool=w.pool[order],
             gpus=w.gpus[order],
             cost=cost,
-            keep=np.zeros(len(job), dtype=bool),
+            keep=np.zeros(len(job), bool),
             primary=np.full(len(job), -1),
             conflicting_option=np.full(len(job), -1),
             primaries=None,
@@ -238,7 +238,7 @@ def jobs_frontier(
     """
     free = together(ways.job, ways.dollars, ways.weight[ways.job] * ways.hours)
     if len(ways.name) == 1:
-        fits = np.ones(len(free.mu), dtype=bool)
+        fits = np.ones(len(free.mu), bool)
         return JobsFrontier(problem, dollars, ways, free, fits, None)
     case = JobsCase(compile_round(problem, False, PairOffer.RUNNING), ways, effort)
     try:

@@ -157,7 +157,7 @@ def round_frontier(
         found,
         np.array([_dollars_per_hour(case.problem, a, added_prices) for a in plans]),
         np.array([int((a.pool >= 0).sum()) for a in plans]),
-        np.array(gpus, dtype=np.int64),
+        np.array(gpus, np.int64),
     )
 
 

@@ -111,8 +111,8 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
         for prices in (gpu_prices, added_prices)
     )
     cost = listed if dollars == "listed" else added
-    best = np.zeros(len(job), dtype=bool)
-    corner = np.zeros(len(job), dtype=bool)
+    best = np.zeros(len(job), bool)
+    corner = np.zeros(len(job), bool)
     best[front(job, cost, hours)] = True
     corner[hull(job, cost, hours)] = True
     return JobWays(
@@ -152,4 +152,4 @@ def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
             faults.append(f'job "{name}" is named twice')
     if faults:
         raise UsageError("\n".join(faults))
-    return np.array([place[name] for name in names], dtype=np.int64)
+    return np.array([place[name] for name in names], np.int64)

@@ -70,7 +70,7 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
             for n, k, g in staying.held.get(int(i.job[c]), ())
             if pool[n] >= 0 and g < 0
         ],
-        dtype=np.int64,
+        np.int64,
     ).reshape(-1, 3)
     sure = firm[i.job[stays[:, 0]]]
     gpus = gpus - np.bincount(stays[sure, 1], stays[sure, 2], len(gpus)).astype(np.int64)
@@ -90,6 +90,6 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
         np.maximum(gpus, 0),
         pool,
         *stays[~sure].T,
-        *np.array(holes, dtype=np.int64).reshape(-1, 2).T,
-        *np.array(list(kinds), dtype=np.int64).reshape(-1, 2).T,
+        *np.array(holes, np.int64).reshape(-1, 2).T,
+        *np.array(list(kinds), np.int64).reshape(-1, 2).T,
     )

@@ -52,7 +52,7 @@ class Fragments:
 
         The GPUs of the job itself count as free. `avoids` (n,) are nodes that leave too early.
         """
-        out = np.ones(len(job), dtype=bool)
+        out = np.ones(len(job), bool)
         known: dict[Need, bool] = {}
         tried = 0
         for at in np.flatnonzero(self._problem.has_nodes[pool]).tolist():

@@ -56,7 +56,7 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     work = _Placing(round_, proposal.choice)
     failed = work.place_all()
     if not failed:
-        placed = PlacedPlan(as_placements(work.at), value_before, 0, 0, np.zeros(0, dtype=np.int64))
+        placed = PlacedPlan(as_placements(work.at), value_before, 0, 0, np.zeros(0, np.int64))
         return task, dataclasses.replace(proposal, placed=placed)
     wide = round_.with_moves()
     work.repair(wide, same_columns(round_, proposal.choice, wide), failed)
@@ -89,7 +89,7 @@ def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     if not round_.problem.has_nodes.any():
         return task, proposal
     work = _Placing(round_, proposal.choice)
-    failed = np.array(work.place_all(), dtype=np.int64)
+    failed = np.array(work.place_all(), np.int64)
     i = round_.instance
     choice = proposal.choice.copy()
     choice[failed] = -1
@@ -242,7 +242,7 @@ class _Placing:
         self.round = wide
         wanted = choice.copy()
         start = choice.copy()
-        gone = np.zeros(len(start), dtype=bool)
+        gone = np.zeros(len(start), bool)
         gone[failed] = True
         secondary = np.append(i.primary, -1)[start]
         gone |= (secondary >= 0) & gone[np.append(i.job, -1)[secondary]]
@@ -251,7 +251,7 @@ class _Placing:
             self.at.end(j)
         self.capacity = FreeCapacity(wide, start)
         self.choice = self.capacity.choice
-        owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
+        owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], bool)
         value = i.value[wanted[failed]]
         order = np.lexsort(
             (-value / np.maximum(i.load[wanted[failed]], EPS), ~owed, ~i.mandatory[failed])
@@ -289,7 +289,7 @@ class _Placing:
         same = (i.pool == jobs.pool[i.job]) & (i.gpus == jobs.gpus[i.job]) & (i.primary < 0)
         # a job that has to leave its nodes does not move for others
         same &= np.isin(i.job, i.job[i.keep])
-        shape = np.zeros(len(i.mandatory), dtype=np.int64)
+        shape = np.zeros(len(i.mandatory), np.int64)
         shape[i.job[i.keep]] = self.round.nodes[i.keep]
         same &= self.round.nodes == shape[i.job]
         moves = np.flatnonzero(same & ~i.keep & (jobs.state[i.job] == State.RUNNING))
@@ -441,7 +441,7 @@ class _Placing:
         extra = i.load - np.where(same, np.append(i.load, 0)[now][i.job], 0)
         free = np.array(self.capacity.free)
         gain = i.value - has[i.job]
-        bound_to = np.zeros(len(now), dtype=bool)
+        bound_to = np.zeros(len(now), bool)
         bound_to[list(self._primaries)] = True
         could = (gain > EPS) & (extra <= free[i.pool] + EPS) & (i.primary < 0) & ~bound_to[i.job]
         offers: Ints = np.flatnonzero(could)

@@ -43,6 +43,18 @@ def said(e: Explanation) -> list[str]:
     return [str(change) for change in e.changes]
 
 
+def test_weight_is_tried_where_no_plan_that_serves_the_job_was_found() -> None:
+    """Nodes of 5 GPUs and 1: next to "rich" with 4, the 2 GPUs that are left are on two nodes."""
+    sizes = {"rich": 4, "poor": 2}
+    jobs = [
+        {"job_id": name, "min_gpus": k, "max_gpus": k, "placement": "packed", "weight": k}
+        for name, k in sizes.items()
+    ]
+    nodes = [{"node": f"n{k}", "pool": "p0", "gpus": k} for k in (5, 1)]
+    e = why(snapshot(jobs, [{"gpus": 6}], nodes=nodes), "poor")
+    assert "weight" in [change.kind for change in e.changes]
+
+
 def test_price_weight_and_loser_by_hand() -> None:
     """poor offers 0.5 per 1/12 GPU-hour = 6; the GPU goes at up to 9; any weight above 1.5 would
     do, or a second GPU; rich would lose 0.25."""
