@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -210,13 +211,12 @@ def learn(
 
 def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:
     """Return one sample per size, the median of all jobs of that size."""
-    seen: dict[Key, list[SpeedSample]] = {}
+    seen: defaultdict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for key, rate, at_s in samples:
-        seen.setdefault(key, []).append((rate, at_s))
-    return {
-        key: (median(rate for rate, _ in some), max(at_s for _, at_s in some))
-        for key, some in seen.items()
-    }
+        rates, times = seen[key]
+        rates.append(rate)
+        times.append(at_s)
+    return {key: (median(rates), max(times)) for key, (rates, times) in seen.items()}
 
 
 def _record_losses(
@@ -229,10 +229,12 @@ def _record_losses(
     """Add what jobs with a target loss reported; `done` (n,) is the work they have done in all."""
     heard = []
     for name, target, work, text in zip(names, targets, done.tolist(), reported, strict=True):
-        said = json.loads(text) if target is not None and text else {}
+        if target is None or not text:
+            continue
+        said = json.loads(text)
         at, loss = said.get("loss_at", work), said.get("loss", math.nan)
         if at >= 0 and describe_fault(loss) is None:
-            heard.append(losses.Heard(name, float(target or 0.0), at, loss))
+            heard.append(losses.Heard(name, target, at, loss))
     losses.record_losses(connection, heard)
 
 

@@ -234,12 +234,14 @@ class QueueCluster:
         # mere progress is written for a round only
         with self.store.write() as connection:
             recorded = self._write_observations(connection, seen, due)
+            is_any_down = bool(allocations.find_on_down_nodes(connection))
         self._acknowledge(recorded)
         self._add_observed_nodes()
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
-        self._lose_on_down_nodes()
+        if is_any_down:
+            self._lose_on_down_nodes()
         if due and ended:
             due = self._is_round_due(now, ended)  # perhaps no job is left
         if not due:
@@ -302,9 +304,6 @@ class QueueCluster:
         The executor is told to stop it first. So it cannot start again there once its job has got
         other GPUs.
         """
-        with self.store.read() as connection:
-            if not allocations.find_on_down_nodes(connection):
-                return
         token = self.lease_holder.token
         with self.store.write() as connection:
             stops = allocations.order_stops_on_down_nodes(connection, token, self.clock.now())
@@ -324,8 +323,15 @@ class QueueCluster:
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        known = allocations.read_held(connection, {one.job_id for one in seen})
         ends, over = list[Observation](), list[Observation]()
+        if not progress:
+            running = set(query(connection, _RUNNING))
+            seen = [
+                one
+                for one in seen
+                if one.phase != "running" or (one.job_id, one.generation) not in running
+            ]
+        known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
             is_over = one.phase != "running"

@@ -162,10 +162,13 @@ def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def name_primaries(names: Sequence[str], secondary: Ints) -> list[str]:
     """Return the primary jobs of each job as they are stored, from the secondary job of each."""
-    out: list[list[str]] = [[] for _ in names]
+    found: dict[int, list[str]] = {}
     for h in np.flatnonzero(secondary >= 0).tolist():
-        out[secondary[h]].append(names[h])
-    return list(map(join_names, out))
+        found.setdefault(int(secondary[h]), []).append(names[h])
+    out = [""] * len(names)
+    for j, primaries in found.items():
+        out[j] = join_names(primaries)
+    return out
 
 
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
