@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -211,12 +210,13 @@ def learn(
 
 def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:
     """Return one sample per size, the median of all jobs of that size."""
-    seen: defaultdict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    seen: dict[Key, list[SpeedSample]] = {}
     for key, rate, at_s in samples:
-        rates, times = seen[key]
-        rates.append(rate)
-        times.append(at_s)
-    return {key: (median(rates), max(times)) for key, (rates, times) in seen.items()}
+        seen.setdefault(key, []).append((rate, at_s))
+    return {
+        key: (median(rate for rate, _ in some), max(at_s for _, at_s in some))
+        for key, some in seen.items()
+    }
 
 
 def _record_losses(

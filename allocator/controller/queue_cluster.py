@@ -231,12 +231,17 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         ended = any(one.phase != "running" for one in seen)
-        gpus = self._read_gpus()
+        gpus = (
+            sorted(self._read_capacity().items()),
+            sorted((one.node, one.state) for one in self._read_nodes()),
+        )
         with self.store.write() as connection:
             repeated = periodic.submit_due(connection, now)
             due = self._is_round_due(connection, now, ended, gpus)
             # mere progress is written for a round only
             recorded = self._write_observations(connection, seen, due)
+            if due and ended:
+                due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
             is_any_down = bool(allocations.find_on_down_nodes(connection))
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
@@ -247,10 +252,6 @@ class QueueCluster:
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
         if is_any_down:
             self._lose_on_down_nodes()
-        if due and ended:
-            gpus = self._read_gpus()
-            with self.store.read() as connection:
-                due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
         if not due:
             self.reconcile({(one.job_id, one.generation) for one in seen})
         return due
@@ -423,20 +424,11 @@ class QueueCluster:
                 detail=words[change.job_id, change.generation],
             )
 
-    def _read_gpus(self) -> tuple[Any, ...]:
-        """Return the GPUs of pools and the states of nodes as the executor counts them."""
-        return (
-            tuple(sorted(self._read_capacity().items())),
-            tuple(sorted((one.node, one.state) for one in self._read_nodes())),
-        )
-
-    def _is_round_due(
-        self, connection: Connection, now: float, ended: bool, gpus: tuple[Any, ...]
-    ) -> bool:
+    def _is_round_due(self, connection: Connection, now: float, ended: bool, gpus: Any) -> bool:
         """Return whether a round is due: at a tick, after an event (--react), or as the first one.
 
-        Without jobs no round is due. `ended`: an end was observed just now. `gpus`: what the
-        executor counts.
+        Without jobs no round is due. `ended`: an end was observed just now. `gpus`: the GPUs of
+        pools and the states of nodes as the executor sees them.
         """
         self.interval_s = self._read_interval_s(connection)
         [(first, last)] = query(connection, _ROUND_TIMES)

@@ -232,8 +232,8 @@ class Ledger:
 
     def known(self) -> Sequence[OpenAllocation]:
         """Return every open allocation, in the order of names."""
-        names = [n for n in sorted(os.listdir(self.folder / "open")) if not n.startswith(".")]
-        self._orders = {name: one for name in names if (one := self._read(name))}
+        names = sorted(os.listdir(self.folder / "open"))
+        self._orders = {n: one for n in names if n[0] != "." and (one := self._read(n))}
         return tuple(self._orders.values())
 
     def _read(self, name: str) -> OpenAllocation | None:
@@ -257,9 +257,9 @@ class Ledger:
 
     def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
         """Replace the settings of an open allocation if they have changed."""
-        place = self.place(job_id, generation)
-        if place.is_dir() and read_json(place / SETTINGS_FILE) != settings:
-            write_json(place / SETTINGS_FILE, settings)
+        one = self.read(job_id, generation)
+        if one is not None and one.read(SETTINGS_FILE) != settings:
+            one.write(SETTINGS_FILE, settings)
 
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
@@ -272,7 +272,7 @@ class Ledger:
     def _repair_after_crash(self) -> None:
         """Complete or remove what a crash left unfinished."""
         for entry in os.listdir(self.folder / "open"):
-            if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
+            if entry[0] == "." or self._read(entry) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
         for one in self.known():
             if self._last_acknowledged(one.job_id) >= one.generation:

@@ -123,7 +123,7 @@ _WANTING = (
 
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Return the allocations in these phases, in the order of submission of their jobs."""
-    return [Allocation(*row) for row in query_of(connection, _OPEN_ONES, phases)]
+    return list(named_rows(Allocation, query_of(connection, _OPEN_ONES, phases)))
 
 
 def read_held(
@@ -160,10 +160,7 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             job_id,
             generation,
             token,
-            pool,
-            gpus,
-            gpu_type,
-            work,
+            *where,
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
@@ -171,20 +168,7 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             int(first),
             parse_parts(nodes),
         )
-        for (
-            job_id,
-            generation,
-            pool,
-            gpus,
-            gpu_type,
-            work,
-            command,
-            environment,
-            told,
-            workdir,
-            first,
-            nodes,
-        ) in rows
+        for job_id, generation, *where, command, environment, told, workdir, first, nodes in rows
     ]
 
 
@@ -313,7 +297,7 @@ def order_starts(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = [_WantingJob(*row) for row in query(connection, _WANTING, now_s)]
+    rows = list(named_rows(_WantingJob, query(connection, _WANTING, now_s)))
     colocations = Colocations.of(connection)
     new_colocations = colocations.find_exchanges()
     if rows:

@@ -162,12 +162,10 @@ def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def name_primaries(names: Sequence[str], secondary: Ints) -> list[str]:
     """Return the primary jobs of each job as they are stored, from the secondary job of each."""
-    found: dict[int, list[str]] = {}
-    for h in np.flatnonzero(secondary >= 0).tolist():
-        found.setdefault(int(secondary[h]), []).append(names[h])
     out = [""] * len(names)
-    for j, primaries in found.items():
-        out[j] = join_names(primaries)
+    for h in np.flatnonzero(secondary >= 0).tolist():
+        j = secondary[h]
+        out[j] = join_names([*split_names(out[j]), names[h]])
     return out
 
 

@@ -29,7 +29,7 @@ from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, build_row, next_number
 
-_COLUMNS = ("seq", *(c.name for c in jobs.c if c.name != "seq"))
+_COLUMNS = tuple(jobs.c.keys())
 # not ordered: SQLite would read all jobs in that order, and not the few that repeat
 _DUE = (
     f"SELECT {', '.join(_COLUMNS)} FROM jobs"
@@ -63,7 +63,7 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     Calling it again submits nothing more.
     """
     out = []
-    for found in sorted(query(connection, _DUE, now_s), key=itemgetter(0)):
+    for found in sorted(query(connection, _DUE, now_s), key=itemgetter(_COLUMNS.index("seq"))):
         row = dict(zip(_COLUMNS, found, strict=True))
         every = row["every_s"]
         times = row["times"]
