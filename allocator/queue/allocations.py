@@ -160,7 +160,10 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             job_id,
             generation,
             token,
-            *where,
+            pool,
+            gpus,
+            gpu_type,
+            work,
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
@@ -168,7 +171,20 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
             int(first),
             parse_parts(nodes),
         )
-        for job_id, generation, *where, command, environment, told, workdir, first, nodes in rows
+        for (
+            job_id,
+            generation,
+            pool,
+            gpus,
+            gpu_type,
+            work,
+            command,
+            environment,
+            told,
+            workdir,
+            first,
+            nodes,
+        ) in rows
     ]
 
 
