@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from sqlalchemy import Connection
+
 from allocator.controller import guarded_decision, learning, spending, steadiness
 from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
@@ -128,7 +130,8 @@ class Controller:
         self._rounds += 1
         self.cluster.carry_out()
         self._learn()
-        self._publish_metrics(time.perf_counter() - begin - turn.decision_s)
+        self.log.metrics.set("overhead_seconds", time.perf_counter() - begin - turn.decision_s)
+        self.log.write()
         return turn
 
     def decide_dry_run(self) -> tuple[Plan, Mapping[str, Want]]:
@@ -223,19 +226,17 @@ class Controller:
             if self._rounds % PRUNE_EVERY == 0:
                 round_journal.prune(connection, token, o.keep_rounds)
                 observations.prune(connection, token, o.keep_observations)
+            self._set_metrics(connection)
         for job_id in stuck:
             self.log.event("stuck", job_id=job_id, patience_s=patience_s)
         self.log.metrics.set("learned_rates", corrected)
 
-    def _publish_metrics(self, overhead_s: float) -> None:
-        with self.store.read() as connection:
-            gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
-            self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
-            self.log.tenants(LONGRUN, spending.report(connection))
-            self.log.tenants(MONTHS, spending.report_months(connection))
-        self.log.metrics.set("overhead_seconds", overhead_s)
+    def _set_metrics(self, connection: Connection) -> None:
+        gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+        self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
+        self.log.tenants(LONGRUN, spending.report(connection))
+        self.log.tenants(MONTHS, spending.report_months(connection))
         self.log.metrics.set("in_charge", 1)
-        self.log.write()
 
     # ---- running
     # ----------------------------------------------------------------------------------------------

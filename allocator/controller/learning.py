@@ -229,10 +229,12 @@ def _record_losses(
     """Add what jobs with a target loss reported; `done` (n,) is the work they have done in all."""
     heard = []
     for name, target, work, text in zip(names, targets, done.tolist(), reported, strict=True):
-        said = json.loads(text) if target is not None and text else {}
+        if target is None or not text:
+            continue
+        said = json.loads(text)
         at, loss = said.get("loss_at", work), said.get("loss", math.nan)
         if at >= 0 and describe_fault(loss) is None:
-            heard.append(losses.Heard(name, float(target or 0.0), at, loss))
+            heard.append(losses.Heard(name, target, at, loss))
     losses.record_losses(connection, heard)
 
 

@@ -5,9 +5,9 @@ may be interrupted at any point, and calling it again completes the work: nothin
 database does not ask for, and everything that it asks for is repeated until the executor confirms
 it.
 
-Writes happen in this order: the journal and the wants, then the orders (stop, start), then the
-calls of the executor, then what the executor observed. GPUs are given out only after the end of the
-allocation that held them is recorded (queue/allocations.py).
+A round, its wants and their orders (stop, start) are written at once, then come the calls of the
+executor, then what the executor observed. GPUs are given out only after the end of the allocation
+that held them is recorded (queue/allocations.py).
 """
 
 from __future__ import annotations
@@ -188,6 +188,7 @@ class QueueCluster:
         self._observed_triggers: tuple[Any, ...] | None = None
         # (number, outcome, detail) of the last round until it is carried out completely
         self._pending_round: tuple[int, str, str] | None = None
+        self._orders: _Orders | None = None  # of the last round, until they are given
 
     def _read_interval_s(self, connection: Connection) -> float:
         if self.options.every_s is not None:
@@ -230,18 +231,27 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         ended = any(one.phase != "running" for one in seen)
-        due = self._is_round_due(now, ended)
-        # mere progress is written for a round only
+        gpus = (
+            sorted(self._read_capacity().items()),
+            sorted((one.node, one.state) for one in self._read_nodes()),
+        )
         with self.store.write() as connection:
+            repeated = periodic.submit_due(connection, now)
+            due = self._is_round_due(connection, now, ended, gpus)
+            # mere progress is written for a round only
             recorded = self._write_observations(connection, seen, due)
+            if due and ended:
+                due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
+            is_any_down = bool(allocations.find_on_down_nodes(connection))
+        for one in repeated:
+            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
         self._add_observed_nodes()
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
-        self._lose_on_down_nodes()
-        if due and ended:
-            due = self._is_round_due(now, ended)  # perhaps no job is left
+        if is_any_down:
+            self._lose_on_down_nodes()
         if not due:
             self.reconcile({(one.job_id, one.generation) for one in seen})
         return due
@@ -302,9 +312,6 @@ class QueueCluster:
         The executor is told to stop it first. So it cannot start again there once its job has got
         other GPUs.
         """
-        with self.store.read() as connection:
-            if not allocations.find_on_down_nodes(connection):
-                return
         token = self.lease_holder.token
         with self.store.write() as connection:
             stops = allocations.order_stops_on_down_nodes(connection, token, self.clock.now())
@@ -324,8 +331,15 @@ class QueueCluster:
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        known = allocations.read_held(connection, {one.job_id for one in seen})
         ends, over = list[Observation](), list[Observation]()
+        if not progress:
+            running = set(query(connection, _RUNNING))
+            seen = [
+                one
+                for one in seen
+                if one.phase != "running" or (one.job_id, one.generation) not in running
+            ]
+        known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
             is_over = one.phase != "running"
@@ -410,26 +424,20 @@ class QueueCluster:
                 detail=words[change.job_id, change.generation],
             )
 
-    def _is_round_due(self, now: float, ended: bool) -> bool:
+    def _is_round_due(self, connection: Connection, now: float, ended: bool, gpus: Any) -> bool:
         """Return whether a round is due: at a tick, after an event (--react), or as the first one.
 
-        Without jobs no round is due. `ended`: an end was observed just now.
+        Without jobs no round is due. `ended`: an end was observed just now. `gpus`: the GPUs of
+        pools and the states of nodes as the executor sees them.
         """
-        with self.store.read() as connection:
-            if not periodic.is_due(connection, now):
-                return self._read_whether_due(connection, now, ended)
-        with self.store.write() as connection:
-            repeated = periodic.submit_due(connection, now)
-        for one in repeated:
-            self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
-        return self._is_round_due(now, ended)
-
-    def _read_whether_due(self, connection: Connection, now: float, ended: bool) -> bool:
         self.interval_s = self._read_interval_s(connection)
         [(first, last)] = query(connection, _ROUND_TIMES)
-        mark = self._read_triggers(connection, now)
-        if not mark[0]:
+        [(newest,)] = query(connection, _NEWEST, now)
+        if not newest:
             return False
+        changes = cluster_tables.count_node_changes(connection)
+        # a change of these may cause an early round, as an end does
+        mark = (newest, tuple(cluster_tables.gpus(connection).items()), changes, gpus)
         event = (
             self._has_event
             or ended
@@ -442,23 +450,12 @@ class QueueCluster:
             last, first, self.interval_s
         ) or (event and now >= last + self.options.react_s)
 
-    def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
-        """Return values whose change may cause an early round, besides ends of allocations."""
-        [(newest,)] = query(connection, _NEWEST, now)
-        return (
-            newest,
-            tuple(cluster_tables.gpus(connection).items()),
-            cluster_tables.count_node_changes(connection),
-            tuple(sorted(self._read_capacity().items())),
-            tuple(sorted((one.node, one.state) for one in self._read_nodes())),
-        )
-
     # ---- one round
     # ----------------------------------------------------------------------------------------------
 
     def observe(self) -> Problem:
         """Return the problem of now, exactly as the journal will keep it. Raises InvalidInput."""
-        options, left_alone = self.options, frozenset[str]()
+        options, left_alone, self._orders = self.options, frozenset[str](), None
         capacity, nodes, trials = self._read_capacity(), self._read_nodes(), None
         with self.store.read() as connection:
             built = snapshots.build_snapshot(connection, self.clock.now(), self._rows)
@@ -483,9 +480,10 @@ class QueueCluster:
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
-        """Write the round and what it wants in one transaction, and return how many jobs change.
+        """Write the round, what it wants and its orders in one transaction.
 
-        The next poll, or `carry_out`, carries it out. Raises LeaseLost; then nothing was written.
+        The next poll, or `carry_out`, carries it out. Returns how many jobs change. Raises
+        LeaseLost; then nothing was written.
         """
         round_input = self.round_input
         assert round_input is not None
@@ -507,6 +505,7 @@ class QueueCluster:
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
+        capacity = self._read_capacity()
         with self.store.write() as connection:
             number = round_journal.append(connection, token, entry, wants)
             spending.write(connection, round_input.books)
@@ -520,7 +519,8 @@ class QueueCluster:
                         guarded_decision.memory_to_json(guarded_decision.build_memory(decision))
                     ),
                 )
-        self._pending_round = (number, "applied", entry.detail)
+            self._pending_round = (number, "applied", entry.detail)
+            self._orders = self._write_orders(connection, capacity)
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)
@@ -578,12 +578,13 @@ class QueueCluster:
     # ------------------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """Order the stops and starts that the last round wants, and record at once what follows.
+        """Give the stops and starts that the last round wants, and record at once what follows.
 
         So the time since which jobs run is recorded early, and starts that waited for stops are
         ordered as soon as the stops are confirmed.
         """
-        ordered = self.reconcile()
+        ordered = self.reconcile() if self._orders is None else self._give_orders(self._orders)
+        self._orders = None
         for left in reversed(range(MOST_FOLLOW_UPS)):
             seen = (
                 [one for one in self._observe_executor() if (one.job_id, one.generation) in ordered]

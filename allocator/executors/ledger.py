@@ -143,7 +143,7 @@ class Ledger:
     def __init__(self, folder: Path, kind: str = "") -> None:
         self.folder = folder.absolute()
         self.fence = Fence(self.folder / "fence.json", kind)
-        # cache by name of the folder, as order.json never changes
+        # by name of the folder: order.json is read once, whatever its job does to it later
         self._orders: dict[str, OpenAllocation] = {}
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -227,21 +227,20 @@ class Ledger:
 
     def read(self, job_id: str, generation: int) -> OpenAllocation | None:
         """Return an open allocation, None if it is not open."""
-        return self._read(self.place(job_id, generation).name)
+        place = self.place(job_id, generation)
+        return self._read(place.name) if place.is_dir() else None
 
     def known(self) -> Sequence[OpenAllocation]:
         """Return every open allocation, in the order of names."""
-        known = {}
-        for name in sorted(os.listdir(self.folder / "open")):
-            if not name.startswith(".") and (one := self._orders.get(name) or self._read(name)):
-                known[name] = one
-        self._orders = known
-        return tuple(known.values())
+        names = sorted(os.listdir(self.folder / "open"))
+        self._orders = {n: one for n in names if n[0] != "." and (one := self._read(n))}
+        return tuple(self._orders.values())
 
     def _read(self, name: str) -> OpenAllocation | None:
         place = self.folder / "open" / name
-        order = read_json(place / ORDER)
-        return None if order is None else OpenAllocation(place, order)
+        if name not in self._orders and (order := read_json(place / ORDER)) is not None:
+            self._orders[name] = OpenAllocation(place, order)
+        return self._orders.get(name)
 
     def stop(self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Record]) -> None:
         """Record that the allocation shall stop. Raises StaleOrder.
@@ -258,9 +257,9 @@ class Ledger:
 
     def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
         """Replace the settings of an open allocation if they have changed."""
-        place = self.place(job_id, generation)
-        if place.is_dir() and read_json(place / SETTINGS_FILE) != settings:
-            write_json(place / SETTINGS_FILE, settings)
+        one = self.read(job_id, generation)
+        if one is not None and one.read(SETTINGS_FILE) != settings:
+            one.write(SETTINGS_FILE, settings)
 
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
@@ -273,7 +272,7 @@ class Ledger:
     def _repair_after_crash(self) -> None:
         """Complete or remove what a crash left unfinished."""
         for entry in os.listdir(self.folder / "open"):
-            if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
+            if entry[0] == "." or self._read(entry) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
         for one in self.known():
             if self._last_acknowledged(one.job_id) >= one.generation:

@@ -117,13 +117,12 @@ class LedgerExecutor(ABC):
         Raises UsageError if it has not ended.
         """
         with self.ledger.hold_lock():
-            one = self.ledger.read(job_id, generation)
-            end = None if one is None else self._read_ending(one)
-            if end is None and self.ledger.place(job_id, generation).is_dir():
-                raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
             before = self.ledger.acknowledged(job_id)
             kept = _read_safe_work(before)
-            if one is not None and end is not None:
+            if (one := self.ledger.read(job_id, generation)) is not None:
+                end = self._read_ending(one)
+                if end is None:
+                    raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
                 kept = _compute_safe_work(before, one.order, end)
                 # how it ended, for a queue that was set back; `left` is the work that was not done,
                 # None for an allocation that was stopped before it was ordered

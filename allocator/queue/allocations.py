@@ -123,7 +123,7 @@ _WANTING = (
 
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Return the allocations in these phases, in the order of submission of their jobs."""
-    return [Allocation(*row) for row in query_of(connection, _OPEN_ONES, phases)]
+    return list(named_rows(Allocation, query_of(connection, _OPEN_ONES, phases)))
 
 
 def read_held(
@@ -313,7 +313,7 @@ def order_starts(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = [_WantingJob(*row) for row in query(connection, _WANTING, now_s)]
+    rows = list(named_rows(_WantingJob, query(connection, _WANTING, now_s)))
     colocations = Colocations.of(connection)
     new_colocations = colocations.find_exchanges()
     if rows:

@@ -256,7 +256,7 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
     """
     known = {table: [c.name for c in columns] for table, columns in CONFIG_TABLES.items()}
     known[""] = [*(c.name for c in CONFIG if c.name != "now_s"), *CONFIG_TABLES]
-    for table, keys in {"": changes, **changes}.items():
+    for table, keys in (("", changes), *changes.items()):
         for key in keys if table in known and isinstance(keys, Mapping) else ():
             if key not in known[table]:
                 raise UsageError(

@@ -162,10 +162,11 @@ def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def name_primaries(names: Sequence[str], secondary: Ints) -> list[str]:
     """Return the primary jobs of each job as they are stored, from the secondary job of each."""
-    out: list[list[str]] = [[] for _ in names]
+    out = [""] * len(names)
     for h in np.flatnonzero(secondary >= 0).tolist():
-        out[secondary[h]].append(names[h])
-    return list(map(join_names, out))
+        j = secondary[h]
+        out[j] = join_names([*split_names(out[j]), names[h]])
+    return out
 
 
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:

@@ -42,7 +42,7 @@ def format_places(problem: Problem, places: Placements) -> list[str]:
     for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
         share = {"gpu": gpu, "fraction": float(problem.jobs.gpu_fraction[j])} if gpu >= 0 else {}
         parts[j].append({"node": problem.nodes.node[n], "gpus": gpus, **share})
-    return list(map(format_parts, parts))
+    return [format_parts(part) if part else "" for part in parts]
 
 
 @lru_cache(maxsize=1 << 15)

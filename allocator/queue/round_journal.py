@@ -111,16 +111,13 @@ def append(
 
 def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
     changed = []
-    for row in query(connection, _WANTS):
-        job_id = row[0]
-        generation = row[-2]
-        request = row[-1]
+    for job_id, *before, generation, request in query(connection, _WANTS):
         want = wants.get(job_id, NOTHING) if request == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING
         newest = generation + 1 if want.has_to_move else 0
-        after = (want.pool, want.gpus, want.primary, newest, *want[4:])
-        if after != row[1:-2]:
+        after = [want.pool, want.gpus, want.primary, newest, *want[4:]]
+        if after != before:
             changed.append((*after, at_s, job_id))
     execute_many(
         connection,

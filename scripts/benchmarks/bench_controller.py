@@ -70,7 +70,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (Controller, "_learn", "learning"),
     (round_journal, "prune", "retention"),
     (observations, "prune", "retention"),
-    (Controller, "_publish_metrics", "metrics"),
+    (Controller, "_set_metrics", "metrics"),
 )
 """What is timed: object, name, part. Time counts for the innermost part."""
 

@@ -122,6 +122,13 @@ def test_the_controller_submits_and_runs_what_is_due(rig: Rig) -> None:
     assert rig.queue.counts()["done"] == 3
 
 
+def test_a_time_that_never_passes_holds_nothing_up(rig: Rig) -> None:
+    """Every nanosecond, of which the clock knows nothing: one run is submitted at each look."""
+    rig.queue.submit(job_id="tick", every_s=1e-9, **ONE)
+    rig.steps(30)
+    assert len(rig.queue.jobs()) == 4
+
+
 def folder(rows: str, **more: str) -> dict[str, bytes]:
     texts = {
         "workload.csv": (

@@ -18,12 +18,12 @@ from controller_rigs import Rig
 from queues import place
 from waiting import PATIENCE_S
 
-from allocator.executors.allocation import EXIT, OpenAllocation
+from allocator.executors.allocation import EXIT, ORDER, OpenAllocation
 from allocator.executors.files import OBSERVATION, FilesExecutor
 from allocator.io.tables.limited_reader import (
     as_storable_text,
 )
-from allocator.loop.executor import Phase
+from allocator.loop.executor import Order, Phase
 
 DEEP = "[" * 200_000 + "]" * 200_000
 
@@ -115,6 +115,19 @@ def test_an_ending_that_makes_no_sense_is_a_failure(tmp_path: Path, text: str) -
     end = OpenAllocation(tmp_path, {}).read_ending()
     assert end is not None and end["phase"] == "failed" and "exit.json" in end["detail"]
     assert end["at_s"] <= time.time() and end["work_done"] == 0.0
+
+
+def test_an_order_that_its_job_removes_is_known_still(tmp_path: Path) -> None:
+    """The allocation can be stopped and acknowledged: order.json is read once."""
+    executor = FilesExecutor(tmp_path)
+    executor.start(Order("a", 1, 1, "a", 1, "A", 9.0))
+    folder = executor.ledger.place("a", 1)
+    (folder / ORDER).unlink()
+    executor.stop("a", 1, 1)
+    (folder / OBSERVATION).write_text('{"phase": "stopped", "work_done": 2}')
+    assert [one.phase for one in executor.observe()] == [Phase.STOPPED]
+    executor.acknowledge("a", 1)
+    assert not folder.exists() and executor.ledger.acknowledged("a")["left"] == 7.0
 
 
 class World(Rig):

@@ -299,6 +299,8 @@ def test_settings_and_learned_rates(queue: Queue) -> None:
     assert queue.configure(budget_per_hour=None) == {"interval_s": 30}
     with pytest.raises(UsageError, match='no setting "interval"; did you mean "interval_s"'):
         queue.configure(interval=1)
+    with pytest.raises(UsageError, match='no setting ""'):
+        queue.configure(**{"": 1})
     learned = [("m", "A", 2, 1.25, {}), ("m", "A", 4, None, {}), ("m", "B", 2, 0.75, {})]
     with queue.store.write() as connection:
         cluster_.learn(connection, learned, NOW)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection
@@ -28,10 +29,12 @@ from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.submit import Submission, build_row, next_number
 
-_WHERE = "FROM jobs WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel'"
 _COLUMNS = tuple(jobs.c.keys())
-_DUE = f"SELECT {', '.join(_COLUMNS)} {_WHERE} ORDER BY seq"
-_ANY = f"SELECT job_id {_WHERE} LIMIT 1"
+# not ordered: SQLite would read all jobs in that order, and not the few that repeat
+_DUE = (
+    f"SELECT {', '.join(_COLUMNS)} FROM jobs"
+    " WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel'"
+)
 _SERIES = "SELECT series, every_s FROM jobs WHERE job_id = ?"
 _SAME = "SELECT job_id FROM jobs WHERE series = ? AND number = ?"
 
@@ -51,7 +54,7 @@ class SubmittedRun:
 
 def is_due(connection: Connection, now_s: float) -> bool:
     """Return whether `submit_due` would submit anything."""
-    return bool(query(connection, _ANY, now_s))
+    return bool(query(connection, _DUE, now_s))
 
 
 def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
@@ -60,7 +63,7 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     Calling it again submits nothing more.
     """
     out = []
-    for found in query(connection, _DUE, now_s):
+    for found in sorted(query(connection, _DUE, now_s), key=itemgetter(_COLUMNS.index("seq"))):
         row = dict(zip(_COLUMNS, found, strict=True))
         every = row["every_s"]
         times = row["times"]
