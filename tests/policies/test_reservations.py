@@ -108,6 +108,51 @@ def test_nobody_gets_one(why: str, p: Problem) -> None:
     assert decided(p) == ([0, 1, 1, 1, 1], ()), why
 
 
+SOFT = {"min_gpus": 4, "max_gpus": 4, "remaining_work": 760, "submitted_s": 10}  # 190 s alone
+SHORT = {"preemptible": True, "submitted_s": 100}
+TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "guaranteed_gpus": 1}]
+
+
+@pytest.mark.parametrize(
+    ("why", "large", "others", "starts"),
+    [
+        ("it is there for 190 s, as long as it takes alone", {}, {}, True),
+        ("it runs, and is not stopped", {"state": "running", "pool": "p0", "gpus": 4}, {}, True),
+        ("it takes longer than it is there", {"remaining_work": 761}, {}, False),
+        ("it may not be stopped", {"preemptible": False}, {}, True),
+        ("the others came before it", {}, {"submitted_s": 5}, False),
+        ("the others have more weight", {}, {"weight": 2}, False),
+        ("its tenant may not have so many", {"tenant": "b"}, {"tenant": "a"}, False),
+        ("a guarantee needs a GPU of the others", {"tenant": "a"}, {"tenant": "c"}, False),
+    ],
+)
+def test_a_job_that_is_there_for_longer_than_it_takes_alone_is_due(
+    why: str, large: dict[str, Any], others: dict[str, Any], starts: bool
+) -> None:
+    """All others can be stopped. The four short ones are together worth more, and would all run."""
+    one = waits(100, **SHORT) if "pool" in large else runs(100) | SHORT
+    tables = {"tenants": TENANTS} if "tenant" in large | others else {}
+    p = a_round(SOFT | large, *[one | others] * 4, **tables)
+    kept = (Reservation(0, 0, 4, 0.0),)
+    assert decided(p) == (([4, 0, 0, 0, 0], kept) if starts else ([0, 1, 1, 1, 1], ())), why
+    if starts:
+        plan = decide(p, limits=EXACT)
+        text = '4 GPUs of pool "p0" are kept for job "j0" now: submitted 190 s ago'
+        assert plan.job("j1").detail.endswith(text)
+
+
+def test_as_many_start_as_fit_and_earlier_jobs_keep_their_gpus() -> None:
+    """Of five GPUs an earlier job has one. Of three jobs of two GPUs that are due, the two that
+    came first start, in place of the four later ones."""
+    due = [
+        SOFT | {"min_gpus": 2, "max_gpus": 2, "remaining_work": 300, "submitted_s": s}
+        for s in (9, 7, 8)
+    ]
+    first = runs(100) | {"preemptible": True, "submitted_s": 1}
+    p = a_round(*due, first, *[runs(100) | SHORT] * 4, pools=[{"gpus": 5}])
+    assert decided(p)[0] == [0, 2, 2, 1, 0, 0, 0, 0]
+
+
 def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> None:
     """Weight times time since submission, one round added: 490 s for the first job, and 440 s for
     the second, which comes first if it has twice the weight."""
@@ -219,6 +264,17 @@ def test_the_audit_says_what_is_wrong() -> None:
     assert audit(kept, plan, round_.repairs, round_.offer).faults == (
         'pool "p0" with 4 GPUs: jobs that may not be stopped still hold 1 after 900 s, 4 are kept'
         ' for job "j0"',
+    )
+
+
+def test_the_audit_finds_a_job_that_is_due_and_waits() -> None:
+    """The plan without the reservation."""
+    p = a_round(SOFT, *[runs(100) | SHORT] * 4)
+    plan = decide_round(dataclasses.replace(p, reserve_after_s=NEVER), limits=EXACT).allocation
+    kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, 0.0),))
+    round_ = compile_round(kept)
+    assert audit(kept, plan, round_.repairs, round_.offer).faults == (
+        'job "j0" gets nothing, and 4 GPUs are kept for it from now on',
     )
 
 

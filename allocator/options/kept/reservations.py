@@ -1,7 +1,7 @@
-"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R67).
+"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R68).
 
 A reservation says that job j starts with k GPUs of pool p as soon as the jobs that may not be
-stopped leave them, after T seconds. Until then
+stopped leave them, after T seconds. If T is 0, it must get an option. Until then
 
     sum_{o in p, not of j} there_o x_o <= GPUs_p - k
 
@@ -29,18 +29,26 @@ def option_ends(problem: Problem, m: OptionTable) -> Floats:
     return m.pause_s + problem.jobs.remaining_work[m.job] / m.rate
 
 
+def due_jobs(problem: Problem) -> Bools:
+    """Find the jobs whose reservations begin now, (J,)."""
+    out = np.zeros(len(problem.jobs), bool)
+    out[[r.job for r in problem.reservations if r.after_s == 0]] = True
+    return out
+
+
 def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
     """Build the rows of reservations over the options of a table; empty without any.
 
     Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
     """
-    if not problem.reservations:
+    later = [r for r in problem.reservations if r.after_s > 0]
+    if not later:
         return []
     end_s = option_ends(problem, m)
     firm = ~problem.jobs.preemptible[m.job]
     amount = np.zeros(len(m), np.int64)
     most = np.full(len(problem.pools), np.inf)
-    for r in problem.reservations:
+    for r in later:
         there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
         amount[there] = m.held[there]
         stays = np.zeros(len(mandatory), np.int64)
