@@ -3,7 +3,8 @@
 A round sees no later round, and the few GPUs that get free at a time always go to smaller jobs. So
 a job that the plan of a round without reservations passes over may get one
 (allocator/options/kept/reservations.py). Another job passes it over if it was submitted later, has
-no more weight and needs fewer GPUs. There are two cases:
+no more weight and needs fewer GPUs. The large job has to need more GPUs than are free by the next
+round: a smaller one waits for its turn, not for room. There are two cases:
 
   - It starts, and may not be stopped: each such start delays the large job for a whole run. T is
     when the jobs that run and may not be stopped leave k GPUs, in whole rounds. Of several in a
@@ -73,17 +74,19 @@ def find_reservations(
     passed = large & waiting & taken.is_passed_over(~idle & waiting & firm)
     due = large & (waiting | ~firm)
     due[due] = age_s[due] >= _alone_s(round_, due)[due]
-    if due.any():
-        due &= taken.is_passed_over(taken.ends)
     if not (passed | due).any():
         return ()
+    ends = _Ends.of(round_)
+    soon = ends.count_free(choice[~idle])
+    due &= jobs.min_gpus > soon.min()
+    if due.any():
+        due &= taken.is_passed_over(taken.ends)
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
     staying = np.full(len(choice), -1)
     staying[i.job[stay]] = stay
     beside = FreeCapacity(round_, staying)
     held = Staying.of(problem).held if problem.has_nodes.any() else {}
     of_plan, at = choice[firm & (choice >= 0)], by_job(places)
-    ends = _Ends.of(round_)
     urgency = jobs.weight * (age_s + problem.interval_s)
     # the smallest column with a value of each of the jobs in each pool
     column = np.flatnonzero((passed | due)[i.job] & (i.value > 0) & (i.primary < 0))
@@ -98,7 +101,7 @@ def find_reservations(
             continue
         tried[p] += 1
         after_s, nodes = ends.find_start(o, stay, held)
-        if due[j] and after_s == 0 and beside.assign(j, o):
+        if due[j] and after_s == 0 and gpus > soon[p] and beside.assign(j, o):
             if taken.give(j, p, gpus):
                 start.append(Reservation(j, p, gpus, after_s))
                 tried[p] -= 1
@@ -208,6 +211,12 @@ class _Ends:
         rounds = np.ceil(option_ends(problem, m)[option] / problem.interval_s - SAME)
         end_s, needs = rounds * problem.interval_s, NodeNeeds(problem)
         return cls(round_, end_s, needed_s(problem, m)[option], needs)
+
+    def count_free(self, columns: Ints) -> Ints:
+        """Return the GPUs that are free at the next round if columns (n,) are chosen, (P,)."""
+        i = self.round.instance
+        there = columns[self.end_s[columns] > self.round.problem.interval_s]
+        return i.capacity - np.bincount(i.pool[there], i.held[there], len(i.capacity)).astype(int)
 
     def find_start(
         self, o: int, columns: Ints, places: Mapping[int, tuple[Place, ...]]
