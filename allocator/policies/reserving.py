@@ -45,7 +45,7 @@ from allocator.domain.problem import (
 )
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import needed_s
-from allocator.options.kept.reservations import option_ends
+from allocator.options.kept.reservations import ends_after, option_ends
 from allocator.options.node_needs import NONE, UP, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
@@ -58,7 +58,7 @@ TRIED = 20  # most jobs for each pool that are looked at
 def find_reservations(
     round_: CompiledRound, choice: Ints, places: Placements
 ) -> tuple[Reservation, ...]:
-    """Return the reservations that a plan without any calls for, one for each pool at most.
+    """Return the reservations that a plan without any calls for, the most urgent first.
 
     choice (J,) are columns of the round, `places` the nodes that the plan gives its jobs.
     """
@@ -72,21 +72,19 @@ def find_reservations(
         return ()
     taken = _Taken.of(round_, choice)
     passed = large & waiting & taken.is_passed_over(~idle & waiting & firm)
-    due = large & (waiting | ~firm)
-    due[due] = age_s[due] >= _alone_s(round_, due)[due]
+    soon = _count_free(round_, choice[~idle])
+    due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
+    if due.any():
+        due[due] = age_s[due] >= _alone_s(round_, due)[due]
+        due &= taken.is_passed_over(taken.ends)
     if not (passed | due).any():
         return ()
-    ends = _Ends.of(round_)
-    soon = ends.count_free(choice[~idle])
-    due &= jobs.min_gpus > soon.min()
-    if due.any():
-        due &= taken.is_passed_over(taken.ends)
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
     staying = np.full(len(choice), -1)
     staying[i.job[stay]] = stay
     beside = FreeCapacity(round_, staying)
     held = Staying.of(problem).held if problem.has_nodes.any() else {}
-    of_plan, at = choice[firm & (choice >= 0)], by_job(places)
+    of_plan, at, ends = choice[firm & ~idle], by_job(places), _Ends.of(round_)
     urgency = jobs.weight * (age_s + problem.interval_s)
     # the smallest column with a value of each of the jobs in each pool
     column = np.flatnonzero((passed | due)[i.job] & (i.value > 0) & (i.primary < 0))
@@ -117,6 +115,14 @@ def find_reservations(
     for r in sorted(found.values(), key=lambda r: r.after_s):
         first.setdefault(r.job, r)
     return tuple(first.values())
+
+
+def _count_free(round_: CompiledRound, columns: Ints) -> Ints:
+    """Return the GPUs that are free by the next round if columns (n,) are chosen, (P,)."""
+    i, problem = round_.instance, round_.problem
+    end_s = option_ends(problem, round_.option_table, round_.option[columns])
+    there = columns[ends_after(end_s, problem.interval_s)]
+    return i.capacity - np.bincount(i.pool[there], i.held[there], len(i.capacity)).astype(np.int64)
 
 
 def _alone_s(round_: CompiledRound, whose: Bools) -> Floats:
@@ -167,6 +173,8 @@ class _Taken:
         """Find the jobs that some of others (J,) pass over, (J,)."""
         jobs = self.problem.jobs
         out = np.zeros(len(jobs), dtype=bool)
+        if not others.any():
+            return out
         kind = np.column_stack([jobs.weight[others], self.needs[others]])
         kinds, at = np.unique(kind, axis=0, return_inverse=True)
         latest_s = np.full(len(kinds), -np.inf)
@@ -211,12 +219,6 @@ class _Ends:
         rounds = np.ceil(option_ends(problem, m)[option] / problem.interval_s - SAME)
         end_s, needs = rounds * problem.interval_s, NodeNeeds(problem)
         return cls(round_, end_s, needed_s(problem, m)[option], needs)
-
-    def count_free(self, columns: Ints) -> Ints:
-        """Return the GPUs that are free at the next round if columns (n,) are chosen, (P,)."""
-        i = self.round.instance
-        there = columns[self.end_s[columns] > self.round.problem.interval_s]
-        return i.capacity - np.bincount(i.pool[there], i.held[there], len(i.capacity)).astype(int)
 
     def find_start(
         self, o: int, columns: Ints, places: Mapping[int, tuple[Place, ...]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import SAME, Bools, Floats, Problem
+from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
@@ -24,9 +24,9 @@ def ends_after(end_s: Floats, after_s: float) -> Bools:
     return end_s > after_s * (1 + SAME)
 
 
-def option_ends(problem: Problem, m: OptionTable) -> Floats:
-    """Return the seconds from now until each option is done with its job, (n,)."""
-    return m.pause_s + problem.jobs.remaining_work[m.job] / m.rate
+def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
+    """Return the seconds from now until options (n,) are done with their jobs, (n,)."""
+    return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
 
 
 def due_jobs(problem: Problem) -> Bools:
