@@ -1,10 +1,10 @@
 """The audit's own reading of reservations: the GPUs that jobs which may not be stopped leave.
 
-A reservation of k GPUs for a job that waits keeps them from the jobs that hold GPUs of its pool at
-its start, because they may not be stopped and are not done by then at the speed that they have on
-their GPUs alone. The same holds on each of its nodes. Jobs that may not be moved keep what they
-hold. No job comes to a node that leaves before it is done, or, if it can be stopped, before it had
-a full interval and could be moved.
+A job whose reservation begins now holds GPUs. A reservation of k GPUs that begins later keeps them
+from the jobs that hold GPUs of its pool then, because they may not be stopped and are not done by
+then at the speed that they have on their GPUs alone. The same holds on each of its nodes. Jobs that
+may not be moved keep what they hold. No job comes to a node that leaves before it is done, or, if
+it can be stopped, before it had a full interval and could be moved.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def faults(s: AuditContext) -> Iterator[str]:
     places = s.allocation.places
     gpus = s.allocation.held
     for r in s.problem.reservations:
+        if r.after_s == 0:
+            if not s.has_gpus[r.job]:
+                yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
+            continue
         late = _still_there(s, r)
         stays = late & s.running & s.is_kept
         rooms = [(f'pool "{pools.pool[r.pool]}"', int(pools.gpus[r.pool]), r.gpus, gpus)]

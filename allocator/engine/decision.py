@@ -35,6 +35,7 @@ from allocator.errors import (
     UsageError,
 )
 from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.options.kept.reservations import due_jobs
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
 from allocator.policies.base import Policy, Proposal, Task
@@ -233,15 +234,14 @@ def decide_round(
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
         kept = find_reservations(task.round, proposal.choice, places)
-        if kept and limits_left().time_s > 0:
+        while kept and limits_left().time_s > 0:
             found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
-            with suppress(Infeasible, NoPlanInTime):  # no plan keeps them
+            with suppress(Infeasible, NoPlanInTime):
                 held = dataclasses.replace(problem, reservations=kept)
-                decision = again(held, limits=limits_left(), memory=found)
-                pool = decision.allocation.pool
-                # one gives way if its job does not start although it is time
-                if all(pool[r.job] >= 0 for r in kept if r.after_s == 0):
-                    return decision
+                return again(held, limits=limits_left(), memory=found)
+            kept = kept[: len(kept) // 2]  # no plan keeps them all
+    if (due_jobs(problem) & (proposal.choice < 0)).any():
+        raise Infeasible(["reservations that begin now, and nodes"], [])
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)

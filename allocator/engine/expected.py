@@ -207,7 +207,7 @@ def _free(plan: Decision) -> Floats:
     """Return what the plan leaves of the rows of `_uses`, (R,), without GPUs that are kept."""
     round_ = plan.round
     limit = np.concatenate([block.upper for block in _limits(round_)])
-    kept = headroom_in_force(round_.problem, round_.instance.mandatory)
+    kept = headroom_in_force(round_.problem, round_.fixed)
     limit[: len(kept)] -= kept
     used = _uses(round_, plan.chosen[plan.chosen >= 0])
     return limit - np.bincount(used.row, used.amount, len(limit))

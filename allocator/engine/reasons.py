@@ -243,7 +243,7 @@ def _flag_codes(
     granted = find_fitting(round_, chosen, [*kinds_of("", QUOTA, BUDGET, CHANGES), *PAIRS])
     alone = find_fitting(round_, np.full(J, -1), kinds_of(QUOTA))
     some = has(better)
-    firm = round_.instance.mandatory
+    firm = round_.fixed
     fixed = np.bincount(jobs.pool[firm], jobs.held[firm], minlength=len(pools))
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]

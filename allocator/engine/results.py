@@ -216,8 +216,9 @@ def _describe_details(
 ) -> list[str | None]:
     """Add to each sentence (J,) that a speed is assumed, that GPUs are kept, or that nodes leave.
 
-    The first concerns jobs that have or want GPUs at an assumed speed, the second the large job and
-    those that wait and may not be stopped, the third those that wait and could not be on a node.
+    The first concerns jobs that have or want GPUs at an assumed speed, the second those that wait,
+    if they may not be stopped or GPUs are kept from now on, the third those that wait and could not
+    be on a node.
     """
     jobs = problem.jobs
     kinds = problem.pools.gpu_type
@@ -230,10 +231,12 @@ def _describe_details(
     more: list[list[str]] = [[ASSUMED] if mark else [] for mark in guessed.tolist()]
     for r in problem.reservations:
         place = f'{r.gpus} GPUs of pool "{problem.pools.pool[r.pool]}" are kept'
-        for j in np.flatnonzero((pool < 0) & ~jobs.preemptible).tolist():
+        age_s = problem.now_s - jobs.submitted_s[r.job]
+        when = f"after {r.after_s:g} s" if r.after_s else f"now: submitted {age_s:g} s ago"
+        for j in np.flatnonzero((pool < 0) & ~(jobs.preemptible & (r.after_s > 0))).tolist():
             whom = "it" if j == r.job else f'job "{jobs.job_id[r.job]}"'
             if sentences[j]:
-                more[j].append(f"{place} for {whom} after {r.after_s:g} s")
+                more[j].append(f"{place} for {whom} {when}")
     after_s = seconds_left(problem)
     leaving: dict[int, frozenset[int]] = {}
     for o, nodes in round_.forbidden.items():

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Floats, Ints, Isolation, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.domain.schema.colocation import other_jobs, secondary_of
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
@@ -30,7 +30,7 @@ from allocator.options.colocation.secondary_jobs import (
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
 from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
-from allocator.options.kept.reservations import reservation_rows
+from allocator.options.kept.reservations import due_jobs, reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
@@ -98,9 +98,16 @@ class CompiledRound:
         return {
             c: r.nodes
             for r in self.problem.reservations
-            if r.nodes
+            if r.nodes and r.after_s > 0
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
         }
+
+    @cached_property
+    def fixed(self) -> Bools:
+        """The jobs that keep what they hold in every plan, (J,)."""
+        jobs = self.problem.jobs
+        out: Bools = self.instance.mandatory & ~jobs.preemptible & (jobs.state == State.RUNNING)
+        return out
 
     @cached_property
     def forbidden(self) -> dict[int, frozenset[int]]:
@@ -502,7 +509,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         keep=full.keep,
         primary=primary,
         conflicting_option=conflicting_option,
-        mandatory=mandatory,
+        mandatory=mandatory | due_jobs(problem),
         tenant=jobs.tenant,
         capacity=problem.pools.gpus,
         budget=problem.budget_per_hour,

@@ -1,22 +1,26 @@
 """Who gets a reservation: a large job that smaller, later ones would pass over for ever (R67).
 
-A round sees no later round. So where jobs may not be stopped, a job of many GPUs never starts: the
-few that get free at a time always go to smaller jobs. It gets a reservation
-(allocator/options/kept/reservations.py) if, in the plan of the round without one,
+A round sees no later round, and the few GPUs that get free at a time always go to smaller jobs. So
+a job that the plan of a round without reservations passes over may get one
+(allocator/options/kept/reservations.py). Another job passes it over if it was submitted later, has
+no more weight and needs fewer GPUs. The large job has to need more GPUs than are free by the next
+round: a smaller one waits for its turn, not for room. There are two cases:
 
-  - it waits, and has waited for `reserve_after_s`;
-  - a job starts that may not be stopped, was submitted later, has no more weight and needs fewer
-    GPUs;
-  - the jobs of the plan that may not be stopped do not leave it enough GPUs by the next round;
-  - quotas and budgets allow it beside the jobs that may not be stopped.
+  - It starts, and may not be stopped: each such start delays the large job for a whole run. T is
+    when the jobs that run and may not be stopped leave k GPUs, in whole rounds. Of several in a
+    pool, the one with the largest weight x time since it was submitted gets the reservation.
+  - It can be stopped. That costs the large job no more than the round, and short jobs may come
+    first. But once the large job has been there for longer than its whole run takes alone, it is
+    due: it starts now, or is not stopped, if those that pass it over, and have no earlier
+    deadline that counts, hold enough GPUs for it. This holds for as many jobs as fit.
 
-Of several in a pool, the one with the largest weight x time since it was submitted gets it. T is
-when the jobs that run and may not be stopped leave k GPUs, in whole rounds. A reservation is not
+Quotas and budgets have to allow the job beside those that may not be stopped. A reservation is not
 kept in any state: as long as the job would be passed over, each round finds it again.
 
-The rule is that of backfill with one reservation (EASY: Lifka, "The ANL/IBM SP scheduling system",
-JSSPP 1995), with the objective in place of the order of the queue, and with jobs that can be
-stopped left to it.
+The first case is backfill with one reservation (EASY: Lifka, "The ANL/IBM SP scheduling system",
+JSSPP 1995), with the objective in place of the order of the queue. The second bounds the slowdown
+of jobs where shorter ones come first (Feitelson et al., "Theory and practice in parallel job
+scheduling", JSSPP 1997).
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import (
     SAME,
     Bools,
@@ -40,7 +45,7 @@ from allocator.domain.problem import (
 )
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import needed_s
-from allocator.options.kept.reservations import option_ends
+from allocator.options.kept.reservations import ends_after, option_ends
 from allocator.options.node_needs import NONE, UP, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
@@ -53,66 +58,149 @@ TRIED = 20  # most jobs for each pool that are looked at
 def find_reservations(
     round_: CompiledRound, choice: Ints, places: Placements
 ) -> tuple[Reservation, ...]:
-    """Return the reservations that a plan without any calls for, one for each pool at most.
+    """Return the reservations that a plan without any calls for, the most urgent first.
 
     choice (J,) are columns of the round, `places` the nodes that the plan gives its jobs.
     """
     problem = round_.problem
     i = round_.instance
     jobs = problem.jobs
-    waiting = jobs.state != State.RUNNING
-    firm = ~jobs.preemptible
-    starts = np.flatnonzero(firm & waiting & (choice >= 0))
+    waiting, firm, idle = jobs.state != State.RUNNING, ~jobs.preemptible, choice < 0
     age_s = problem.now_s - jobs.submitted_s
-    large = (choice < 0) & waiting & (age_s >= problem.reserve_after_s)
-    large &= _is_passed_over(problem, i.held[choice[starts]], starts)
+    large = idle & (jobs.min_gpus > 1) & (age_s >= problem.reserve_after_s)
     if not large.any():
+        return ()
+    taken = _Taken.of(round_, choice)
+    passed = large & waiting & taken.is_passed_over(~idle & waiting & firm)
+    soon = _count_free(round_, choice[~idle])
+    due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
+    if due.any():
+        due[due] = age_s[due] >= _alone_s(round_, due)[due]
+        due &= taken.is_passed_over(taken.ends)
+    if not (passed | due).any():
         return ()
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
     staying = np.full(len(choice), -1)
     staying[i.job[stay]] = stay
     beside = FreeCapacity(round_, staying)
     held = Staying.of(problem).held if problem.has_nodes.any() else {}
-    of_plan, at = choice[firm & (choice >= 0)], by_job(places)
-    ends = _Ends.of(round_)
+    of_plan, at, ends = choice[firm & ~idle], by_job(places), _Ends.of(round_)
     urgency = jobs.weight * (age_s + problem.interval_s)
     # the smallest column with a value of each of the jobs in each pool
-    column = np.flatnonzero(large[i.job] & (i.value > 0) & (i.primary < 0))
+    column = np.flatnonzero((passed | due)[i.job] & (i.value > 0) & (i.primary < 0))
     column = column[np.lexsort((i.held[column], i.pool[column], i.job[column]))]
     column = column[begins_run(i.job[column], i.pool[column])]
+    start: list[Reservation] = []
     found: dict[int, Reservation] = {}
     tried: Counter[int] = Counter()
     for o in column[np.argsort(-urgency[i.job[column]], kind="stable")].tolist():
-        j, p = int(i.job[o]), int(i.pool[o])
-        if p in found or tried[p] >= TRIED or not beside.can_afford(o):
+        j, p, gpus = int(i.job[o]), int(i.pool[o]), int(i.held[o])
+        if beside.choice[j] >= 0 or tried[p] >= TRIED or not beside.can_afford(o):
             continue
         tried[p] += 1
         after_s, nodes = ends.find_start(o, stay, held)
+        if due[j] and after_s == 0 and gpus > soon[p] and beside.assign(j, o):
+            if taken.give(j, p, gpus):
+                start.append(Reservation(j, p, gpus, after_s))
+                tried[p] -= 1
+                continue
+            beside.withdraw(j)
+        if not passed[j] or p in found:
+            continue
         if math.isfinite(after_s) and ends.find_start(o, of_plan, at)[0] > problem.interval_s:
             up = problem.nodes.state == UP
-            kept = sum(k for n, k in nodes if up[n]) if nodes else int(i.held[o])
+            kept = sum(k for n, k in nodes if up[n]) if nodes else gpus
             found[p] = Reservation(j, p, kept, after_s, nodes)
-    first: dict[int, Reservation] = {}
+    first = {r.job: r for r in start}
     for r in sorted(found.values(), key=lambda r: r.after_s):
         first.setdefault(r.job, r)
     return tuple(first.values())
 
 
-def _is_passed_over(problem: Problem, gpus: Ints, starts: Ints) -> Bools:
-    """Find the jobs later than which a job of no more weight and fewer GPUs starts, (J,).
+def _count_free(round_: CompiledRound, columns: Ints) -> Ints:
+    """Return the GPUs that are free by the next round if columns (n,) are chosen, (P,)."""
+    i, problem = round_.instance, round_.problem
+    end_s = option_ends(problem, round_.option_table, round_.option[columns])
+    there = columns[ends_after(end_s, problem.interval_s)]
+    return i.capacity - np.bincount(i.pool[there], i.held[there], len(i.capacity)).astype(np.int64)
 
-    starts (n,) are the jobs that start and may not be stopped, with their GPUs.
+
+def _alone_s(round_: CompiledRound, whose: Bools) -> Floats:
+    """Return the seconds that the whole run of some jobs takes at their fastest option, (J,)."""
+    m = round_.option_table
+    own = np.flatnonzero(whose[m.job] & (m.primary < 0))
+    fastest = np.zeros(len(whose))
+    np.maximum.at(fastest, m.job[own], m.rate[own])
+    with np.errstate(divide="ignore"):
+        return round_.problem.jobs.total_work / fastest
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What the jobs of a plan hold, (J,), and what jobs that are due have taken of it.
+
+    `needs` are the GPUs that they hold, or, if they can be stopped, could do with. `ends` marks
+    those that can be stopped or do not start, `free` are the GPUs that nobody holds, (P,).
     """
-    jobs = problem.jobs
-    out = np.zeros(len(jobs), dtype=bool)
-    kinds, kind = np.unique(
-        np.column_stack([jobs.weight[starts], gpus]), axis=0, return_inverse=True
-    )
-    latest_s = np.full(len(kinds), -np.inf)
-    np.maximum.at(latest_s, kind.ravel(), jobs.submitted_s[starts])
-    for (weight, k), submitted_s in zip(kinds.tolist(), latest_s.tolist(), strict=True):
-        out |= (jobs.submitted_s < submitted_s) & (jobs.weight >= weight) & (jobs.min_gpus > k)
-    return out
+
+    problem: Problem
+    pool: Ints
+    gpus: Ints
+    needs: Ints
+    deadline_s: Floats
+    ends: Bools
+    free: Ints
+
+    @classmethod
+    def of(cls, round_: CompiledRound, choice: Ints) -> _Taken:
+        """Return what a choice of columns gives."""
+        problem, i, on = round_.problem, round_.instance, choice >= 0
+        jobs = problem.jobs
+        pool, gpus = np.append(i.pool, -1)[choice], np.append(i.held, 0)[choice]
+        counts = any(o.counts_deadlines for o in parse_objectives(problem.objective))
+        dated = counts & ~np.isnan(jobs.deadline_s)
+        return cls(
+            problem,
+            pool,
+            gpus,
+            np.where(jobs.preemptible, np.minimum(gpus, jobs.min_gpus), gpus),
+            np.where(dated, jobs.deadline_s, np.inf),
+            on & (jobs.preemptible | (jobs.state != State.RUNNING)),
+            i.capacity - np.bincount(pool[on], gpus[on], len(i.capacity)).astype(np.int64),
+        )
+
+    def is_passed_over(self, others: Bools) -> Bools:
+        """Find the jobs that some of others (J,) pass over, (J,)."""
+        jobs = self.problem.jobs
+        out = np.zeros(len(jobs), dtype=bool)
+        if not others.any():
+            return out
+        kind = np.column_stack([jobs.weight[others], self.needs[others]])
+        kinds, at = np.unique(kind, axis=0, return_inverse=True)
+        latest_s = np.full(len(kinds), -np.inf)
+        np.maximum.at(latest_s, at.ravel(), jobs.submitted_s[others])
+        for (weight, k), submitted_s in zip(kinds.tolist(), latest_s.tolist(), strict=True):
+            later = (jobs.submitted_s < submitted_s) & (jobs.weight >= weight)
+            out |= later & (jobs.min_gpus > k)
+        return out
+
+    def give(self, j: int, pool: int, gpus: int) -> bool:
+        """Give GPUs that are free or that jobs which pass j over hold, the latest first.
+
+        Return False, without a change, if these are too few.
+        """
+        jobs = self.problem.jobs
+        over = self.ends & (self.pool == pool) & (jobs.submitted_s > jobs.submitted_s[j])
+        over &= (jobs.weight <= jobs.weight[j]) & (self.needs < jobs.min_gpus[j])
+        latest = np.flatnonzero(over & (self.deadline_s >= self.deadline_s[j]))
+        latest = latest[np.argsort(-jobs.submitted_s[latest], kind="stable")]
+        free = self.free[pool] + np.append(0, np.cumsum(self.gpus[latest]))
+        if free[-1] < gpus:
+            return False
+        count = int(np.searchsorted(free, gpus))
+        self.free[pool] = free[count] - gpus
+        self.gpus[latest[:count]] = 0
+        return True
 
 
 @dataclass(frozen=True)

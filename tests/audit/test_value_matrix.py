@@ -266,11 +266,14 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
 def keeps_reservations(
     case: Case, objective: str, decision: Decision, plan: dict[str, Option]
 ) -> bool:
-    """Whether the jobs that may not be stopped and are not done by then leave what is kept."""
+    """Whether jobs run whose time it is, and those that may not be stopped and are not done by then
+    leave what is kept."""
     r, problem = reading(case.tables, objective), decision.round.problem
     left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
     for kept in problem.reservations:
         there = stays = 0
+        if kept.after_s == 0 and problem.jobs.job_id[kept.job] not in plan:
+            return False
         for name, (pool, gpus) in plan.items():
             job, owner = r.by[name], problem.jobs.job_id[kept.job]
             if pool != problem.pools.pool[kept.pool] or job["preemptible"] or name == owner:
@@ -279,7 +282,7 @@ def keeps_reservations(
             if way.pause + left[name] / way.rate > kept.after_s * (1 + 1e-9):
                 there += gpus
                 stays += gpus if way.kept else 0
-        if there > max(int(problem.pools.gpus[kept.pool]) - kept.gpus, stays):
+        if kept.after_s > 0 and there > max(int(problem.pools.gpus[kept.pool]) - kept.gpus, stays):
             return False
     return True
 

@@ -6,6 +6,7 @@ Pools of 4 GPUs, jobs that may not be stopped, speed k on k GPUs, rounds of 300 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,81 @@ def test_when_it_is_time_the_large_job_starts() -> None:
 def test_nobody_gets_one(why: str, p: Problem) -> None:
     """All later jobs start, and the large one waits."""
     assert decided(p) == ([0, 1, 1, 1, 1], ()), why
+
+
+SOFT = {"min_gpus": 4, "max_gpus": 4, "remaining_work": 8000, "submitted_s": 10}
+SHORT = {"preemptible": True, "submitted_s": 100}
+TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "guaranteed_gpus": 1}]
+
+
+@pytest.mark.parametrize(
+    ("why", "large", "others", "starts"),
+    [
+        ("it is there for 2,000 s, as long as it takes alone", {}, {}, True),
+        ("it runs, and is not stopped", {"state": "running", "pool": "p0", "gpus": 4}, {}, True),
+        ("it takes longer than it is there", {"remaining_work": 8001}, {}, False),
+        ("it may not be stopped", {"preemptible": False}, {}, True),
+        ("the others came before it", {}, {"submitted_s": 5}, False),
+        ("the others are done by the next round", {}, {"remaining_work": 300}, False),
+        ("the others have more weight", {}, {"weight": 2}, False),
+        ("its tenant may not have so many", {"tenant": "b"}, {"tenant": "a"}, False),
+        ("a guarantee needs a GPU of the others", {"tenant": "a"}, {"tenant": "c"}, False),
+    ],
+)
+def test_a_job_that_is_there_for_longer_than_it_takes_alone_is_due(
+    why: str, large: dict[str, Any], others: dict[str, Any], starts: bool
+) -> None:
+    """All others can be stopped. The four short ones are together worth more, and would all run."""
+    one = waits(400, **SHORT) if "pool" in large else runs(400) | SHORT
+    tables = {"tenants": TENANTS} if "tenant" in large | others else {}
+    p = dataclasses.replace(a_round(SOFT | large, *[one | others] * 4, **tables), now_s=2010.0)
+    kept = (Reservation(0, 0, 4, 0.0),)
+    assert decided(p) == (([4, 0, 0, 0, 0], kept) if starts else ([0, 1, 1, 1, 1], ())), why
+    if starts:
+        plan = decide(p, limits=EXACT)
+        text = '4 GPUs of pool "p0" are kept for job "j0" now: submitted 2000 s ago'
+        assert plan.job("j1").detail.endswith(text)
+
+
+@pytest.mark.parametrize("seed", series(range(40), 12))
+def test_every_round_of_jobs_that_can_be_stopped_agrees_with_the_rule_read_again(seed: int) -> None:
+    """Six jobs that all ran alone for as long as they were there, on six GPUs. Those that are due
+    are found from the plan without reservations, and the plan is the best with all of them."""
+    rng = np.random.default_rng(seed)
+    jobs: list[dict[str, Any]] = []
+    for at in rng.permutation(6).tolist():
+        k, weight = int(rng.choice([1, 2, 4])), float(rng.choice([1, 2]))
+        job = {"min_gpus": k, "max_gpus": k, "remaining_work": k * 400, "weight": weight}
+        jobs.append(job | {"submitted_s": at, "preemptible": True})
+    p = dataclasses.replace(a_round(*jobs, pools=[{"gpus": 6}]), now_s=405.0)
+    without = decided(dataclasses.replace(p, reserve_after_s=NEVER))[0]
+    got, free, due = list(without), 6 - sum(without), []
+    for j in sorted(range(6), key=lambda j: -jobs[j]["weight"] * (705 - jobs[j]["submitted_s"])):
+        me, k = jobs[j], jobs[j]["min_gpus"]
+        over = [
+            i
+            for i in sorted(range(6), key=lambda i: -jobs[i]["submitted_s"])
+            if without[i] and jobs[i]["submitted_s"] > me["submitted_s"]
+            if jobs[i]["weight"] <= me["weight"] and jobs[i]["min_gpus"] < k
+        ]
+        if without[j] or not over or k <= 6 - sum(without) or free + sum(got[i] for i in over) < k:
+            continue
+        due.append(j)
+        for i in over:
+            if free < k:
+                free, got[i] = free + got[i], 0
+        free -= k
+    decision = decide_round(p, limits=EXACT)
+    assert [r.job for r in decision.round.problem.reservations] == due
+    value = {int(j): float(v) for j, v in zip(*_values(p), strict=True)}
+    plans = [x for n in range(7) for x in itertools.combinations(range(6), n)]
+    plans = [x for x in plans if set(due) <= set(x) and sum(jobs[j]["min_gpus"] for j in x) <= 6]
+    assert decision.value == pytest.approx(max(sum(value[j] for j in x) for x in plans))
+
+
+def _values(p: Problem) -> tuple[Any, Any]:
+    i = compile_round(p, prunes=False).instance
+    return i.job, i.value
 
 
 def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> None:
@@ -214,12 +290,16 @@ def test_the_audit_says_what_is_wrong() -> None:
     """The plan without the reservation, where one is kept."""
     p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
     plan = decide_round(dataclasses.replace(p, reserve_after_s=NEVER), limits=EXACT).allocation
-    kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, 900.0),))
-    round_ = compile_round(kept)
-    assert audit(kept, plan, round_.repairs, round_.offer).faults == (
+    later = (
         'pool "p0" with 4 GPUs: jobs that may not be stopped still hold 1 after 900 s, 4 are kept'
-        ' for job "j0"',
     )
+    for after_s, fault in (
+        (900.0, f'{later} for job "j0"'),
+        (0.0, 'job "j0" gets nothing, and 4 GPUs are kept for it from now on'),
+    ):
+        kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, after_s),))
+        round_ = compile_round(kept)
+        assert audit(kept, plan, round_.repairs, round_.offer).faults == (fault,)
 
 
 def test_it_gives_way_where_no_plan_keeps_it() -> None:

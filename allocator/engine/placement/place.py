@@ -346,7 +346,7 @@ class _Placing:
         least = float(i.value[other[0]]) if other else 0.0
         is_secondary = i.primary[wanted] >= 0
         # a guarantee is met at whatever cost, while what the plan leaves free is still free
-        is_owed = other is None and self.capacity.owes(wanted)
+        is_owed = other is None and (i.mandatory[j] or self.capacity.owes(wanted))
         gain = math.inf if is_owed else float(i.value[wanted]) - least
         if is_secondary or not self._open(j, wanted, gain):
             while other is not None and not self.capacity.assign(j, other[0]):

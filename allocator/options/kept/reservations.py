@@ -1,7 +1,7 @@
-"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R67).
+"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R68).
 
 A reservation says that job j starts with k GPUs of pool p as soon as the jobs that may not be
-stopped leave them, after T seconds. Until then
+stopped leave them, after T seconds. If T is 0, it must get an option. Until then
 
     sum_{o in p, not of j} there_o x_o <= GPUs_p - k
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import SAME, Bools, Floats, Problem
+from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
@@ -24,9 +24,16 @@ def ends_after(end_s: Floats, after_s: float) -> Bools:
     return end_s > after_s * (1 + SAME)
 
 
-def option_ends(problem: Problem, m: OptionTable) -> Floats:
-    """Return the seconds from now until each option is done with its job, (n,)."""
-    return m.pause_s + problem.jobs.remaining_work[m.job] / m.rate
+def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
+    """Return the seconds from now until options (n,) are done with their jobs, (n,)."""
+    return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
+
+
+def due_jobs(problem: Problem) -> Bools:
+    """Find the jobs whose reservations begin now, (J,)."""
+    out = np.zeros(len(problem.jobs), bool)
+    out[[r.job for r in problem.reservations if r.after_s == 0]] = True
+    return out
 
 
 def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
@@ -34,13 +41,14 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
 
     Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
     """
-    if not problem.reservations:
+    later = [r for r in problem.reservations if r.after_s > 0]
+    if not later:
         return []
     end_s = option_ends(problem, m)
     firm = ~problem.jobs.preemptible[m.job]
     amount = np.zeros(len(m), np.int64)
     most = np.full(len(problem.pools), np.inf)
-    for r in problem.reservations:
+    for r in later:
         there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
         amount[there] = m.held[there]
         stays = np.zeros(len(mandatory), np.int64)
