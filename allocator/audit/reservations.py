@@ -10,11 +10,14 @@ a full interval and could be moved.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
 from allocator.audit.context import AuditContext
+from allocator.audit.nodes import UP
 from allocator.domain.problem import Bools, Reservation
 from allocator.performance.pauses import restart_s
 
@@ -24,11 +27,12 @@ ROUNDING = 1e-9  # relative, of times
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield reservations for which GPUs are not left, and jobs that come to leaving nodes."""
     yield from _come_to_leaving_nodes(s)
+    yield from _take_requested_gpus(s)
     pools = s.problem.pools
     nodes = s.problem.nodes
     places = s.allocation.places
     gpus = s.allocation.held
-    for r in s.problem.reservations:
+    for r in s.problem.kept:
         late = _still_there(s, r)
         stays = late & s.running & s.is_kept
         rooms = [(f'pool "{pools.pool[r.pool]}"', int(pools.gpus[r.pool]), r.gpus, gpus)]
@@ -49,19 +53,91 @@ def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
     for j, spot in s.nodes.given.items() if np.isfinite(nodes.leaves_s).any() else ():
         if s.is_kept[j] or s.is_secondary[j] or not s.has_gpus[j]:
             continue
-        place = np.array([j]), s.pool[[j]], s.gpus[[j]]
-        startup_s = float(s.problem.pools.startup_s[s.pool[j]])
-        pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])
-        until_s = _done_s(s, j, pause_s)
-        if s.problem.jobs.preemptible[j]:
-            move_s = startup_s + float(s.problem.jobs.restart_s[j])
-            until_s = min(until_s, pause_s + s.problem.interval_s + move_s)
+        until_s = _needs_until_s(s, j)
         for n in sorted({n for n, _ in spot}):
             if until_s > (nodes.leaves_s[n] - s.problem.now_s) * (1 + ROUNDING):
                 yield (
                     f'{s.name(j)} comes to node "{nodes.node[n]}", which leaves at'
                     f" {nodes.leaves_s[n]:g}: it needs the node for {until_s:g} s"
                 )
+
+
+def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
+    """Yield where others hold GPUs that reservations.csv keeps, now or at the begin of one."""
+    r, pools = s.problem.reservations, s.problem.pools
+    now_s, next_s = s.problem.now_s, s.problem.now_s + s.problem.interval_s
+    begin_s = np.where(r.at_s <= next_s + ROUNDING * s.problem.interval_s, now_s, r.at_s)
+    lasts = np.array([not name or name in s.problem.jobs.job_id for name in r.job_id], bool)
+    lasts &= now_s < r.until_s
+    for p, at in sorted({*zip(r.pool[lasts].tolist(), begin_s[lasts].tolist(), strict=True)}):
+        rows = np.flatnonzero(lasts & (r.pool == p) & (begin_s <= at) & (at < r.until_s)).tolist()
+        whose = [_reserved_for(s, j, rows) for j in range(len(s.gpus))]
+        kept, held, stays = (defaultdict[str, float](float) for _ in range(3))
+        for n in rows:
+            name = f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}"
+            kept[name if name in whose else "nobody"] += int(r.gpus[n])
+        for j, name in enumerate(whose):
+            gpus, stay = _held_then(s, j, p, at - now_s)
+            held[name] += gpus
+            stays[name] += stay
+        size = int(pools.gpus[p]) + _change_of_nodes(s, p, at)
+        holders = sorted(set(whose) - {""})
+        for own in (x for k in range(len(holders) + 1) for x in combinations(holders, k)):
+            least = kept["nobody"] + sum(kept[name] for name in own)
+            taken, stay = (sum(c.values()) - sum(c[name] for name in own) for c in (held, stays))
+            if least and taken > max(size - least, stay) + ROUNDING:
+                yield (
+                    f'pool "{pools.pool[p]}" with {size} GPUs: other jobs hold {taken:g} at {at:g},'
+                    f" {least:g} are kept by reservations"
+                )
+
+
+def _reserved_for(s: AuditContext, j: int, rows: list[int]) -> str:
+    """Return for whom the reservation is that job j may use: itself, or a tenant at or above it."""
+    r, jobs = s.problem.reservations, s.problem.jobs
+    if any(r.job_id[n] == jobs.job_id[j] for n in rows):
+        return f"job {jobs.job_id[j]}"
+    line = s.problem.tenants.ancestors[:, jobs.tenant[j]].tolist()
+    return next((f"tenant {t}" for t in line if t >= 0 and t in r.tenant[rows]), "")
+
+
+def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, float]:
+    """Return the GPUs of a pool that job j of the plan has then, and those it may not leave."""
+    jobs = s.problem.jobs
+    share = float(s.problem.gpu_share(np.array([j]), np.array([p]))[0])
+    bound = s.can_be_kept[j] and not s.repairs.released[j]
+    bound &= bool(not jobs.preemptible[j] or s.problem.max_changes >= 0)
+    rest_s = math.inf
+    if after_s > 0 and s.has_gpus[j]:
+        firm_s = 0.0 if jobs.preemptible[j] else _done_s(s, j, 0.0)
+        rest_s = firm_s if s.is_kept[j] else _needs_until_s(s, j)
+    if rest_s <= after_s * (1 + ROUNDING) or not s.has_gpus[j] or s.pool[j] != p:
+        return 0.0, 0.0
+    own = float(jobs.held[j]) * share if bound and jobs.pool[j] == p else 0.0
+    return float(s.allocation.held[j]) * share, own
+
+
+def _change_of_nodes(s: AuditContext, p: int, at_s: float) -> int:
+    """Return how many more GPUs of a pool are there at a time than now."""
+    change, nodes = 0, s.problem.nodes
+    for n in np.flatnonzero((nodes.pool == p) & np.isfinite(nodes.leaves_s)).tolist():
+        if nodes.state[n] == UP and nodes.leaves_s[n] <= at_s < nodes.returns_s[n]:
+            change -= int(nodes.gpus[n])
+        if nodes.state[n] != UP and nodes.returns_s[n] <= at_s:
+            change += int(nodes.gpus[n])
+    return change
+
+
+def _needs_until_s(s: AuditContext, j: int) -> float:
+    """Return the seconds until a job that gets other GPUs is done, or could be moved again."""
+    place = np.array([j]), s.pool[[j]], s.gpus[[j]]
+    startup_s = float(s.problem.pools.startup_s[s.pool[j]])
+    pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])
+    until_s = _done_s(s, j, pause_s)
+    if s.problem.jobs.preemptible[j]:
+        move_s = startup_s + float(s.problem.jobs.restart_s[j])
+        until_s = min(until_s, pause_s + s.problem.interval_s + move_s)
+    return until_s
 
 
 def _done_s(s: AuditContext, j: int, pause_s: float) -> float:

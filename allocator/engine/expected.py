@@ -19,7 +19,7 @@ comes with a range of 90 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
+from allocator.options.kept.requested import find_moments
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import BUDGET, QUOTA, kinds_of, usage_cost
@@ -109,15 +110,27 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     waiting, first = _candidates(plan, order)
     seconds = m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting]
     ends = on[np.isfinite(run[on])]
+    pool, unused, left_s = _unused_reservations(plan)
+    free, running = _free(plan), _uses(round_, option[ends])
+    free -= np.bincount(pool, unused, len(free))
+    back = np.isfinite(left_s)
+    running = Uses(
+        np.append(running.first, running.first[-1] + np.arange(1, back.sum() + 1)),
+        np.append(running.row, pool[back]),
+        np.append(running.amount, unused[back]),
+    )
     begin, which = list_schedule(
-        _free(plan),
-        _uses(round_, option[ends]),
-        run[ends],
+        free,
+        running,
+        np.append(run[ends], left_s[back]),
         _uses(round_, waiting),
         seconds,
         first,
         round_.problem.interval_s,
     )
+    for at, after_s in _promised_starts(plan, order):
+        begin[at] = min(begin[at], max(round_.problem.interval_s, after_s))
+        which[at] = max(which[at], first[at])
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
@@ -172,7 +185,7 @@ def _waiting_order(plan: Decision) -> Ints:
     with np.errstate(divide="ignore", invalid="ignore"):
         over = np.where(needs > 0, offers / needs, np.inf)
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
-    over[[r.job for r in problem.reservations]] = np.inf
+    over[[r.job for r in problem.kept]] = np.inf
     first = np.lexsort((problem.jobs.submitted_s, -over))
     return first[waits[first]]
 
@@ -211,6 +224,35 @@ def _free(plan: Decision) -> Floats:
     limit[: len(kept)] -= kept
     used = _uses(round_, plan.chosen[plan.chosen >= 0])
     return limit - np.bincount(used.row, used.amount, len(limit))
+
+
+def _unused_reservations(plan: Decision) -> tuple[Ints, Floats, Floats]:
+    """Return pool, GPUs without a job, and seconds left of what reservations keep now, (k,) each.
+
+    What is kept for one holder ends with the last of its reservations.
+    """
+    problem, held = plan.round.problem, plan.allocation.held
+    rows = []
+    for x in find_moments(problem, plan.round.option_table):
+        mine = np.bincount(x.holder, held * (plan.allocation.pool == x.pool), len(x.kept))
+        mine[0] = 0
+        left_s = float(problem.reservations.until_s[x.rows].max()) - problem.now_s
+        if x.after_s == 0:
+            rows.append((x.pool, float(np.maximum(0, x.kept - mine).sum()), left_s))
+    pool, gpus, left = np.array(rows).reshape(-1, 3).T
+    return pool.astype(np.int64), gpus, left
+
+
+def _promised_starts(plan: Decision, order: Ints) -> Iterator[tuple[int, float]]:
+    """Yield the places in the order (n,) of jobs with a reservation, and when it begins."""
+    problem = plan.round.problem
+    place = {problem.jobs.job_id[j]: at for at, j in enumerate(order.tolist())}
+    names, least = problem.reservations.job_id, problem.jobs.min_gpus[order]
+    for x in find_moments(problem, plan.round.option_table):
+        for n in x.rows.tolist():
+            at = place.get(names[n], -1)
+            if at >= 0 and problem.reservations.gpus[n] >= least[at]:
+                yield at, x.after_s
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:

@@ -34,13 +34,13 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
 
     Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
     """
-    if not problem.reservations:
+    if not problem.kept:
         return []
     end_s = option_ends(problem, m)
     firm = ~problem.jobs.preemptible[m.job]
     amount = np.zeros(len(m), np.int64)
     most = np.full(len(problem.pools), np.inf)
-    for r in problem.reservations:
+    for r in problem.kept:
         there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
         amount[there] = m.held[there]
         stays = np.zeros(len(mandatory), np.int64)
