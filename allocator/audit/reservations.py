@@ -10,14 +10,12 @@ a full interval and could be moved.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.audit.nodes import UP
 from allocator.domain.problem import Bools, Reservation
 from allocator.performance.pauses import restart_s
 
@@ -64,68 +62,46 @@ def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
 
 def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
     """Yield where others hold GPUs that reservations.csv keeps, now or at the begin of one."""
-    r, pools = s.problem.reservations, s.problem.pools
-    now_s, next_s = s.problem.now_s, s.problem.now_s + s.problem.interval_s
-    begin_s = np.where(r.at_s <= next_s + ROUNDING * s.problem.interval_s, now_s, r.at_s)
-    lasts = np.array([not name or name in s.problem.jobs.job_id for name in r.job_id], bool)
-    lasts &= now_s < r.until_s
-    for p, at in sorted({*zip(r.pool[lasts].tolist(), begin_s[lasts].tolist(), strict=True)}):
-        rows = np.flatnonzero(lasts & (r.pool == p) & (begin_s <= at) & (at < r.until_s)).tolist()
-        whose = [_reserved_for(s, j, rows) for j in range(len(s.gpus))]
-        kept, held, stays = (defaultdict[str, float](float) for _ in range(3))
-        for n in rows:
-            name = f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}"
-            kept[name if name in whose else "nobody"] += int(r.gpus[n])
-        for j, name in enumerate(whose):
-            gpus, stay = _held_then(s, j, p, at - now_s)
-            held[name] += gpus
-            stays[name] += stay
-        size = int(pools.gpus[p]) + _change_of_nodes(s, p, at)
-        holders = sorted(set(whose) - {""})
+    p, r = s.problem, s.problem.reservations
+    lasts = np.array([not name or name in p.jobs.job_id for name in r.job_id], bool)
+    lasts &= p.now_s < r.until_s
+    begin_s = np.where(r.at_s <= p.now_s + p.interval_s * (1 + ROUNDING), p.now_s, r.at_s)
+    for pool, at in sorted({*zip(r.pool[lasts].tolist(), begin_s[lasts].tolist(), strict=True)}):
+        rows = np.flatnonzero(lasts & (r.pool == pool) & (begin_s <= at) & (at < r.until_s))
+        whose = [f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}" for n in rows]
+        holder = np.array([_find_right(s, j, whose) for j in range(len(s.gpus))])
+        then = np.array([_held_then(s, j, pool, at - p.now_s) for j in range(len(holder))])
+        size = int(p.pools.gpus[pool] + p.nodes.change_until(at)[p.nodes.pool == pool].sum())
+        holders = sorted(set(whose).intersection(holder))
         for own in (x for k in range(len(holders) + 1) for x in combinations(holders, k)):
-            least = kept["nobody"] + sum(kept[name] for name in own)
-            taken, stay = (sum(c.values()) - sum(c[name] for name in own) for c in (held, stays))
+            least = int(r.gpus[rows][np.isin(whose, own) | ~np.isin(whose, holders)].sum())
+            taken, stay = then[~np.isin(holder, own)].sum(axis=0)
             if least and taken > max(size - least, stay) + ROUNDING:
                 yield (
-                    f'pool "{pools.pool[p]}" with {size} GPUs: other jobs hold {taken:g} at {at:g},'
-                    f" {least:g} are kept by reservations"
+                    f'pool "{p.pools.pool[pool]}" with {size} GPUs: other jobs hold {taken:g} at'
+                    f" {at:g}, {least} are kept by reservations"
                 )
 
 
-def _reserved_for(s: AuditContext, j: int, rows: list[int]) -> str:
-    """Return for whom the reservation is that job j may use: itself, or a tenant at or above it."""
-    r, jobs = s.problem.reservations, s.problem.jobs
-    if any(r.job_id[n] == jobs.job_id[j] for n in rows):
-        return f"job {jobs.job_id[j]}"
-    line = s.problem.tenants.ancestors[:, jobs.tenant[j]].tolist()
-    return next((f"tenant {t}" for t in line if t >= 0 and t in r.tenant[rows]), "")
+def _find_right(s: AuditContext, j: int, whose: list[str]) -> str:
+    """Return for whom the reservation is that job j may use, "" = none: itself, or a tenant."""
+    line = s.problem.tenants.ancestors[:, s.problem.jobs.tenant[j]]
+    names = [f"job {s.problem.jobs.job_id[j]}", *(f"tenant {t}" for t in line if t >= 0)]
+    return next((name for name in names if name in whose), "")
 
 
 def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, float]:
     """Return the GPUs of a pool that job j of the plan has then, and those it may not leave."""
-    jobs = s.problem.jobs
+    jobs, firm = s.problem.jobs, not s.problem.jobs.preemptible[j]
+    is_there = s.has_gpus[j] and s.pool[j] == p
+    if is_there and after_s > 0:
+        kept_s = _done_s(s, j, 0.0) if firm else 0.0
+        until_s = kept_s if s.is_kept[j] else _needs_until_s(s, j)
+        is_there = until_s > after_s * (1 + ROUNDING)
+    bound = s.can_be_kept[j] and not s.repairs.released[j] and jobs.pool[j] == p
+    bound &= is_there if firm else after_s == 0 and s.problem.max_changes >= 0
     share = float(s.problem.gpu_share(np.array([j]), np.array([p]))[0])
-    bound = s.can_be_kept[j] and not s.repairs.released[j]
-    bound &= bool(not jobs.preemptible[j] or s.problem.max_changes >= 0)
-    rest_s = math.inf
-    if after_s > 0 and s.has_gpus[j]:
-        firm_s = 0.0 if jobs.preemptible[j] else _done_s(s, j, 0.0)
-        rest_s = firm_s if s.is_kept[j] else _needs_until_s(s, j)
-    if rest_s <= after_s * (1 + ROUNDING) or not s.has_gpus[j] or s.pool[j] != p:
-        return 0.0, 0.0
-    own = float(jobs.held[j]) * share if bound and jobs.pool[j] == p else 0.0
-    return float(s.allocation.held[j]) * share, own
-
-
-def _change_of_nodes(s: AuditContext, p: int, at_s: float) -> int:
-    """Return how many more GPUs of a pool are there at a time than now."""
-    change, nodes = 0, s.problem.nodes
-    for n in np.flatnonzero((nodes.pool == p) & np.isfinite(nodes.leaves_s)).tolist():
-        if nodes.state[n] == UP and nodes.leaves_s[n] <= at_s < nodes.returns_s[n]:
-            change -= int(nodes.gpus[n])
-        if nodes.state[n] != UP and nodes.returns_s[n] <= at_s:
-            change += int(nodes.gpus[n])
-    return change
+    return s.allocation.held[j] * share * bool(is_there), jobs.held[j] * share * bool(bound)
 
 
 def _needs_until_s(s: AuditContext, j: int) -> float:

@@ -400,6 +400,12 @@ class Nodes(Rows):
             returns_s=np.where(ahead, self.returns_s, np.inf),
         )
 
+    def change_until(self, then_s: float) -> Ints:
+        """Return how many more GPUs each node has at a time than in this round, (N,)."""
+        back = (self.state != 0) & (self.leaves_s < np.inf) & (self.returns_s <= then_s)
+        gone = (self.state == 0) & (self.leaves_s <= then_s) & (then_s < self.returns_s)
+        return np.asarray(self.gpus * (back.astype(int) - gone))
+
 
 @dataclass(frozen=True)
 class Level:

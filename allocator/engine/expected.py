@@ -13,13 +13,13 @@ the GPUs of running jobs do on average. Of several pools it takes the one in whi
 The speed as requested is that at requested_gpus on the slowest GPU type that it may use.
 
 Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, no GPUs
-come or go. How far that is from what happens is measured (expected_ranges.py), and every number
-comes with a range of 90 %.
+come or go, and what a reservation keeps from a job in this round it keeps for good. How far that is
+from what happens is measured (expected_ranges.py), and every number comes with a range of 90 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,6 @@ from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
-from allocator.options.kept.requested import find_moments
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import BUDGET, QUOTA, kinds_of, usage_cost
@@ -40,7 +39,7 @@ from formulations.model import linear
 from formulations.model.block import Block
 
 DIGITS = 1  # of seconds in a plan
-LIMITS = (linear.CAPACITY, *kinds_of(BUDGET, QUOTA))
+LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))
 HELD = "it is held"
 AFTER = "it waits for other jobs"
 ASSUMED = "its speed is assumed, not measured"
@@ -110,27 +109,19 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     waiting, first = _candidates(plan, order)
     seconds = m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting]
     ends = on[np.isfinite(run[on])]
-    pool, unused, left_s = _unused_reservations(plan)
-    free, running = _free(plan), _uses(round_, option[ends])
-    free -= np.bincount(pool, unused, len(free))
-    back = np.isfinite(left_s)
-    running = Uses(
-        np.append(running.first, running.first[-1] + np.arange(1, back.sum() + 1)),
-        np.append(running.row, pool[back]),
-        np.append(running.amount, unused[back]),
-    )
     begin, which = list_schedule(
-        free,
-        running,
-        np.append(run[ends], left_s[back]),
+        _free(plan),
+        _uses(round_, option[ends]),
+        run[ends],
         _uses(round_, waiting),
         seconds,
         first,
         round_.problem.interval_s,
     )
-    for at, after_s in _promised_starts(plan, order):
-        begin[at] = min(begin[at], max(round_.problem.interval_s, after_s))
-        which[at] = max(which[at], first[at])
+    promised = _promised_starts(plan, order)
+    promised[first[:-1] == first[1:]] = np.inf  # no candidate
+    which = np.where(promised < begin, first[:-1], which)
+    begin = np.minimum(begin, promised)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
@@ -226,33 +217,14 @@ def _free(plan: Decision) -> Floats:
     return limit - np.bincount(used.row, used.amount, len(limit))
 
 
-def _unused_reservations(plan: Decision) -> tuple[Ints, Floats, Floats]:
-    """Return pool, GPUs without a job, and seconds left of what reservations keep now, (k,) each.
-
-    What is kept for one holder ends with the last of its reservations.
-    """
-    problem, held = plan.round.problem, plan.allocation.held
-    rows = []
-    for x in find_moments(problem, plan.round.option_table):
-        mine = np.bincount(x.holder, held * (plan.allocation.pool == x.pool), len(x.kept))
-        mine[0] = 0
-        left_s = float(problem.reservations.until_s[x.rows].max()) - problem.now_s
-        if x.after_s == 0:
-            rows.append((x.pool, float(np.maximum(0, x.kept - mine).sum()), left_s))
-    pool, gpus, left = np.array(rows).reshape(-1, 3).T
-    return pool.astype(np.int64), gpus, left
-
-
-def _promised_starts(plan: Decision, order: Ints) -> Iterator[tuple[int, float]]:
-    """Yield the places in the order (n,) of jobs with a reservation, and when it begins."""
+def _promised_starts(plan: Decision, order: Ints) -> Floats:
+    """Return when the reservations of jobs (n,) themselves begin, in seconds, inf = none."""
     problem = plan.round.problem
-    place = {problem.jobs.job_id[j]: at for at, j in enumerate(order.tolist())}
-    names, least = problem.reservations.job_id, problem.jobs.min_gpus[order]
-    for x in find_moments(problem, plan.round.option_table):
-        for n in x.rows.tolist():
-            at = place.get(names[n], -1)
-            if at >= 0 and problem.reservations.gpus[n] >= least[at]:
-                yield at, x.after_s
+    r, out = problem.reservations, np.full(len(problem.jobs), np.inf)
+    for n in np.flatnonzero(r.until_s > problem.now_s).tolist():
+        if r.job_id[n] in problem.jobs.job_id:
+            out[problem.jobs.job_id.index(r.job_id[n])] = r.at_s[n] - problem.now_s
+    return np.asarray(np.maximum(out[order], problem.interval_s))
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:

@@ -248,15 +248,18 @@ def test_gpus_are_kept_as_asked() -> None:
 
 
 def test_the_plan_speaks_of_what_was_asked_for() -> None:
-    """Who waits for it, and for whom. What is kept is free again at its end."""
+    """Who waits for it, and for whom. All GPUs are free after two rounds, and nobody else may take
+    them; or from the begin on, at 1,100. No start is expected of a job that is in the way."""
     plan = decide(asked(LARGE, runs(450), waits(1000), job_id="j0", until_s=9200), limits=EXACT)
     for j, whom in ("j0", "it"), ("j2", 'job "j0"'):
         assert plan.job(j).detail.endswith(  # type: ignore[union-attr]
             f'; 4 GPUs of pool "p0" are kept for {whom} after 900 s until 9000 s from now'
             ' (reservation "r")'
         )
-    assert plan.job("j0").expected_start_s == 1100
-    assert decide(asked(waits(9), at_s=0, until_s=9200)).job("j0").expected_start_s == 9200
+    assert plan.job("j0").expected_start_s == 200 + 600
+    assert decide(asked(waits(9), at_s=0)).job("j0").expected_start_s is None
+    stops = asked(LARGE, waits(9e5, preemptible=True, weight=1e9), job_id="j0")
+    assert decide(stops).job("j0").expected_start_s == 1100
 
 
 def test_nodes_are_kept_as_asked() -> None:

@@ -107,13 +107,15 @@ def requested_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[B
     rows, most, labels = list[Ints](), list[float](), list[str]()
     for x in find_moments(problem, m):
         name = problem.reservations.reservation[x.rows[0]]
+        change = problem.nodes.change_until(problem.now_s + x.after_s)
+        size = int(problem.pools.gpus[x.pool] + change[problem.nodes.pool == x.pool].sum())
         for own in range(1 << (len(x.kept) - 1)):  # a set of holders, as bits
             others = (own << 1) >> np.arange(len(x.kept)) & 1 == 0
             taken = x.there & others[x.holder[m.job]]
             stays: Floats = np.zeros(len(jobs))
             held = np.flatnonzero(taken & m.keep & stay[m.job])
             np.maximum.at(stays, m.job[held], amount[held])
-            left = _count_gpus(problem, x) - int(x.kept[0] + x.kept[~others].sum())
+            left = size - int(x.kept[0] + x.kept[~others].sum())
             if own or x.kept[0]:
                 rows.append(np.where(taken & (amount > 0), len(rows), -1))
                 most.append(max(0.0, left, float(stays.sum())))
@@ -162,13 +164,3 @@ def describe_reservation(problem: Problem, n: int, j: int) -> str:
         f'{r.gpus[n]} GPUs of pool "{problem.pools.pool[r.pool[n]]}" are kept for {whom}'
         f' {since}{until} (reservation "{r.reservation[n]}")'
     )
-
-
-def _count_gpus(problem: Problem, x: Moment) -> int:
-    """Return the GPUs of the pool at a moment: those of nodes that leave and return are known."""
-    nodes, then_s = problem.nodes, problem.now_s + x.after_s
-    up = nodes.state == UP
-    back = ~up & (nodes.leaves_s < np.inf) & (nodes.returns_s <= then_s)
-    gone = up & (nodes.leaves_s <= then_s) & (then_s < nodes.returns_s)
-    change = nodes.gpus * (back.astype(int) - gone)
-    return int(problem.pools.gpus[x.pool] + change[nodes.pool == x.pool].sum())

@@ -34,7 +34,8 @@ from allocator.queue.queue import Queue
 PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(encoding="utf-8")
 TABLES = {
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,1\n",
-    "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\nm,A,8,7\n",
+    "rates.csv": "model,gpu_type,gpus,work_per_s\n"
+    "m,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\nm,A,8,7\n",
     "tenants.csv": "tenant\nred\nvision\nnobody\n",
     "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\n",
 }
@@ -351,7 +352,7 @@ def test_no_job_runs_into_a_later_reservation_of_slurm(world: World) -> None:
         world.queue.submit(job_id=name, total_work=work, command=sleep, **firm)
     world.step_until(lambda: len(world.on()) == 2)
     assert world.on() == {"long": "n2", "short": "n1"}
-    gang = firm | dict(min_gpus=8, max_gpus=8, preemptible=True, placement="spread")
+    gang = firm | {"min_gpus": 8, "max_gpus": 8, "preemptible": True, "placement": "spread"}
     world.queue.submit(job_id="gang", total_work=35.0, command=sleep, **gang)
     world.queue.cancel("long", "short")
     world.step_until(lambda: world.on() == {"gang": "n[1-2]"})
