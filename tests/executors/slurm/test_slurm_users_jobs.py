@@ -348,14 +348,16 @@ def test_no_job_runs_into_a_later_reservation_of_slurm(world: World) -> None:
     world.slurm.run(*make.split(), "users=root", "nodes=n1")
     firm = {"model": "m", "min_gpus": 4, "max_gpus": 4, "preemptible": False}
     sleep = ["sh", "-c", "trap 'exit 143' TERM; sleep 9999 & wait"]
-    for name, work in ("long", 7e3), ("short", 35.0):
-        world.queue.submit(job_id=name, total_work=work, command=sleep, **firm)
-    world.step_until(lambda: len(world.on()) == 2)
-    assert world.on() == {"long": "n2", "short": "n1"}
-    gang = firm | {"min_gpus": 8, "max_gpus": 8, "preemptible": True, "placement": "spread"}
-    world.queue.submit(job_id="gang", total_work=35.0, command=sleep, **gang)
-    world.queue.cancel("long", "short")
-    world.step_until(lambda: world.on() == {"gang": "n[1-2]"})
-    world.queue.change_nodes("n2", leaves_s=time.time() + 1)
-    world.step_until(lambda: not world.on())
-    world.slurm.run("scontrol", "delete", "reservation=r")
+    try:
+        for name, work in ("long", 7e3), ("short", 35.0):
+            world.queue.submit(job_id=name, total_work=work, command=sleep, **firm)
+        world.step_until(lambda: len(world.on()) == 2)
+        assert world.on() == {"long": "n2", "short": "n1"}
+        gang = firm | {"min_gpus": 8, "max_gpus": 8, "preemptible": True, "placement": "spread"}
+        world.queue.submit(job_id="gang", total_work=35.0, command=sleep, **gang)
+        world.queue.cancel("long", "short")
+        world.step_until(lambda: world.on() == {"gang": "n[1-2]"})
+        world.queue.change_nodes("n2", leaves_s=time.time() + 1)
+        world.step_until(lambda: not world.on())
+    finally:
+        world.slurm.run("scontrol", "delete", "reservation=r")
