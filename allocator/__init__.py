@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Quota as Quota,
         Rate as Rate,
         Received as Received,
+        Reservation as Reservation,
         SpeedModel as SpeedModel,
         Tenant as Tenant,
     )
@@ -121,6 +122,7 @@ _HOME = {
         "Quota",
         "Rate",
         "Received",
+        "Reservation",
         "SpeedModel",
         "Tenant",
     ),

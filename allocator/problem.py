@@ -26,6 +26,7 @@ from allocator.domain.records import (
     Quota,
     Rate,
     Received,
+    Reservation,
     SpeedModel,
     Tenant,
     snapshot_of_records,
@@ -91,6 +92,7 @@ class Problem:
         sharing: Iterable[Colocation] = (),
         pauses: Iterable[Pause] = (),
         interactive: Iterable[InteractiveReserve] = (),
+        reservations: Iterable[Reservation] = (),
         finished: Iterable[FinishedJob] = (),
         name: str = "problem",
         **settings: Any,
@@ -115,6 +117,8 @@ class Problem:
             How long jobs have held GPUs of a type.
         sharing, pauses, interactive : iterables of Colocation, Pause, InteractiveReserve
             Slowdowns of two jobs on the same GPUs, pauses by size, GPUs kept for interactive jobs.
+        reservations : iterable of Reservation
+            GPUs kept from a time on.
         finished : iterable of FinishedJob
             Jobs that are done, from which unknown sizes of others are learned.
         name : str
@@ -167,6 +171,7 @@ class Problem:
             "sharing": sharing,
             "pauses": pauses,
             "interactive": interactive,
+            "reservations": reservations,
             "finished": finished,
         }
         given = {key: value for key, value in settings.items() if value is not None}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
@@ -24,11 +25,12 @@ ROUNDING = 1e-9  # relative, of times
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield reservations for which GPUs are not left, and jobs that come to leaving nodes."""
     yield from _come_to_leaving_nodes(s)
+    yield from _take_requested_gpus(s)
     pools = s.problem.pools
     nodes = s.problem.nodes
     places = s.allocation.places
     gpus = s.allocation.held
-    for r in s.problem.reservations:
+    for r in s.problem.kept:
         if r.after_s == 0:
             if not s.has_gpus[r.job]:
                 yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
@@ -53,19 +55,69 @@ def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
     for j, spot in s.nodes.given.items() if np.isfinite(nodes.leaves_s).any() else ():
         if s.is_kept[j] or s.is_secondary[j] or not s.has_gpus[j]:
             continue
-        place = np.array([j]), s.pool[[j]], s.gpus[[j]]
-        startup_s = float(s.problem.pools.startup_s[s.pool[j]])
-        pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])
-        until_s = _done_s(s, j, pause_s)
-        if s.problem.jobs.preemptible[j]:
-            move_s = startup_s + float(s.problem.jobs.restart_s[j])
-            until_s = min(until_s, pause_s + s.problem.interval_s + move_s)
+        until_s = _needs_until_s(s, j)
         for n in sorted({n for n, _ in spot}):
             if until_s > (nodes.leaves_s[n] - s.problem.now_s) * (1 + ROUNDING):
                 yield (
                     f'{s.name(j)} comes to node "{nodes.node[n]}", which leaves at'
                     f" {nodes.leaves_s[n]:g}: it needs the node for {until_s:g} s"
                 )
+
+
+def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
+    """Yield where others hold GPUs that reservations.csv keeps, now or at the begin of one."""
+    p, r = s.problem, s.problem.reservations
+    lasts = np.array([not name or name in p.jobs.job_id for name in r.job_id], bool)
+    lasts &= p.now_s < r.until_s
+    begin_s = np.where(r.at_s <= p.now_s + p.interval_s * (1 + ROUNDING), p.now_s, r.at_s)
+    for pool, at in sorted({*zip(r.pool[lasts].tolist(), begin_s[lasts].tolist(), strict=True)}):
+        rows = np.flatnonzero(lasts & (r.pool == pool) & (begin_s <= at) & (at < r.until_s))
+        whose = [f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}" for n in rows]
+        holder = np.array([_find_right(s, j, whose) for j in range(len(s.gpus))])
+        then = np.array([_held_then(s, j, pool, at - p.now_s) for j in range(len(holder))])
+        size = int(p.pools.gpus[pool] + p.nodes.change_until(at)[p.nodes.pool == pool].sum())
+        holders = sorted(set(whose).intersection(holder))
+        for own in (x for k in range(len(holders) + 1) for x in combinations(holders, k)):
+            least = int(r.gpus[rows][np.isin(whose, own) | ~np.isin(whose, holders)].sum())
+            taken, stay = then[~np.isin(holder, own)].sum(axis=0)
+            if least and taken > max(size - least, stay) + ROUNDING:
+                yield (
+                    f'pool "{p.pools.pool[pool]}" with {size} GPUs: other jobs hold {taken:g} at'
+                    f" {at:g}, {least} are kept by reservations"
+                )
+
+
+def _find_right(s: AuditContext, j: int, whose: list[str]) -> str:
+    """Return for whom the reservation is that job j may use, "" = none: itself, or a tenant."""
+    line = s.problem.tenants.ancestors[:, s.problem.jobs.tenant[j]]
+    names = [f"job {s.problem.jobs.job_id[j]}", *(f"tenant {t}" for t in line if t >= 0)]
+    return next((name for name in names if name in whose), "")
+
+
+def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, float]:
+    """Return the GPUs of a pool that job j of the plan has then, and those it may not leave."""
+    jobs, firm = s.problem.jobs, not s.problem.jobs.preemptible[j]
+    is_there = s.has_gpus[j] and s.pool[j] == p
+    if is_there and after_s > 0:
+        kept_s = _done_s(s, j, 0.0) if firm else 0.0
+        until_s = kept_s if s.is_kept[j] else _needs_until_s(s, j)
+        is_there = until_s > after_s * (1 + ROUNDING)
+    bound = s.can_be_kept[j] and not s.repairs.released[j] and jobs.pool[j] == p
+    bound &= is_there if firm else after_s == 0 and s.problem.max_changes >= 0
+    share = float(s.problem.gpu_share(np.array([j]), np.array([p]))[0])
+    return s.allocation.held[j] * share * bool(is_there), jobs.held[j] * share * bool(bound)
+
+
+def _needs_until_s(s: AuditContext, j: int) -> float:
+    """Return the seconds until a job that gets other GPUs is done, or could be moved again."""
+    place = np.array([j]), s.pool[[j]], s.gpus[[j]]
+    startup_s = float(s.problem.pools.startup_s[s.pool[j]])
+    pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])
+    until_s = _done_s(s, j, pause_s)
+    if s.problem.jobs.preemptible[j]:
+        move_s = startup_s + float(s.problem.jobs.restart_s[j])
+        until_s = min(until_s, pause_s + s.problem.interval_s + move_s)
+    return until_s
 
 
 def _done_s(s: AuditContext, j: int, pause_s: float) -> float:

@@ -21,6 +21,7 @@ from allocator.queue.nodes import add_nodes
 
 UP = "up"
 DOWN = "down"
+LEAVING = ("leaves_s", "returns_s")
 STATES = NODES.column("state").choices  # the worse, the later
 
 
@@ -68,6 +69,10 @@ def limit_snapshot(
     busy = set() if placed is None else set(placed.columns["node"])
     name, pool, state = (list(nodes.texts(column)) for column in ("node", "pool", "state"))
     size = np.asarray(nodes.columns["gpus"]).copy()
+    leaves_s, returns_s = (
+        np.nan_to_num(np.asarray(nodes.columns.get(column, np.full(len(name), np.nan))), nan=np.inf)
+        for column in LEAVING
+    )
     observed = {(one.pool, one.node): one for one in seen}
     watched = {one.pool for one in seen}
     for n in sorted(range(len(name)), key=lambda n: (name[n] in busy, -n)):
@@ -76,8 +81,14 @@ def limit_snapshot(
             one = observed.get((pool[n], name[n]), NodeStatus(name[n], pool[n], 0, DOWN))
             size[n] = min(size[n], one.gpus)
             state[n] = max(state[n], one.state, key=STATES.index)
+            if one.leaves_s < leaves_s[n]:
+                leaves_s[n], returns_s[n] = one.leaves_s, one.returns_s
         elif state[n] == UP:
             missing = max(0.0, min(short.get(pool[n], 0.0), size[n]))
             size[n] -= missing
             short[pool[n]] = short.get(pool[n], 0.0) - missing
-    return snapshot.with_columns("nodes.csv", gpus=size, state=state)
+    snapshot = snapshot.with_columns("nodes.csv", gpus=size, state=state)
+    if not np.isfinite(leaves_s).any():
+        return snapshot
+    times = (np.where(np.isfinite(x), x, np.nan) for x in (leaves_s, returns_s))
+    return snapshot.with_columns("nodes.csv", **dict(zip(LEAVING, times, strict=True)))

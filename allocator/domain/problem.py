@@ -400,6 +400,12 @@ class Nodes(Rows):
             returns_s=np.where(ahead, self.returns_s, np.inf),
         )
 
+    def change_until(self, then_s: float) -> Ints:
+        """Return how many more GPUs each node has at a time than in this round, (N,)."""
+        back = (self.state != 0) & (self.leaves_s < np.inf) & (self.returns_s <= then_s)
+        gone = (self.state == 0) & (self.leaves_s <= then_s) & (then_s < self.returns_s)
+        return np.asarray(self.gpus * (back.astype(int) - gone))
+
 
 @dataclass(frozen=True)
 class Level:
@@ -490,6 +496,19 @@ class Interactive(Rows):
     session_gpus: Ints
     late_share: Floats
     shrinkable_share: Floats
+
+
+@dataclass(frozen=True)
+class Reservations(Rows):
+    """Rows of reservations.csv; arrays (R,)."""
+
+    reservation: tuple[str, ...]
+    pool: Ints  # index into Problem.pools
+    gpus: Ints
+    at_s: Floats
+    until_s: Floats  # inf = for good
+    job_id: tuple[str, ...]  # "" = of no job
+    tenant: Ints  # index into Problem.tenants, -1 = of no tenant
 
 
 @dataclass(frozen=True)
@@ -611,6 +630,7 @@ class Reservation:
 
 
 NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
+NO_RESERVATIONS = Reservations((), _NONE, _NONE, np.zeros(0), np.zeros(0), (), _NONE)
 NO_QUOTAS = Quotas(_NONE, _NONE, _NONE, _NONE, np.zeros(0), np.zeros(0))
 
 
@@ -643,6 +663,7 @@ class Problem:
     sharing: Sharing
     pauses: Pauses
     interactive: Interactive
+    reservations: Reservations
     models: tuple[str, ...]  # names
     gpu_types: tuple[str, ...]  # names
     size_lists: tuple[Ints, ...]  # ascending, distinct
@@ -668,7 +689,7 @@ class Problem:
     # GPUs that are not lent and that this round needs all the same, by "type A", "pool a" (R65)
     yielded: Mapping[str, float] = field(default_factory=dict)
     # one for each pool at most; the decision finds them (policies/reserving.py)
-    reservations: tuple[Reservation, ...] = ()
+    kept: tuple[Reservation, ...] = ()
 
     @cached_property
     def has_nodes(self) -> Bools:

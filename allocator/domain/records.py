@@ -667,6 +667,43 @@ class InteractiveReserve(Record):
     shrinkable_share: float = 0.0
 
 
+@dataclass(frozen=True, repr=False)
+class Reservation(Record):
+    """Keep GPUs of a pool from a time on, for a job, for a tenant, or for nobody.
+
+    Parameters
+    ----------
+    reservation : str
+        Unique name.
+    pool : str
+        Pool, as in `Pool`.
+    gpus : int
+        GPUs that all others leave.
+    at_s : float
+        When it begins, in seconds.
+    until_s : float, optional
+        When it ends, in seconds. Default: never.
+    job_id : str, optional
+        The job that it is for.
+    tenant : str, optional
+        The tenant that it is for, with those below it.
+
+    Examples
+    --------
+    >>> Reservation("weekend", "a100", 8, 7200.0, tenant="vision")
+    Reservation('weekend', 'a100', 8, 7200.0, tenant='vision')
+    """
+
+    reservation: str
+    pool: str
+    gpus: int
+    at_s: float
+    _: dataclasses.KW_ONLY
+    until_s: float | None = None
+    job_id: str | None = None
+    tenant: str | None = None
+
+
 RECORDS: Mapping[str, type] = {
     "jobs": Job,
     "pools": Pool,
@@ -682,6 +719,7 @@ RECORDS: Mapping[str, type] = {
     "pauses": Pause,
     "finished": FinishedJob,
     "interactive": InteractiveReserve,
+    "reservations": Reservation,
 }
 """Record of each table, by the name of the table."""
 

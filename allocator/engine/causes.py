@@ -33,7 +33,16 @@ from typing import Protocol
 
 import numpy as np
 
-from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Ints, Problem, Tenants
+from allocator.domain.problem import (
+    NO_NODES,
+    NO_PLACEMENTS,
+    NO_RESERVATIONS,
+    Bools,
+    Floats,
+    Ints,
+    Problem,
+    Tenants,
+)
 from allocator.engine.decided import Decision
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
@@ -196,7 +205,8 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
             pools=replace(problem.pools, gpus=problem.pools.gpus + enough),
             nodes=NO_NODES,
             placements=NO_PLACEMENTS,
-            reservations=(),
+            kept=(),
+            reservations=NO_RESERVATIONS,
         )
     return problem
 

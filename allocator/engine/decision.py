@@ -20,7 +20,7 @@ import numpy as np
 from allocator.audit import Audit, audit
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
+from allocator.domain.problem import NO_PLACEMENTS, NO_RESERVATIONS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, DecisionSearch
 from allocator.engine.decided import Decision, tolerance
@@ -50,6 +50,7 @@ NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
+GIVE_WAY = "no plan keeps reservations.csv beside the other rules: this round goes without it"
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
 
 
@@ -165,7 +166,7 @@ def explain_decision(
         The only jobs that are given a reason.
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
-    problem = dataclasses.replace(problem, reservations=decision.round.problem.reservations)
+    problem = dataclasses.replace(problem, kept=decision.round.problem.kept)
     search = None  # reasons come from prices
     if not decision.proposal.fallback and (
         not policies.policy(policy).prunes or len(problem.jobs) <= FEW
@@ -230,14 +231,20 @@ def decide_round(
         )
     except ReservesGiveWay as given:
         return again(given.problem, limits=limits_left(), memory=memory)
-    if entry.prunes and not problem.reservations:
+    except Infeasible:
+        if problem.kept or not len(problem.reservations):
+            raise
+        told = (*problem.warnings, GIVE_WAY)
+        free = dataclasses.replace(problem, reservations=NO_RESERVATIONS, warnings=told)
+        return again(free, limits=limits_left(), memory=memory)
+    if entry.prunes and not problem.kept:
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
         kept = find_reservations(task.round, proposal.choice, places)
         while kept and limits_left().time_s > 0:
             found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
             with suppress(Infeasible, NoPlanInTime):
-                held = dataclasses.replace(problem, reservations=kept)
+                held = dataclasses.replace(problem, kept=kept)
                 return again(held, limits=limits_left(), memory=found)
             kept = kept[: len(kept) // 2]  # no plan keeps them all
     if (due_jobs(problem) & (proposal.choice < 0)).any():

@@ -13,8 +13,8 @@ the GPUs of running jobs do on average. Of several pools it takes the one in whi
 The speed as requested is that at requested_gpus on the slowest GPU type that it may use.
 
 Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, no GPUs
-come or go. How far that is from what happens is measured (expected_ranges.py), and every number
-comes with a range of 90 %.
+come or go, and what a reservation keeps from a job in this round it keeps for good. How far that is
+from what happens is measured (expected_ranges.py), and every number comes with a range of 90 %.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from formulations.model import linear
 from formulations.model.block import Block
 
 DIGITS = 1  # of seconds in a plan
-LIMITS = (linear.CAPACITY, *kinds_of(BUDGET, QUOTA))
+LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))
 HELD = "it is held"
 AFTER = "it waits for other jobs"
 ASSUMED = "its speed is assumed, not measured"
@@ -118,6 +118,10 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
         first,
         round_.problem.interval_s,
     )
+    promised = _promised_starts(plan, order)
+    promised[first[:-1] == first[1:]] = np.inf  # no candidate
+    which = np.where(promised < begin, first[:-1], which)
+    begin = np.minimum(begin, promised)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
@@ -172,7 +176,7 @@ def _waiting_order(plan: Decision) -> Ints:
     with np.errstate(divide="ignore", invalid="ignore"):
         over = np.where(needs > 0, offers / needs, np.inf)
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
-    over[[r.job for r in problem.reservations]] = np.inf
+    over[[r.job for r in problem.kept]] = np.inf
     first = np.lexsort((problem.jobs.submitted_s, -over))
     return first[waits[first]]
 
@@ -211,6 +215,16 @@ def _free(plan: Decision) -> Floats:
     limit[: len(kept)] -= kept
     used = _uses(round_, plan.chosen[plan.chosen >= 0])
     return limit - np.bincount(used.row, used.amount, len(limit))
+
+
+def _promised_starts(plan: Decision, order: Ints) -> Floats:
+    """Return when the reservations of jobs (n,) themselves begin, in seconds, inf = none."""
+    problem = plan.round.problem
+    r, out = problem.reservations, np.full(len(problem.jobs), np.inf)
+    for n in np.flatnonzero(r.until_s > problem.now_s).tolist():
+        if r.job_id[n] in problem.jobs.job_id:
+            out[problem.jobs.job_id.index(r.job_id[n])] = r.at_s[n] - problem.now_s
+    return np.asarray(np.maximum(out[order], problem.interval_s))
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:

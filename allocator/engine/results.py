@@ -29,6 +29,7 @@ from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import seconds_left
+from allocator.options.kept.requested import describe_reservation, find_moments
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
 from allocator.performance.speed import believed_speeds
@@ -217,8 +218,8 @@ def _describe_details(
     """Add to each sentence (J,) that a speed is assumed, that GPUs are kept, or that nodes leave.
 
     The first concerns jobs that have or want GPUs at an assumed speed, the second those that wait,
-    if they may not be stopped or GPUs are kept from now on, the third those that wait and could not
-    be on a node.
+    if they may not be stopped, GPUs are kept from now on, or they would hold GPUs when a
+    reservation is in force, the third those that wait and could not be on a node.
     """
     jobs = problem.jobs
     kinds = problem.pools.gpu_type
@@ -229,7 +230,7 @@ def _describe_details(
     on = np.flatnonzero(guessed & (pool >= 0))
     guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
     more: list[list[str]] = [[ASSUMED] if mark else [] for mark in guessed.tolist()]
-    for r in problem.reservations:
+    for r in problem.kept:
         place = f'{r.gpus} GPUs of pool "{problem.pools.pool[r.pool]}" are kept'
         age_s = problem.now_s - jobs.submitted_s[r.job]
         when = f"after {r.after_s:g} s" if r.after_s else f"now: submitted {age_s:g} s ago"
@@ -237,6 +238,11 @@ def _describe_details(
             whom = "it" if j == r.job else f'job "{jobs.job_id[r.job]}"'
             if sentences[j]:
                 more[j].append(f"{place} for {whom} {when}")
+    for x in find_moments(problem, round_.option_table):
+        asking = np.unique(round_.option_table.job[x.there])
+        for j in asking[pool[asking] < 0].tolist():
+            told = [describe_reservation(problem, n, j) for n in x.rows.tolist()]
+            more[j] += [text for text in told if sentences[j] and text not in more[j]]
     after_s = seconds_left(problem)
     leaving: dict[int, frozenset[int]] = {}
     for o, nodes in round_.forbidden.items():

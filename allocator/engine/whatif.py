@@ -261,7 +261,13 @@ def _binding_limits(
     slack = []
     for place in places:
         table, _, rest = place.partition(".")
-        in_table = not rest or table in ("pools", "interactive", "tenants", "quotas")
+        in_table = not rest or table in (
+            "pools",
+            "interactive",
+            "reservations",
+            "tenants",
+            "quotas",
+        )
         if place not in known and in_table and place.rpartition(".")[2] in columns:
             slack.append(place)
     return binding, tuple(slack)

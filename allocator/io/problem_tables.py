@@ -28,6 +28,7 @@ CLUSTER = {  # optional tables that workloads have, too -> the field of a proble
     "sharing.csv": "sharing",
     "pauses.csv": "pauses",
     "interactive.csv": "interactive",
+    "reservations.csv": "reservations",
     "finished.csv": "finished",
 }
 

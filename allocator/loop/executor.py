@@ -8,6 +8,7 @@ a controller that was paused cannot act on what it decided long ago.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -251,6 +252,8 @@ class NodeStatus:
         Its GPUs that jobs of the queue hold or may get; GPUs of other jobs do not count.
     state : str
         "up"; "drain": it takes no new job; "down": nothing runs there.
+    leaves_s, returns_s : float
+        When it leaves, and when it is back, as the cluster announces in unix seconds.
 
     Examples
     --------
@@ -262,6 +265,8 @@ class NodeStatus:
     pool: str
     gpus: int
     state: str = "up"
+    leaves_s: float = math.inf
+    returns_s: float = math.inf
 
 
 @runtime_checkable

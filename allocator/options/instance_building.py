@@ -30,6 +30,7 @@ from allocator.options.colocation.secondary_jobs import (
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
 from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
+from allocator.options.kept.requested import find_kept_nodes, requested_rows
 from allocator.options.kept.reservations import due_jobs, reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
@@ -95,12 +96,21 @@ class CompiledRound:
         Columns that have nothing to leave are not listed.
         """
         late = [rows.coef > 0 for rows in self.instance.rules if rows.kind == RESERVATION]
-        return {
-            c: r.nodes
-            for r in self.problem.reservations
+        of_kind = [
+            (late[0] & (self.instance.pool == r.pool), r.nodes)
+            for r in self.problem.kept
             if r.nodes and r.after_s > 0
-            for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
-        }
+        ]
+        if self.problem.has_nodes.any():
+            mandatory, m = self.instance.mandatory, self.option_table
+            for there, nodes in find_kept_nodes(self.problem, mandatory, m):
+                of_kind.append((there[self.option], nodes))
+        out: dict[int, dict[int, int]] = {}
+        for columns, nodes in of_kind:
+            for c in np.flatnonzero(columns).tolist() if nodes else ():
+                before = out.setdefault(c, {})
+                before |= {n: max(k, before.get(n, 0)) for n, k in nodes}
+        return {c: tuple(nodes.items()) for c, nodes in out.items()}
 
     @cached_property
     def fixed(self) -> Bools:
@@ -526,6 +536,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         rules=(
             *headroom_rows(problem, mandatory, full),
             *reservation_rows(problem, mandatory, full),
+            *requested_rows(problem, mandatory, full),
             *leaving_rows(problem, full),
             *job_rows(problem, full),
         ),

@@ -22,6 +22,7 @@ from formulations.model.linear import (
     COLOCATION,
     GUARANTEE,
     LEAVING,
+    REQUESTED,
     TAKEOVER,
     Ints,
 )
@@ -61,7 +62,7 @@ class FreeCapacity:
             zip(np.flatnonzero(rows[GUARANTEE]).tolist(), np.flatnonzero(i.guarantee), strict=True)
         )
         self._guarantee = i.guarantee
-        of_place = c.model.rows_of(CAPACITY, LEAVING, COLOCATION, TAKEOVER)[c.rows]
+        of_place = c.model.rows_of(CAPACITY, REQUESTED, LEAVING, COLOCATION, TAKEOVER)[c.rows]
         self._of_place = set(np.flatnonzero(of_place).tolist())
 
     @property

@@ -54,6 +54,7 @@ RULES = {
     ),
     linear.HEADROOM: Rule(GPUS, HEADROOM_CELL, "GPU less", "headroom for interactive jobs of pool"),
     linear.RESERVATION: Rule(GPUS),
+    linear.REQUESTED: Rule(GPUS, "reservations.{}.gpus", "GPU less"),
     linear.LEAVING: Rule(GPUS, words="GPUs on nodes that do not leave of pool"),
     linear.BUDGET: Rule(BUDGET, "budget_per_hour", "dollar/hour", "budget_per_hour"),
     linear.QUOTA: Rule(QUOTA, "{}.max_gpus", "GPU", "max_gpus of tenant"),

@@ -45,6 +45,7 @@ HOME: Mapping[str, sa.Table] = {
     "sharing.csv": schema.sharing,
     "pauses.csv": schema.pauses,
     "interactive.csv": schema.interactive,
+    "reservations.csv": schema.reservations,
     "nodes.csv": schema.nodes,
 }
 """Files of a snapshot that the queue keeps, besides jobs.csv."""

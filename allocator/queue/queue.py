@@ -534,6 +534,55 @@ class Queue:
             tenants.set_tenant, self.clock(), tenant, values, quota or {}, gpu_type, pool
         )
 
+    def reservations(self) -> list[dict[str, Any]]:
+        """Return the reservations.
+
+        Returns
+        -------
+        list of dict
+            Rows of reservations.csv.
+        """
+        return self._read(cluster_tables.read_stored_rows, "reservations.csv")
+
+    def reserve(self, name: str, **values: Any) -> tuple[str, ...]:
+        """Keep GPUs from a time on, or change what a reservation keeps.
+
+        Parameters
+        ----------
+        name : str
+            Name of the reservation.
+        **values
+            `pool`, `gpus`, `at_s`, and perhaps `until_s`, and `job_id` or `tenant`.
+
+        Returns
+        -------
+        tuple of str
+            Warnings.
+
+        Raises
+        ------
+        UsageError
+            For a column or a job that does not exist.
+        InvalidInput
+            If the cluster would break a rule.
+        """
+        return self._write(tenants.reserve, self.clock(), name, values)
+
+    def cancel_reservation(self, name: str) -> None:
+        """Forget a reservation.
+
+        Parameters
+        ----------
+        name : str
+            Name of the reservation.
+
+        Raises
+        ------
+        UsageError
+            If there is none of that name.
+        """
+        self._write(tenants.cancel_reservation, name)
+
     def configure(self, **settings: Any) -> dict[str, Any]:
         """Change settings of config.toml.
 

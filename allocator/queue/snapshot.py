@@ -382,6 +382,12 @@ def load_at(
     problem = validate(snapshot)
     cluster_tables.store_cluster(connection, snapshot, problem)
     now = now_s if now_s is not None and problem.now_s < UNIX else problem.now_s
+    for name, first, last in (
+        ("reservations", "at_s", "until_s"),
+        ("nodes", "leaves_s", "returns_s"),
+    ):
+        later = ", ".join(f"{column} = {column} + ?" for column in (first, last))
+        execute(connection, f"UPDATE {name} SET {later}", *[now - problem.now_s] * 2)
     rows = _build_jobs(connection, snapshot.tables[JOBS.file], problem, now)
     insert(connection, "jobs", rows)
     running = (problem.jobs.state == State.RUNNING).tolist()

@@ -1,20 +1,26 @@
-"""The tree of tenants of a queue, and their quotas: read them and change them."""
+"""The tenants of a queue, their quotas, and reservations: read them and change them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from allocator.domain.changes import with_cell
-from allocator.domain.findings import quote, suggest_setting
+from allocator.domain.findings import did_you_mean, quote, suggest_setting
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import QUOTAS, TENANTS, TableSchema
+from allocator.domain.schema.columns import JOBS, QUOTAS, RESERVATIONS, TENANTS, TableSchema
+from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
+from allocator.queue.database.bulk import execute
+from allocator.queue.jobs.verbs import is_storable
 from allocator.queue.snapshot import build_snapshot
+
+Change = tuple[TableSchema, dict[str, str], Mapping[str, Any]]
+"""A table, the row by its key, and its new cells by column; None is an empty cell."""
 
 
 def read_tenants(connection: Connection) -> dict[str, list[dict[str, Any]]]:
@@ -57,12 +63,52 @@ def set_tenant(
     if not tenant:
         raise UsageError("a tenant needs a name")
     key = {"tenant": tenant}
-    changes: list[tuple[TableSchema, dict[str, str], Mapping[str, Any]]] = [
-        (TENANTS, key, key | dict(values))
-    ]
+    changes: list[Change] = [(TENANTS, key, key | dict(values))]
     if quota:
         changes.append((QUOTAS, {**key, "gpu_type": gpu_type, "pool": pool}, quota))
+    return _change_rows(connection, build_snapshot(connection, now_s), changes)
+
+
+def reserve(
+    connection: Connection, now_s: float, name: str, values: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Add a reservation, or change it, and return warnings; those that are over are forgotten.
+
+    `values` are columns of reservations.csv.
+
+    Raises
+    ------
+    UsageError
+        For a name that cannot be stored, or a job that the queue does not have or has ended.
+    InvalidInput
+        If the cluster would break a rule.
+    """
+    execute(connection, "DELETE FROM reservations WHERE until_s <= ?", now_s)
     here = build_snapshot(connection, now_s)
+    job, known = values.get("job_id"), here.tables[JOBS.file].columns["job_id"]
+    if job and job not in known:
+        raise UsageError(f"the queue has no job {quote(job)} that is not done")
+    if not is_storable(name):
+        raise UsageError(f"reservation {quote(name)} cannot be stored")
+    key = {"reservation": name}
+    warnings = _change_rows(connection, here, [(RESERVATIONS, key, key | dict(values))])
+    cluster_tables.note_node_change(connection, ())
+    return warnings
+
+
+def cancel_reservation(connection: Connection, name: str) -> None:
+    """Forget a reservation. Raises UsageError if there is none of that name."""
+    known = cluster_tables.read_stored_columns(connection, RESERVATIONS.file)["reservation"]
+    if name not in known:
+        raise UsageError(f"the queue has no reservation {quote(name)}{did_you_mean(name, known)}")
+    execute(connection, "DELETE FROM reservations WHERE reservation = ?", name)
+    cluster_tables.note_node_change(connection, ())
+
+
+def _change_rows(
+    connection: Connection, here: Snapshot, changes: Sequence[Change]
+) -> tuple[str, ...]:
+    """Change cells of the cluster of a snapshot of the queue, store them, and return warnings."""
     tables = dict(here.tables)
     for schema, row, cells in changes:
         known = [c.name for c in schema.columns]

@@ -64,7 +64,9 @@ class World(Holdings):
 
     def next_return(self) -> float:
         """Return the time of the next change that may bring GPUs back, inf if there is none."""
-        return min(self._next_row_s(), self.nodes.next_return())
+        until_s = self.problem.reservations.until_s
+        kept_s = float(until_s[until_s > self.now].min(initial=np.inf))
+        return min(self._next_row_s(), self.nodes.next_return(), kept_s)
 
     def _next_row_s(self) -> float:
         """Return the time of the next change of capacity or price, inf if there is none."""

@@ -59,7 +59,13 @@ class Case:
     @classmethod
     def of(cls, tables: Tables) -> Case:
         problem = tables.problem()
-        return cls(tables, problem, list(reading(tables, "progress").plans()))
+        r = reading(tables, "progress")
+        plans = list(r.plans())
+        if not plans and r.further.get("reservations"):  # they give way
+            plans = list(
+                dataclasses.replace(r, further={**r.further, "reservations": []}, known={}).plans()
+            )
+        return cls(tables, problem, plans)
 
     @property
     def shares(self) -> bool:
@@ -238,7 +244,7 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
         return
     result = explain_decision(problem, decision, policy=policy, limits=limits)
     plans = case.plans
-    if decision.round.problem.reservations:
+    if decision.round.problem.kept:
         plans = [x for x in plans if keeps_reservations(case, objective, decision, x)]
         own = reading(case.tables, objective)
         best = max((own.value_of(x) for x in plans), default=None)
@@ -270,7 +276,7 @@ def keeps_reservations(
     leave what is kept."""
     r, problem = reading(case.tables, objective), decision.round.problem
     left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
-    for kept in problem.reservations:
+    for kept in problem.kept:
         there = stays = 0
         if kept.after_s == 0 and problem.jobs.job_id[kept.job] not in plan:
             return False

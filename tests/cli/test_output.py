@@ -64,6 +64,9 @@ queue cluster: {QUEUE} --from {DEMO}
 queue export: {QUEUE} now
 queue tenant list: {QUEUE}
 queue tenant set: {QUEUE} research --max-gpus 8
+queue reserve add: {QUEUE} r --pool v100 --gpus 2 --at 6h --tenant research
+queue reserve list: {QUEUE}
+queue reserve cancel: {QUEUE} r
 queue node list: {QUEUE}
 queue node add: {QUEUE} n1 --pool a100 --gpus 8
 queue node set: {QUEUE} n1 --label rack=r1

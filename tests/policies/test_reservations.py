@@ -16,7 +16,7 @@ from examples import series
 from worlds import workload
 
 from allocator.audit import audit
-from allocator.domain.problem import Problem, Reservation
+from allocator.domain.problem import NO_RESERVATIONS, Problem, Reservation
 from allocator.engine.decision import decide, decide_round
 from allocator.options.instance_building import compile_round
 from allocator.simulator.options import SimulationOptions
@@ -54,7 +54,7 @@ def a_round(*jobs: dict[str, Any], after_s: float = 0.0, **tables: Any) -> Probl
 def decided(p: Problem) -> tuple[list[int], tuple[Reservation, ...]]:
     """What each job gets, and what is reserved."""
     decision = decide_round(p, limits=EXACT)
-    return decision.allocation.gpus.tolist(), decision.round.problem.reservations
+    return decision.allocation.gpus.tolist(), decision.round.problem.kept
 
 
 def test_jobs_that_end_in_time_fill_the_gap_and_others_wait() -> None:
@@ -212,7 +212,7 @@ def test_nodes_are_kept_too() -> None:
     decision = decide_round(p, limits=EXACT)
     at = decision.allocation.places
     node_of = dict(zip(at.job.tolist(), at.node.tolist(), strict=True))
-    assert decision.round.problem.reservations == (Reservation(0, 0, 4, 600.0, ((0, 4),)),)
+    assert decision.round.problem.kept == (Reservation(0, 0, 4, 600.0, ((0, 4),)),)
     assert sorted(node_of.get(j, -1) for j in range(3, 8)) == [-1, -1, 1, 1, 1]
     assert node_of[8] == 0
 
@@ -287,9 +287,11 @@ def test_the_audit_finds_jobs_that_come_to_leaving_nodes() -> None:
 
 
 def test_the_audit_says_what_is_wrong() -> None:
-    """The plan without the reservation, where one is kept."""
-    p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
-    plan = decide_round(dataclasses.replace(p, reserve_after_s=NEVER), limits=EXACT).allocation
+    """The plan without the reservations, where one is kept, and one is asked for."""
+    p = asked(LARGE, runs(450), runs(700), waits(1000), waits(800), at_s=1101)
+    free = dataclasses.replace(p, reserve_after_s=NEVER, reservations=NO_RESERVATIONS)
+    plan = decide_round(free, limits=EXACT).allocation
+    asks = 'pool "p0" with 4 GPUs: other jobs hold 1 at 1101, 4 are kept by reservations'
     later = (
         'pool "p0" with 4 GPUs: jobs that may not be stopped still hold 1 after 900 s, 4 are kept'
     )
@@ -297,9 +299,64 @@ def test_the_audit_says_what_is_wrong() -> None:
         (900.0, f'{later} for job "j0"'),
         (0.0, 'job "j0" gets nothing, and 4 GPUs are kept for it from now on'),
     ):
-        kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, after_s),))
+        kept = dataclasses.replace(p, kept=(Reservation(0, 0, 4, after_s),))
         round_ = compile_round(kept)
-        assert audit(kept, plan, round_.repairs, round_.offer).faults == (fault,)
+        assert set(audit(kept, plan, round_.repairs, round_.offer).faults) == {asks, fault}
+
+
+def asked(*jobs: dict[str, Any], tables: dict[str, Any] | None = None, **row: Any) -> Problem:
+    """A round with one row of reservations.csv, of all 4 GPUs from 1,100 on by default."""
+    row = {"reservation": "r", "pool": "p0", "gpus": 4, "at_s": 1100.0} | row
+    return a_round(*jobs, reservations=[row], **(tables or {}))
+
+
+def test_gpus_are_kept_as_asked() -> None:
+    """From 1,100 on, 900 s from now. So a job that may not be stopped starts if it is done by then.
+    From 500 on, the next round, others leave three GPUs at once: two jobs of the tenant run, and
+    one other. A reservation that is over, or whose job is, keeps nothing."""
+    three = waits(1000), waits(900), waits(1000, preemptible=True)
+    assert decided(asked(*three))[0] == [0, 1, 1]
+    assert decided(asked(*three, gpus=3))[0] == [1, 1, 1]
+    assert decided(asked(*three, job_id="j0"))[0] == [1, 1, 1]
+    assert decided(asked(runs(9000), *three))[0] == [1, 0, 1, 1]
+    own, tenants = waits(1000, tenant="t"), {"tenants": [{"tenant": "t"}, {"tenant": "u"}]}
+    five = own, own, *[waits(1000, preemptible=True, tenant="u")] * 3
+    now = asked(*five, tables=tenants, gpus=3, at_s=500, tenant="t")
+    assert sorted(decided(now)[0][2:]) == [0, 0, 1] and decided(now)[0][:2] == [1, 1]
+    for over in {"at_s": 0, "until_s": 200}, {"job_id": "done"}:
+        assert decided(asked(*three, **over))[0] == [1, 1, 1]
+
+
+def test_the_plan_speaks_of_what_was_asked_for() -> None:
+    """Who waits for it, and for whom. All GPUs are free after two rounds, and nobody else may take
+    them; or from the begin on, at 1,100. No start is expected of a job that is in the way."""
+    plan = decide(asked(LARGE, runs(450), waits(1000), job_id="j0", until_s=9200), limits=EXACT)
+    for j, whom in ("j0", "it"), ("j2", 'job "j0"'):
+        assert plan.job(j).detail.endswith(  # type: ignore[union-attr]
+            f'; 4 GPUs of pool "p0" are kept for {whom} after 900 s until 9000 s from now'
+            ' (reservation "r")'
+        )
+    assert plan.job("j0").expected_start_s == 200 + 600
+    assert decide(asked(waits(9), at_s=0)).job("j0").expected_start_s is None
+    stops = asked(LARGE, waits(9e5, preemptible=True, weight=1e9), job_id="j0")
+    assert decide(stops).job("j0").expected_start_s == 1100
+
+
+def test_nodes_are_kept_as_asked() -> None:
+    """Jobs that end in time are on three GPUs of n0, and one for ever on n1. So n0 is kept, and a
+    job that runs beyond 1,100 goes to n1."""
+    places = [{"job_id": f"j{j}", "node": f"n{j // 3}", "gpus": 1} for j in range(4)]
+    tables = {**leaving_nodes(), "placements": places}
+    p = asked(*[runs(900)] * 3, runs(9000), waits(1000), tables=tables)
+    assert decide_round(p, limits=EXACT).allocation.places.node[-1] == 1
+
+
+def test_a_simulation_keeps_what_was_asked_for() -> None:
+    """Nobody has the GPUs from 900 to 30,000, so a job of 1,200 s starts after it."""
+    row = {"reservation": "r", "pool": "p", "gpus": 1, "at_s": 900, "until_s": 30_000}
+    w = workload([{**FIRM, "total_work": 1200}], 1, reservations=[row])
+    done = simulate(w, policy="greedy", options=SimulationOptions()).jobs
+    assert done["started_s"].tolist() == [30_000]
 
 
 def test_it_gives_way_where_no_plan_keeps_it() -> None:
@@ -311,6 +368,10 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
         tenants=[{"tenant": "default"}, {"tenant": "t", "guaranteed_gpus": 3}],
     )
     assert decided(p) == ([0, 1, 1, 1, 1], ())
+    tables = {"tenants": [{"tenant": "t", "guaranteed_gpus": 3}]}
+    p = asked(*[waits(1000, tenant="t")] * 3, tables=tables)
+    assert decided(p)[0] == [1, 1, 1]
+    assert "this round goes without it" in decide(p).warnings[-1]
 
 
 def test_plan_and_reasons_speak_of_it() -> None:

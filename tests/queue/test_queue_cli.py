@@ -352,6 +352,26 @@ def test_tenants_are_set_listed_and_exported(capsys: Output, name: str, tmp_path
     assert told(again) == found
 
 
+def test_reservations_are_made_listed_and_cancelled(capsys: Output, name: str) -> None:
+    """A round of a controller that opens the queue later has the row, with its times."""
+
+    def told(words: str) -> tuple[int, str, str]:
+        verb, _, rest = words.partition(" ")
+        return call(capsys, f"queue reserve {verb} '{name}' {rest}")
+
+    assert told("add r --pool a --gpus 2 --at 2h --until 4h")[0] == 0
+    assert "nobody" in told("list")[1] and "r,a,2," in told("list --format csv")[1]
+    with Queue(name) as queue:
+        r, now_s = validate(queue.snapshot()).reservations, queue.clock()
+        queue.reserve("over", pool="a", gpus=1, at_s=0, until_s=now_s - 1)
+        queue.reserve("next", pool="a", gpus=1, at_s=0)
+        assert [row["reservation"] for row in queue.reservations()] == ["r", "next"]
+    assert (r.gpus.tolist(), r.until_s - r.at_s) == ([2], pytest.approx(7200, abs=9))
+    assert told("cancel r")[2] == "r is cancelled\n" and told("cancel r")[0] == 2
+    assert 'no job "x"' in told("add r --pool a --gpus 2 --job x")[2]
+    assert told("add r --pool c --gpus 2")[0] == 3
+
+
 def test_a_change_that_breaks_a_rule_changes_nothing(name: str) -> None:
     """Circles, unknown names and values are refused with all faults, and nothing is stored."""
     with Queue(name) as queue:

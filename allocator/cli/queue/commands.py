@@ -182,6 +182,46 @@ NODE = command(
         ),
     ),
 )
+RESERVE = command(
+    "reserve",
+    "GPUs that are kept from a time on: add, list, cancel",
+    "Reservations: GPUs of a pool that are kept for a job, for a tenant, or for nobody.",
+    """
+    allocator queue reserve add cluster.db big --pool a100 --gpus 16 --at 6h --job bert-3
+    allocator queue reserve list cluster.db
+    """,
+    below=(
+        verb(
+            "add",
+            "keep GPUs from a time on, or change what a reservation keeps",
+            "allocator queue reserve add cluster.db big --pool a100 --gpus 16 --at 6h --job big\n"
+            "allocator queue reserve add cluster.db upgrade --pool a100 --gpus 8 --at 6h"
+            " --until 8h",
+            option("reservation NAME"),
+            option("--pool POOL", "the pool of the GPUs", required=True),
+            option("--gpus N", "that all others leave", parse_integer(1), required=True),
+            option("--at TIME", "when it begins (default: now)", parse_future, dest="at_s"),
+            option("--until TIME", "when it ends (default: never)", parse_future, dest="until_s"),
+            option("--job JOB", "for this job, until it ends", dest="job_id"),
+            option("--tenant TENANT", "for its jobs (default: for nobody)"),
+            function="reserve",
+        ),
+        verb(
+            "list",
+            "the reservations",
+            "allocator queue reserve list cluster.db",
+            output=TABLE_OR_CSV,
+            function="list_reservations",
+        ),
+        verb(
+            "cancel",
+            "end a reservation",
+            "allocator queue reserve cancel cluster.db big",
+            option("reservation NAME"),
+            function="cancel_reservation",
+        ),
+    ),
+)
 TOKEN = command(
     "token",
     "who may use the HTTP service: add, list, revoke",
@@ -421,6 +461,7 @@ and jobs of a snapshot
         ),
         TENANT,
         NODE,
+        RESERVE,
         TOKEN,
     ),
 )

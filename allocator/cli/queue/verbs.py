@@ -466,6 +466,34 @@ def _answer_nodes(args: Namespace, queue: Queue, changed: Sequence[str], word: s
     return Answer({"changed": list(changed)}, lines, notes=notes)
 
 
+def reserve(args: Namespace, queue: Queue) -> Answer:
+    at_s = queue.clock() if args.at_s is None else args.at_s
+    given = pick(args, "pool", "gpus", "until_s", "job_id", "tenant")
+    warnings = queue.reserve(args.reservation, at_s=at_s, **given)
+    warn(warnings)
+    note(f"{args.gpus} GPUs of pool {args.pool} are kept from {format_time(at_s)} on")
+    return Answer({"reservation": args.reservation, "warnings": list(warnings)})
+
+
+def list_reservations(args: Namespace, queue: Queue) -> Answer:
+    rows = queue.reservations()
+    cells = [
+        (
+            *(row[name] for name in ("reservation", "pool", "gpus")),
+            *("" if row[name] is None else format_time(row[name]) for name in ("at_s", "until_s")),
+            row["job_id"] or row["tenant"] or "nobody",
+        )
+        for row in rows
+    ]
+    columns = ("reservation", "pool", ">GPUs", "from", "until", "for")
+    return Answer({"reservations": rows}, [Table("reservations", columns, cells)], rows)
+
+
+def cancel_reservation(args: Namespace, queue: Queue) -> Answer:
+    queue.cancel_reservation(args.reservation)
+    return Answer({"cancelled": args.reservation}, notes=[f"{args.reservation} is cancelled"])
+
+
 def config(args: Namespace, queue: Queue) -> Answer:
     changes = {key: _setting(value) for key, value in args.changes}
     if changes:

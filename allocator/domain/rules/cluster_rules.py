@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.findings import quote, suggest_names
-from allocator.domain.problem import Isolation, State
+from allocator.domain.grid import ParsedTable
+from allocator.domain.problem import Bools, Isolation, State
 from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
@@ -22,6 +23,7 @@ from allocator.domain.settings import longrun_faults
 
 HEADROOM = "headroom_gpus sessions_per_hour session_s"
 """Columns that say how much headroom a pool keeps: a number, or the sessions to come."""
+MOST_RESERVED = 8  # of a pool at once: each doubles the rows of the pool
 
 
 def _check_curves(x: Round) -> None:
@@ -206,6 +208,15 @@ def _check_sharing(x: Round) -> None:
         x.found.warn(sharing.schema.file, None, words)
 
 
+def _has_many_reservations(t: ParsedTable) -> Bools:
+    """Find the reservations at whose begin more than MOST_RESERVED of their pool are in force."""
+    at_s, until_s = t["at_s"], np.where(t.given("until_s"), t["until_s"], np.inf)
+    pool = np.array(t["pool"])
+    begin = at_s[:, None]
+    in_force = (at_s <= begin) & (begin < until_s) & (pool[:, None] == pool)
+    return np.asarray(in_force.sum(axis=1) > MOST_RESERVED)
+
+
 def _check_finished(x: Round) -> None:
     """Warn of finished jobs whose model has no rate and is that of no job; they teach nothing."""
     finished, jobs = x["finished.csv"], x["jobs.csv"]
@@ -243,7 +254,29 @@ RULES: tuple[Check, ...] = (
     spread_rules.check,
     _check_pools,
     _check_rated_pools,
-    *(reference(file, "pool") for file in ("prices.csv", "nodes.csv", "interactive.csv")),
+    *(
+        reference(file, "pool")
+        for file in ("prices.csv", "nodes.csv", "interactive.csv", "reservations.csv")
+    ),
+    reference("reservations.csv", "tenant"),
+    Rule(
+        "reservations.csv",
+        "until_s {until_s} is not after at_s {at_s}",
+        "at_s until_s",
+        lambda t: t.given("until_s") & (t["until_s"] <= t["at_s"]),
+    ),
+    Rule(
+        "reservations.csv",
+        f"is one of more than {MOST_RESERVED} reservations of pool {{pool}} at {{at_s}}",
+        "pool at_s until_s",
+        _has_many_reservations,
+    ),
+    Rule(
+        "reservations.csv",
+        "is for job {job_id} and for tenant {tenant}; it can be for one of them",
+        "job_id tenant",
+        lambda t: t.given("job_id") & t.given("tenant"),
+    ),
     Rule(
         "nodes.csv",
         "returns_s {returns_s} needs leaves_s, which is empty",

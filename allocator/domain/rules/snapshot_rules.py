@@ -31,6 +31,7 @@ from allocator.domain.problem import (
     Pauses,
     Problem,
     Quotas,
+    Reservations,
     Sharing,
     State,
     Tenants,
@@ -55,6 +56,7 @@ ROWS = {
     "pauses": Pauses,
     "quotas": Quotas,
     "interactive": Interactive,
+    "reservations": Reservations,
     "finished": Finished,
 }
 """Tables that are taken as they are, by name."""

@@ -129,6 +129,7 @@ TABLES = read_tables("snapshot")
     SHARING,
     PAUSES,
     INTERACTIVE,
+    RESERVATIONS,
     FINISHED,
 ) = TABLES.values()
 CONFIG = read_columns(DECLARED["config"])

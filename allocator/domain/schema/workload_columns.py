@@ -25,6 +25,7 @@ from allocator.domain.schema.columns import (
     PRICES,
     QUOTAS,
     RATES,
+    RESERVATIONS,
     SHARING,
     TENANTS,
     Column,
@@ -123,6 +124,7 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
         SHARING,
         PAUSES,
         INTERACTIVE,
+        RESERVATIONS,
         FINISHED,
     )
 }

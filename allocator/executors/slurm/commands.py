@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable, call_slurm
-from allocator.clusters.slurm.values import count_gpus, expand_names
+from allocator.clusters.slurm.values import count_gpus, expand_names, parse_records
 from allocator.executors.supervision.batch import BatchJob
 from allocator.executors.supervision.supervisor import HIDDEN
 
@@ -194,6 +194,11 @@ def list_nodes() -> list[Node]:
         gpus, used = (count_gpus(text).total() for text in fields[3:5])
         nodes.append(Node(fields[0], fields[1].rstrip("*"), fields[2], gpus, used))
     return nodes
+
+
+def list_reservations() -> list[dict[str, str]]:
+    """Return the records of all reservations, with times in unix seconds. Raises OSError."""
+    return parse_records(run("scontrol", "show", "reservation", "-o", SLURM_TIME_FORMAT="%s"))
 
 
 def submit(options: Sequence[str], script: str, **variables: str) -> str:

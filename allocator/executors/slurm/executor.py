@@ -18,6 +18,7 @@ says so, or when Slurm lists no such job and the supervisor has not touched keep
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import time
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, Json, Record
 from allocator.clusters.slurm.commands import SlurmRefused
+from allocator.clusters.slurm.nodes import Reservation, reserved_nodes
 from allocator.errors import UsageError
 from allocator.executors.allocation import EXIT, STOP, SUPERVISOR, OpenAllocation
 from allocator.executors.disk import read_toml
@@ -50,6 +52,8 @@ from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT = "attempt"
 CANCELLED = "cancelled.json"
+MINUTE_S = 60.0  # least time limit of Slurm
+NO_RESERVATION = Reservation("", math.inf, math.inf)
 SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observe slurm`
 OUTPUT = "slurm.out"
 TASK_NODES = "task_nodes"
@@ -70,6 +74,7 @@ class SlurmExecutor(BatchExecutor):
     def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
         super().__init__(folder, grace_s, **limits)
         self._nodes: list[Node] = []
+        self._reserved: dict[str, Reservation] = {}  # of nodes, now or later
         self._held = Counter[str]()  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
@@ -118,7 +123,10 @@ class SlurmExecutor(BatchExecutor):
             usable = mine = self._held[node.name]
             if node.is_available:
                 usable = node.gpus - max(0, node.used - mine)
-            found.append(NodeStatus(node.name, node.partition, round(usable), node.service))
+            _, begin_s, end_s = self._reserved.get(node.name, NO_RESERVATION)
+            # jobs that are done a minute before are done within a time limit in whole minutes
+            times = begin_s - MINUTE_S, end_s
+            found.append(NodeStatus(node.name, node.partition, round(usable), node.service, *times))
         return found
 
     def _look(self) -> None:
@@ -126,6 +134,7 @@ class SlurmExecutor(BatchExecutor):
         # nodes first: then a job that starts or ends in between does not look like one of others
         nodes = commands.list_nodes()
         self._users_jobs.look()
+        self._reserved = reserved_nodes(commands.list_reservations(), time.time())
         jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
         were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
         self._jobs = {}
@@ -191,7 +200,11 @@ class SlurmExecutor(BatchExecutor):
         sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
         unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
-        options = [
+        # Slurm starts no job whose time limit runs into a later reservation of its nodes
+        begin = (self._reserved.get(node, NO_RESERVATION).start_s for node, _ in asked)
+        left_s = min(begin, default=math.inf) - time.time()
+        options = [f"--time={int(left_s // 60)}"] if MINUTE_S <= left_s < math.inf else []
+        options += [
             *shlex.split(one.order["environment"].get(SBATCH_OPTIONS, "")),
             f"--job-name={self._name_batch_job(one.folder)}",
             f"--comment=allocator gpus={held}{unequal}",

@@ -477,7 +477,8 @@ def is_primary_interchangeable(problem: Problem) -> bool:
     money = problem.money.any() or counted
     # one of the two may need more memory, which counts for the budget
     money |= problem.pools.prices_memory and np.isfinite(problem.budget_per_hour)
-    return not (limited.any() or len(problem.quotas) or money or len(problem.interactive))
+    kept = len(problem.interactive) + len(problem.kept) + len(problem.reservations)
+    return not (limited.any() or len(problem.quotas) or money or kept)
 
 
 def _can_be_secondary(problem: Problem, m: OptionTable, o: Ints) -> Bools:

@@ -1,1 +1,1 @@
-"""GPUs that are kept: for interactive jobs, and for a large job that waits."""
+"""GPUs that are kept: for interactive jobs, for a large job that waits, and as somebody asked."""

@@ -32,7 +32,7 @@ def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(No
 def due_jobs(problem: Problem) -> Bools:
     """Find the jobs whose reservations begin now, (J,)."""
     out = np.zeros(len(problem.jobs), bool)
-    out[[r.job for r in problem.reservations if r.after_s == 0]] = True
+    out[[r.job for r in problem.kept if r.after_s == 0]] = True
     return out
 
 
@@ -41,7 +41,7 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
 
     Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
     """
-    later = [r for r in problem.reservations if r.after_s > 0]
+    later = [r for r in problem.kept if r.after_s > 0]
     if not later:
         return []
     end_s = option_ends(problem, m)

@@ -37,6 +37,7 @@ from allocator.domain.schema.columns import (
     POOLS,
     QUOTAS,
     RATES,
+    RESERVATIONS,
     SHARING,
     TENANTS,
     TableSchema,
@@ -313,6 +314,7 @@ rates = _rows("rates", RATES, "observed")
 curves = _rows("curves", MODELS)
 pauses = _rows("pauses", PAUSES)
 interactive = _rows("interactive", INTERACTIVE)
+reservations = _rows("reservations", RESERVATIONS)
 sharing = _rows("sharing", SHARING)
 
 rounds = Table(

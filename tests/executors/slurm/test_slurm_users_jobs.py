@@ -34,7 +34,8 @@ from allocator.queue.queue import Queue
 PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(encoding="utf-8")
 TABLES = {
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,1\n",
-    "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\n",
+    "rates.csv": "model,gpu_type,gpus,work_per_s\n"
+    "m,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\nm,A,8,7\n",
     "tenants.csv": "tenant\nred\nvision\nnobody\n",
     "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\n",
 }
@@ -114,9 +115,14 @@ class World:
             self.controller.try_step()
             time.sleep(0.1)
 
+    def on(self) -> dict[str, str]:
+        """The nodes of each job that runs."""
+        rows = self.slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%j|%N").split()
+        return {row.partition(".")[0]: row.partition("|")[2] for row in rows}
+
     def states(self) -> dict[str, str]:
         """State of the jobs in the queue, by the id in Slurm."""
-        return {job.job_id.split("-")[1]: job.state for job in self.queue.jobs()}
+        return {job.job_id.split("-")[-1]: job.state for job in self.queue.jobs()}
 
     def stamps(self) -> list[list[str]]:
         path = self.shared / "stamps"
@@ -276,7 +282,7 @@ def test_what_a_users_job_prints_or_measures_is_its_progress(world: World) -> No
             idents[name] = world.submit(name, steps, "--gres=gpu:1", *where, said=said)
 
         def done(name: str) -> float:
-            jobs = {job.job_id.split("-")[1]: job for job in world.queue.jobs()}
+            jobs = {job.job_id.split("-")[-1]: job for job in world.queue.jobs()}
             found = jobs.get(idents[name])
             return 0.0 if found is None else 60.0 - found.remaining_work
 
@@ -331,3 +337,27 @@ def test_a_controller_that_dies_between_any_two_commands(
     assert sorted(world.states()) == sorted(idents) and crashes > 5
     assert {job.values["tenant"] for job in world.queue.jobs()} == {"vision"}
     check(world, *(f"j{i}" for i in range(6)))
+
+
+@pytest.mark.nightly
+def test_no_job_runs_into_a_later_reservation_of_slurm(world: World) -> None:
+    """n1 is reserved in some minutes. Of two jobs that may not be stopped the long one gets n2, and
+    the short one n1, with a time limit, as Slurm lets no other start there. A gang that can be
+    stopped gets both nodes when they are free, and leaves when one of them is said to leave now."""
+    make = "scontrol create reservation reservationname=r starttime=now+9minutes duration=9"
+    world.slurm.run(*make.split(), "users=root", "nodes=n1")
+    firm = {"model": "m", "min_gpus": 4, "max_gpus": 4, "preemptible": False}
+    sleep = ["sh", "-c", "trap 'exit 143' TERM; sleep 9999 & wait"]
+    try:
+        for name, work in ("long", 7e3), ("short", 35.0):
+            world.queue.submit(job_id=name, total_work=work, command=sleep, **firm)
+        world.step_until(lambda: len(world.on()) == 2)
+        assert world.on() == {"long": "n2", "short": "n1"}
+        gang = firm | {"min_gpus": 8, "max_gpus": 8, "preemptible": True, "placement": "spread"}
+        world.queue.submit(job_id="gang", total_work=35.0, command=sleep, **gang)
+        world.queue.cancel("long", "short")
+        world.step_until(lambda: world.on() == {"gang": "n[1-2]"})
+        world.queue.change_nodes("n2", leaves_s=time.time() + 1)
+        world.step_until(lambda: not world.on())
+    finally:
+        world.slurm.run("scontrol", "delete", "reservation=r")

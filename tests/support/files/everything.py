@@ -156,6 +156,13 @@ east,2,,,,,0.5
 west,,0.5,600,2,0.2,
 """
     ),
+    "reservations.csv": (
+        """\
+reservation,pool,gpus,at_s,until_s,job_id,tenant
+r1,east,2,900,9000,bert-1,
+r2,west,1,5000,,,red
+"""
+    ),
     "pauses.csv": (
         """\
 model,from_gpus,to_gpus,pause_s,gpu_type

@@ -25,6 +25,7 @@ WORKLOAD_TEXTS = {
             "sharing.csv",
             "pauses.csv",
             "interactive.csv",
+            "reservations.csv",
             "finished.csv",
         )
     },

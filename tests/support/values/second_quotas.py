@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from second_reading import Rules
+    from second_reading import Row, Rules
 
 Gets = dict[str, tuple[str, int]]
 
@@ -187,6 +189,60 @@ def leaves_reserves(r: Rules, gets: Gets) -> bool:
         return True
     least = r.once("least taken", lambda: min(taken(r, plan) for plan in r.plans(leaves=False)))
     return all(a <= b for a, b in zip(mine, least, strict=True))
+
+
+def leaves_requested(r: Any, gets: Gets) -> bool:
+    """Whether others leave what reservations.csv keeps, in this round and when one begins."""
+    soon = r.now + r.config["interval_s"]
+    rows = [
+        x
+        | {
+            "at_s": r.now if x["at_s"] <= soon else x["at_s"],
+            "for": x.get("job_id") or x.get("tenant"),
+        }
+        for x in r.table("reservations")
+        if x.get("until_s", math.inf) > r.now and (not x.get("job_id") or x["job_id"] in r.by)
+    ]
+    for pool, at in {(x["pool"], x["at_s"]) for x in rows}:
+        kept: Counter[Any] = Counter()
+        for x in rows:
+            if x["pool"] == pool and x["at_s"] <= at < x.get("until_s", math.inf):
+                kept[x["for"]] += x["gpus"]
+        lines = {n: [n, *_line(r, j["tenant"])] for n, j in r.by.items()}
+        whose = {n: next((x for x in line if x in kept), "others") for n, line in lines.items()}
+        held, stays = Counter[Any](), Counter[Any]()
+        for n, j in r.by.items():
+            now, few = r.held(j), r.config["max_changes"] < 1e9
+            if now in r.options(j) and (few or j in r.fixed(pool)) and _lasts(r, j, now, pool, at):
+                stays[whose[n]] += now[1]
+            if _lasts(r, j, gets.get(n), pool, at):
+                held[whose[n]] += gets[n][1]
+        holders = {x for x in kept if x in whose.values()}
+        for size in range(len(holders) + 1):
+            for own in itertools.combinations(holders, size):
+                least = sum(k for x, k in kept.items() if x in own or x not in holders)
+                taken, bound = (sum(c.values()) - sum(c[x] for x in own) for c in (held, stays))
+                if least and taken > max(r.at[pool]["gpus"] - least, bound):
+                    return False
+    return True
+
+
+def _lasts(r: Any, j: Row, got: Any, pool: str, at: float) -> bool:
+    """Whether a job with that option needs GPUs of the pool at a time."""
+    if got is None or got[0] != pool:
+        return False
+    way = r.way(j, got)
+    end_s = way.pause + j["remaining_work"] / way.rate
+    if j["preemptible"]:
+        move_s = j["restart_s"] + r.at[pool]["startup_s"]
+        end_s = 0.0 if way.kept else min(end_s, way.pause + r.config["interval_s"] + move_s)
+    return bool(at == r.now or end_s > (at - r.now) * (1 + 1e-9))
+
+
+def _line(r: Rules, tenant: str | None) -> Iterator[str]:
+    while tenant:
+        yield tenant
+        tenant = r.owner[tenant].get("parent")
 
 
 def _kept(r: Rules, above: str | None, some: list[Right]) -> int:

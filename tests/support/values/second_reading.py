@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from second_quotas import keeps_quotas, leaves_reserves
+from second_quotas import keeps_quotas, leaves_requested, leaves_reserves
 from second_speeds import STEP, Speeds, below
 
 from allocator.domain.schema.columns import TABLES, ColumnKind
@@ -349,8 +349,10 @@ class Rules:
             j["state"] == "running" and gets.get(j["job_id"]) != self.held(j) for j in self.jobs
         )
         limit = self.once("limit", lambda: max(self.config["max_changes"], self.forced(released)))
-        return changed <= limit and all(
-            self._leaves(row, gets, released) for row in self.table("interactive")
+        return (
+            changed <= limit
+            and leaves_requested(self, gets)
+            and all(self._leaves(row, gets, released) for row in self.table("interactive"))
         )
 
     def _leaves(self, row: Row, gets: dict[str, Option], released: set[str]) -> bool:
