@@ -172,7 +172,7 @@ def test_every_round_of_jobs_that_can_be_stopped_agrees_with_the_rule_read_again
                 free, got[i] = free + got[i], 0
         free -= k
     decision = decide_round(p, limits=EXACT)
-    assert [r.job for r in decision.round.problem.reservations] == due
+    assert [r.job for r in decision.round.problem.kept] == due
     value = {int(j): float(v) for j, v in zip(*_values(p), strict=True)}
     plans = [x for n in range(7) for x in itertools.combinations(range(6), n)]
     plans = [x for x in plans if set(due) <= set(x) and sum(jobs[j]["min_gpus"] for j in x) <= 6]

@@ -39,7 +39,7 @@ def decide_best(problem: Problem, seed: int) -> Decision | None:
     except Infeasible:
         assert best_value(problem) == -math.inf, seed
         return None
-    best = best_value(replace(problem, reservations=decision.round.problem.reservations))
+    best = best_value(replace(problem, kept=decision.round.problem.kept))
     assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed
     assert decision.proof[2] <= 1e-6, seed
     return decision
