@@ -52,7 +52,7 @@ def workload(load: float, hours: float, gang: int, seed: int, stops: bool) -> Wo
 
 
 def least_mean(at_s: np.ndarray, gang: int) -> float:
-    """Return the least mean completion of the others in minutes, if nothing kept them running.
+    """Return the least mean completion of the others in seconds, if nothing kept them running.
 
     They are alike, so those that come first are served first.
     """
@@ -64,7 +64,7 @@ def least_mean(at_s: np.ndarray, gang: int) -> float:
         left[run] -= STEP_S
         t += STEP_S
         done[run] = t
-    return float((done - at_s).mean()) / 60
+    return float((done - at_s).mean())
 
 
 def main() -> None:
@@ -78,10 +78,10 @@ def main() -> None:
     parser.add_argument("--gangs", type=int, nargs="+", default=[GPUS, GPUS * 3 // 4, GPUS // 2, 0])
     args = parser.parse_args()
     print(f"Machine: {machine()}. Seeds 0 to {args.seeds - 1}, {args.hours:g} h.\n")
-    print("| load, gang | run | gang waits, min, longest | others complete, min | p99, min |")
-    print("|---|---|---:|---:|---:|")
+    print("| load, gang | run | gang waits, completes, min | others complete, p99, min |")
+    print("|---|---|---:|---:|")
     for load, gang in itertools.product(args.loads, args.gangs):
-        found: dict[str, list[tuple[float, float, float]]] = {}
+        found: dict[str, list[tuple[float, ...]]] = {}
         for seed, stops, never in itertools.product(
             range(args.seeds), (True, False), (False, True)
         ):
@@ -89,20 +89,23 @@ def main() -> None:
             problem = dataclasses.replace(work.problem, reserve_after_s=NEVER_S * never)
             work = dataclasses.replace(work, problem=problem)
             done = simulate(work, policy="mip").jobs.set_index("job_id")
-            others = done.drop("gang", errors="ignore")["jct_s"] / 60
-            start_s = float(done.loc["gang", "started_s"]) if gang else math.nan
+            others = done.drop("gang", errors="ignore")["jct_s"]
+            waits, completes = math.nan, math.nan
+            if gang:
+                waits = float(done.loc["gang", "started_s"]) - COMES_S
+                completes = float(done.loc["gang", "jct_s"])
             name = f"{'stopped' if stops else 'not stopped'}{', without reservations' * never}"
-            found.setdefault(name, []).append(
-                ((start_s - COMES_S) / 60, float(others.mean()), float(others.quantile(0.99)))
-            )
+            figures = waits, completes, float(others.mean()), float(others.quantile(0.99))
+            found.setdefault(name, []).append(figures)
             if stops and not never:
                 at_s = work.problem.jobs.submitted_s[: len(others)]  # the gang is the last
-                found.setdefault("bound", []).append((math.nan, least_mean(at_s, gang), math.nan))
+                least = math.nan, math.nan, least_mean(at_s, gang), math.nan
+                found.setdefault("bound", []).append(least)
         for name, rows in found.items():
-            wait, mean, tail = np.mean(rows, axis=0)
-            most = max(row[0] for row in rows)
+            waits, completes, mean, tail = np.mean(rows, axis=0) / 60
             print(
-                f"| {load:g}, {gang} | {name} | {wait:.0f}, {most:.0f} | {mean:.1f} | {tail:.0f} |",
+                f"| {load:g}, {gang} | {name} | {waits:.0f}, {completes:.0f}"
+                f" | {mean:.1f}, {tail:.0f} |",
                 flush=True,
             )
 

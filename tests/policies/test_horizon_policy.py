@@ -39,7 +39,8 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
     seen = 0
     for seed in range(count(4, 20)):
         folder = random_snapshot(np.random.default_rng([seed, 6]), 6)
-        folder.config |= {"objective": objective, "reserve_after_s": 1e9}  # the look ahead has none
+        # the look ahead has no reservations
+        folder.config.update(objective=objective, reserve_after_s=1e9)
         p = validate(folder.snapshot())
         try:
             best = decide(p, limits=EXACT)
