@@ -182,8 +182,8 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
     known = {row.job_id: build_job(row) for row in found}
     held = read_held(sight.connection, names)
     costs = read_job_costs(sight.connection, names, sight.now_s)
-    last = max((row.seq for row in found), default=0)
-    waiting = [row[0] for row in query(sight.connection, _WAITING, last)]
+    last = max([0, *(row.seq for row in found)])
+    waiting = [seq for (seq,) in query(sight.connection, _WAITING, last)]
     entries = {} if sight.plan is None else sight.plan.jobs
     out = []
     for job in (known[name] for name in names if name in known):
