@@ -33,7 +33,7 @@ class WrongCommandLine(UsageError):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Breaks all lines, and makes the column of commands wide enough for the longest command.
+    """Breaks paragraphs into lines, and makes the column of commands wide enough for the longest.
 
     argparse measures commands without the indent that it adds later.
     """
@@ -46,13 +46,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(
-            fill(
-                line,
-                min(width, 100),
-                subsequent_indent=" " * (len(line) - len(line.lstrip())),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            line
+            if line.startswith(" ")
+            else fill(line, min(width, 100), break_long_words=False, break_on_hyphens=False)
             for line in text.splitlines()
         )
 
@@ -425,7 +421,7 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except (ValueError, argparse.ArgumentTypeError):
+        except argparse.ArgumentTypeError:
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
             raise argparse.ArgumentTypeError(f'"{text}": {form}') from None
 

@@ -220,8 +220,7 @@ def grids(
 
 def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
     """Return the schema with a column of text for each level of the topology."""
-    known = {column.name for column in schema.columns}
-    more = [name for name in levels if name not in known]
+    more = [name for name in levels if name not in schema.by_name]
     levels_of = (Column(name, ColumnKind.TEXT, "level of the topology") for name in more)
     return replace(schema, columns=(*schema.columns, *levels_of))
 

@@ -119,6 +119,15 @@ simulate data/workloads/demo --keep-snapshots -> --out
 simulate data/workloads/demo --objective fun  -> objective
 simulate data/workloads/demo --until nan      -> --until
 simulate data/workloads/demo --checkpoint -1  -> --checkpoint
+solve x --gap 5%                              -> 5% is not a number >= 0
+solve x --seed two                            -> two is not a whole number from 0
+frontier x --keep much                        -> much is not a number >= 0
+frontier x --keep 120%                        -> 120% is no share from 0% to 100%
+queue submit x --max-gpus 4 python train.py   -> write -- before the command
+import slurm x --gpus a100:16 --out y         -> a100:16 is not a whole number
+spot fit hazard x --ages 0,x                  -> write numbers with commas
+examples demos                                -> did you mean "demo"?
+whatif data/snapshots/demo --set pools.h.gpus=2 -> a new one needs gpu_type, too
 demo --sabotage                               -> --sabotage needs --live
 demo --dir x                                  -> --dir needs --live
 """

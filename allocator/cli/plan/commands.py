@@ -33,12 +33,9 @@ PLAN_S = 5.0
 def _parse_value(text: str) -> tuple[float, bool]:
     """Return (value, whether it is a share) of '95%' or '12.5'."""
     share = text.strip().endswith("%")
-    try:
-        value = float(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (share and not 0 <= value <= 1):
-        raise ArgumentTypeError(f"{text} is neither a value nor a share from 0% to 100%")
+    value = number()(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
+    if share and value > 1:
+        raise ArgumentTypeError(f"{text} is no share from 0% to 100%")
     return value, share
 
 

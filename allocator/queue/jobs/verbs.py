@@ -133,8 +133,7 @@ work of the allocation is subtracted here.
 _SELECTED = JOB.selected_columns.keys()
 _FIELDS = [f.name for f in fields(Job) if f.name != "values"]
 _PLAIN = [name for name in _FIELDS if name not in ("command", "environment", "received")]
-_OWNED = [JOBS.column(name) for name in OWNED]
-_CONVERTED = [c for c in _OWNED if c.kind in LISTS or c.kind is ColumnKind.BOOLEAN]
+_CONVERTED = [n for n in OWNED if JOBS.column(n).kind in (*LISTS, ColumnKind.BOOLEAN)]
 
 
 def build_job(row: Any) -> Job:
@@ -142,7 +141,7 @@ def build_job(row: Any) -> Job:
     r = dict(zip(_SELECTED, row, strict=True))
     return Job(
         values={name: r[name] for name in OWNED}
-        | {c.name: value_of(c, r[c.name]) for c in _CONVERTED if r[c.name] is not None},
+        | {name: value_of(JOBS.column(name), r[name]) for name in _CONVERTED},
         command=tuple(json.loads(r["command"])),
         environment=json.loads(r["environment"]),
         received=json.loads(r["received"]),

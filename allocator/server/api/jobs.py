@@ -44,7 +44,6 @@ from allocator.server.views.sight import Sight
 router = Routes(tags=["jobs"])
 STATES = f"a state, or one of {', '.join(GROUPS)}"
 Text = Annotated[str, Query(max_length=200)]
-HIDDEN: dict[str, Any] = dict.fromkeys(("command", "environment", "workdir"))
 NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 
@@ -63,17 +62,14 @@ def find_job(sight: Sight, job_id: str) -> Job:
 
 def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
     """Return jobs without what the caller may not see."""
-    hidden: list[dict[str, Any]] = [
-        {} if sight.caller.can_change(row.tenant) else dict(HIDDEN) for row in rows
-    ]
+    for row in rows:
+        if not sight.caller.can_change(row.tenant):
+            row.command = row.environment = row.workdir = None
     if sight.tenant is not None:
-        cells = [{name: getattr(row, name) or "" for name in NEIGHBOURS} for row in rows]
-        shown = hide_names(sight, {cell for one in cells for cell in one.values()})
-        for row, one in zip(hidden, cells, strict=True):
-            row |= {name: shown[cell] or None for name, cell in one.items()}
-    for shown_row, less in zip(rows, hidden, strict=True):
-        for name, value in less.items():
-            setattr(shown_row, name, value)
+        cells = [(row, name, getattr(row, name) or "") for row in rows for name in NEIGHBOURS]
+        shown = hide_names(sight, {cell for *_, cell in cells})
+        for row, name, cell in cells:
+            setattr(row, name, shown[cell] or None)
     return list(rows)
 
 

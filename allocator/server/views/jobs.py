@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 MOST_ROWS = 500  # of a page
 LOW = "begin of its range of 90 %"
 HIGH = "end of its range of 90 %"
-_WAITING = "FROM jobs WHERE state IN ('queued', 'paused') AND seq "
+_WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') AND seq <= ? ORDER BY seq"
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,8 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
     known = {row.job_id: build_job(row) for row in found}
     held = read_held(sight.connection, names)
     costs = read_job_costs(sight.connection, names, sight.now_s)
-    numbers = [row.seq for row in found] or [0]
-    first, last = min(numbers), max(numbers)
-    ((ahead,),) = query(sight.connection, f"SELECT count(*) {_WAITING} < ?", first)
-    between = f"SELECT seq {_WAITING} BETWEEN ? AND ? ORDER BY seq"
-    waiting = [row[0] for row in query(sight.connection, between, first, last)]
+    last = max([0, *(row.seq for row in found)])
+    waiting = [seq for (seq,) in query(sight.connection, _WAITING, last)]
     entries = {} if sight.plan is None else sight.plan.jobs
     out = []
     for job in (known[name] for name in names if name in known):
@@ -195,7 +192,7 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
         entry = entries.get(job.job_id) if job.state in ACTIVE else None
         if entry is not None:
             record |= {name: entry[name] for name in EXPECTED_FIELDS}
-        place = record.get("position") or ahead + bisect.bisect_left(waiting, job.seq) + 1
+        place = record.get("position") or bisect.bisect_left(waiting, job.seq) + 1
         record |= {
             "environment": sorted(job.environment),
             "tenant": job.values["tenant"] or DEFAULT_TENANT,
