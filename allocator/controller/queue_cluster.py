@@ -80,6 +80,7 @@ from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
+PendingRound = tuple[int, str, str] | None  # number, outcome and detail of one that is carried out
 MEMORY = "memory"  # key of the table meta: prices of the last round
 # how often starts follow confirmed stops within one step
 MOST_FOLLOW_UPS = 4
@@ -134,11 +135,15 @@ class _Recorded(NamedTuple):
 
 
 class _Orders(NamedTuple):
-    """Stops and starts to give to the executor, and how running jobs are wanted to run."""
+    """Stops and starts to give to the executor, and how running jobs are wanted to run.
+
+    `pending` is the round that is not yet carried out completely.
+    """
 
     stops: list[allocations.Allocation]
     starts: list[Order]
     settings: dict[tuple[str, int], allocations.WantedSettings | None]
+    pending: PendingRound
 
 
 class QueueCluster:
@@ -186,8 +191,7 @@ class QueueCluster:
         self._has_event = False
         self._decided_triggers: tuple[Any, ...] | None = None
         self._observed_triggers: tuple[Any, ...] | None = None
-        # (number, outcome, detail) of the last round until it is carried out completely
-        self._pending_round: tuple[int, str, str] | None = None
+        self._pending_round: PendingRound = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
 
     def _read_interval_s(self, connection: Connection) -> float:
@@ -242,7 +246,7 @@ class QueueCluster:
             recorded = self._write_observations(connection, seen, due)
             if due and ended:
                 due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
-            is_any_down = bool(allocations.find_on_down_nodes(connection))
+            on_down_nodes = allocations.find_on_down_nodes(connection)
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
@@ -250,7 +254,7 @@ class QueueCluster:
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
-        if is_any_down:
+        if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
             self.reconcile({(one.job_id, one.generation) for one in seen})
@@ -435,9 +439,13 @@ class QueueCluster:
         [(newest,)] = query(connection, _NEWEST, now)
         if not newest:
             return False
-        changes = cluster_tables.count_node_changes(connection)
         # a change of these may cause an early round, as an end does
-        mark = (newest, tuple(cluster_tables.gpus(connection).items()), changes, gpus)
+        mark = (
+            newest,
+            cluster_tables.gpus(connection),
+            cluster_tables.count_node_changes(connection),
+            gpus,
+        )
         event = (
             self._has_event
             or ended
@@ -519,8 +527,11 @@ class QueueCluster:
                         guarded_decision.memory_to_json(guarded_decision.build_memory(decision))
                     ),
                 )
-            self._pending_round = (number, "applied", entry.detail)
-            self._orders = self._write_orders(connection, capacity)
+            orders = self._write_orders(
+                connection, capacity, pending=(number, "applied", entry.detail)
+            )
+        # only now, because a transaction may fail at its end
+        self._orders, self._pending_round = orders, orders.pending
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)
@@ -583,7 +594,7 @@ class QueueCluster:
         So the time since which jobs run is recorded early, and starts that waited for stops are
         ordered as soon as the stops are confirmed.
         """
-        ordered = self.reconcile() if self._orders is None else self._give_orders(self._orders)
+        ordered = self._give_orders(self._orders) if self._orders else self.reconcile()
         self._orders = None
         for left in reversed(range(MOST_FOLLOW_UPS)):
             seen = (
@@ -628,9 +639,11 @@ class QueueCluster:
         connection: Connection,
         capacity: Mapping[str, int],
         known: set[tuple[str, int]] | None = None,
+        pending: PendingRound = None,
     ) -> _Orders:
         """Write the stops and starts that are wanted and safe; return all that have to be given."""
         now, token = self.clock.now(), self.lease_holder.token
+        pending = pending or self._pending_round
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
         # what the queue knows as running, and the executor did not report
@@ -640,14 +653,9 @@ class QueueCluster:
                 for one in allocations.list_starts(connection, token, "running")
                 if (one.job_id, one.generation) not in known
             ]
-        if (
-            self._pending_round is not None
-            and not stops
-            and not starts
-            and not query(connection, _UNMET)
-        ):
-            round_journal.mark(connection, token, *self._pending_round)
-            self._pending_round = None
+        if pending and not stops and not starts and not query(connection, _UNMET):
+            round_journal.mark(connection, token, *pending)
+            pending = None
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
@@ -658,14 +666,14 @@ class QueueCluster:
             # those of all jobs, or those that may have to be withdrawn
             names = None if untold is None else untold | {job_id for job_id, _ in self._settings}
             settings = allocations.read_wanted_settings(connection, names)
-        return _Orders(stops, starts, settings)
+        return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
         """Give written orders to the executor, and return their allocations.
 
         A job starts on GPUs of a running job only after that job was told of it.
         """
-        token = self.lease_holder.token
+        token, self._pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
         untold = self._tell_jobs(orders.settings)

@@ -57,3 +57,8 @@ def test_faults_by_seed(backend: str, kind: str, runs: int, tmp_path: Path) -> N
         world = one(backend, tmp_path / str(seed), seed, 1 + seed % 12, **more)
         total += getattr(world, KINDS[kind])
     assert total >= 1
+
+
+def test_a_round_whose_write_is_lost_marks_no_other(tmp_path: Path) -> None:
+    """Its number goes to a round that fails, which must not count as applied: seed 498."""
+    one("sqlite", tmp_path, 498, 7)
