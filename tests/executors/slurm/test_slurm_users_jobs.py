@@ -35,7 +35,7 @@ PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(
 TABLES = {
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,1\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s\n"
-    "m,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\nm,A,8,7\n",
+    "m,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\ng,A,8,7\n",
     "tenants.csv": "tenant\nred\nvision\nnobody\n",
     "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\n",
 }
@@ -122,7 +122,10 @@ class World:
 
     def states(self) -> dict[str, str]:
         """State of the jobs in the queue, by the id in Slurm."""
-        return {job.job_id.split("-")[-1]: job.state for job in self.queue.jobs()}
+        return {
+            job.job_id.removeprefix("slurm-").partition("-")[0]: job.state
+            for job in self.queue.jobs()
+        }
 
     def stamps(self) -> list[list[str]]:
         path = self.shared / "stamps"
@@ -282,7 +285,10 @@ def test_what_a_users_job_prints_or_measures_is_its_progress(world: World) -> No
             idents[name] = world.submit(name, steps, "--gres=gpu:1", *where, said=said)
 
         def done(name: str) -> float:
-            jobs = {job.job_id.split("-")[-1]: job for job in world.queue.jobs()}
+            jobs = {
+                job.job_id.removeprefix("slurm-").partition("-")[0]: job
+                for job in world.queue.jobs()
+            }
             found = jobs.get(idents[name])
             return 0.0 if found is None else 60.0 - found.remaining_work
 
@@ -353,7 +359,7 @@ def test_no_job_runs_into_a_later_reservation_of_slurm(world: World) -> None:
             world.queue.submit(job_id=name, total_work=work, command=sleep, **firm)
         world.step_until(lambda: len(world.on()) == 2)
         assert world.on() == {"long": "n2", "short": "n1"}
-        gang = firm | {"min_gpus": 8, "max_gpus": 8, "preemptible": True, "placement": "spread"}
+        gang = {"model": "g", "min_gpus": 8, "max_gpus": 8, "placement": "spread"}
         world.queue.submit(job_id="gang", total_work=35.0, command=sleep, **gang)
         world.queue.cancel("long", "short")
         world.step_until(lambda: world.on() == {"gang": "n[1-2]"})
