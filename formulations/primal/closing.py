@@ -7,7 +7,8 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
 4. if it does not: groups drawn at random may change, more often those that are near to a change or
-   lose much, as many as can be searched, and as long as this finds better plans
+   lose much, as many as can be searched; in turn with sums of combinations
+   (formulations/primal/sums.py); as long as this finds better plans
 5. step 3 again, for a longer time
 
 The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
@@ -29,6 +30,7 @@ from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints
 from formulations.primal.losses import Losses
+from formulations.primal.sums import find_better_plan
 
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
@@ -36,6 +38,8 @@ FIRST, LAST = 4e6, 1e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
 PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
+AIM = 0.25  # share of the loss of the plan that a first sum may have
+SUM = 20  # searches that take as long as a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 EXACT = 1e-9  # relative gap that counts as none
 
@@ -74,7 +78,7 @@ def close_gap(
     steps: list[tuple[str, Callable[[], None]]] = [
         *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
         ("all better plans", partial(search.prove, FIRST)),
-        ("neighbourhoods", search.change_drawn_groups),
+        ("neighbourhoods", search.improve),
         ("all better plans again", partial(search.prove, LAST)),
     ]
     for name, step in steps:
@@ -131,25 +135,39 @@ class Search:
             loss = self.losses.of_change(self.c, self.plan)
             self.change(np.argsort(loss, kind="stable")[:groups], FIRST)
 
-    def change_drawn_groups(self) -> None:
-        """Find better plans that differ in groups which are drawn, as long as there are some."""
-        random, size, tried, last = np.random.default_rng(0), 4 * FEWEST, 0, 0
+    def improve(self) -> None:
+        """Find better plans in two ways, as long as there are some.
+
+        The way is taken that has tried less since it last found one.
+        """
+        random, size, aim, tried, last = np.random.default_rng(0), 4 * FEWEST, AIM, 0, 0
+        spent = [0, 0]
         while tried - last <= max(PATIENCE, last) and time.monotonic() < self.until:
             open_ = self.find_open(self.enough)
             if self.is_closed() or len(open_) <= LITTLE:
                 return
-            loss = np.maximum(self.losses.of_change(self.c, self.plan)[open_], 0.0)
-            scale = np.sort(loss)[min(len(loss) - 1, int(2 * size))]
-            own = self.losses.of_plan(self.plan)[open_]
-            weight = np.exp(-loss / max(scale, EXACT)) + own / max(own.max(), EXACT)
-            key = random.exponential(size=len(loss)) / np.maximum(weight, EXACT)
-            groups, before = open_[np.argsort(key, kind="stable")[: int(size)]], self.value
-            bound = self.change(groups, NEIGHBOURHOOD)
-            if len(groups) == len(open_):
-                self.tighten(max(bound, self.enough))
-            size = max(FEWEST, size * (1.02 if bound <= self.enough else 0.97))
+            before, way = self.value, int(spent[1] < spent[0])
+            if way:
+                self.take(find_better_plan(self.c, self.dual, self.losses, self.plan, aim, random))
+                aim = aim / 2 if self.value > before else min(1.0, aim * 1.5)
+            else:
+                groups = self.draw(open_, size, random)
+                bound = self.change(groups, NEIGHBOURHOOD)
+                if len(groups) == len(open_):
+                    self.tighten(max(bound, self.enough))
+                size = max(FEWEST, size * (1.02 if bound <= self.enough else 0.97))
             tried += 1
             last = tried if self.value > before else last
+            spent[way] = 0 if self.value > before else spent[way] + (1, SUM)[way]
+
+    def draw(self, open_: Ints, size: float, random: np.random.Generator) -> Ints:
+        """Draw groups, more often those that are near to a change or lose much."""
+        loss = np.maximum(self.losses.of_change(self.c, self.plan)[open_], 0.0)
+        scale = np.sort(loss)[min(len(loss) - 1, int(2 * size))]
+        own = self.losses.of_plan(self.plan)[open_]
+        weight = np.exp(-loss / max(scale, EXACT)) + own / max(own.max(), EXACT)
+        key = random.exponential(size=len(loss)) / np.maximum(weight, EXACT)
+        return open_[np.argsort(key, kind="stable")[: int(size)]]
 
     def change(self, groups: Ints, work: float) -> float:
         """Search the plans that differ in some groups; return their bound."""

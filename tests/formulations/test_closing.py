@@ -129,5 +129,5 @@ def test_a_group_that_holds_what_no_better_plan_does_is_open():
     c = view([[(10, {}), (6, {})], [(10, {}), (9, {})]], [(-np.inf, 1)])
     with settings():
         search = Search(c, evaluate(c, np.zeros(3)), np.array([1, 2]), 0.0, np.inf, 20.0)
-        search.change_drawn_groups()
+        search.improve()
     assert (search.plan.tolist(), search.bound) == ([0, 2], 20.0)
