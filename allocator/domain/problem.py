@@ -647,6 +647,7 @@ class Problem:
     max_changes: int  # -1 = no limit
     ageing_s: float  # inf = none
     reserve_after_s: float
+    due_after_runs: float  # inf = never
     objective: str
     # whether values count a pause spread over the time for which an option will be held
     spread_pauses: bool

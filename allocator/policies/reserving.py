@@ -10,7 +10,7 @@ round: a smaller one waits for its turn, not for room. There are two cases:
     when the jobs that run and may not be stopped leave k GPUs, in whole rounds. Of several in a
     pool, the one with the largest weight x time since it was submitted gets the reservation.
   - It can be stopped. That costs the large job no more than the round, and short jobs may come
-    first. But once the large job has been there for longer than its whole run takes alone, it is
+    first. But once the large job has been there for `due_after_runs` times its run alone, it is
     due: it starts now, or is not stopped, if those that pass it over, and have no earlier
     deadline that counts, hold enough GPUs for it. This holds for as many jobs as fit.
 
@@ -75,7 +75,7 @@ def find_reservations(
     soon = _count_free(round_, choice[~idle])
     due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
     if due.any():
-        due[due] = age_s[due] >= _alone_s(round_, due)[due]
+        due[due] = age_s[due] >= problem.due_after_runs * _alone_s(round_, due)[due]
         due &= taken.is_passed_over(taken.ends)
     if not (passed | due).any():
         return ()

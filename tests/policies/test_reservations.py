@@ -110,6 +110,7 @@ def test_nobody_gets_one(why: str, p: Problem) -> None:
 
 
 SOFT = {"min_gpus": 4, "max_gpus": 4, "remaining_work": 8000, "submitted_s": 10}
+DUE: dict[str, Any] = {"due_after_runs": 1.0}
 SHORT = {"preemptible": True, "submitted_s": 100}
 TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "guaranteed_gpus": 1}]
 
@@ -134,7 +135,9 @@ def test_a_job_that_is_there_for_longer_than_it_takes_alone_is_due(
     """All others can be stopped. The four short ones are together worth more, and would all run."""
     one = waits(400, **SHORT) if "pool" in large else runs(400) | SHORT
     tables = {"tenants": TENANTS} if "tenant" in large | others else {}
-    p = dataclasses.replace(a_round(SOFT | large, *[one | others] * 4, **tables), now_s=2010.0)
+    p = dataclasses.replace(
+        a_round(SOFT | large, *[one | others] * 4, **tables), **DUE, now_s=2010.0
+    )
     kept = (Reservation(0, 0, 4, 0.0),)
     assert decided(p) == (([4, 0, 0, 0, 0], kept) if starts else ([0, 1, 1, 1, 1], ())), why
     if starts:
@@ -153,7 +156,7 @@ def test_every_round_of_jobs_that_can_be_stopped_agrees_with_the_rule_read_again
         k, weight = int(rng.choice([1, 2, 4])), float(rng.choice([1, 2]))
         job = {"min_gpus": k, "max_gpus": k, "remaining_work": k * 400, "weight": weight}
         jobs.append(job | {"submitted_s": at, "preemptible": True})
-    p = dataclasses.replace(a_round(*jobs, pools=[{"gpus": 6}]), now_s=405.0)
+    p = dataclasses.replace(a_round(*jobs, pools=[{"gpus": 6}]), **DUE, now_s=405.0)
     without = decided(dataclasses.replace(p, reserve_after_s=NEVER))[0]
     got, free, due = list(without), 6 - sum(without), []
     for j in sorted(range(6), key=lambda j: -jobs[j]["weight"] * (705 - jobs[j]["submitted_s"])):

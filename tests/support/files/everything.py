@@ -23,6 +23,7 @@ restart_s = 45
 max_changes = 3
 ageing_s = 7200
 reserve_after_s = 600
+due_after_runs = 2
 objective = "throughput"
 dollar_price = 0.25
 

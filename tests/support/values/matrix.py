@@ -27,6 +27,7 @@ __all__ = ["BASE", "CROSSED", "EVERY", "FEATURES", "Tables", "base", "made", "sc
 def passed_over(r: Tables) -> None:
     """No job may be stopped; one of 2 GPUs came first, and the running job leaves one GPU."""
     r.config["reserve_after_s"] = r.pick(0.0, 50.0)
+    r.config["due_after_runs"] = r.pick(0.01, 1.0)
     r.pools[0]["gpus"] = 3
     for j in r.jobs:
         j["preemptible"] = False
