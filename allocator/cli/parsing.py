@@ -421,9 +421,9 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except argparse.ArgumentTypeError:
+        except argparse.ArgumentTypeError as error:
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
-            raise argparse.ArgumentTypeError(f'"{text}": {form}') from None
+            raise argparse.ArgumentTypeError(f"{error}: {form}") from None
 
     convert_all.__name__ = f"list of {convert.__name__}s"
     return convert_all
