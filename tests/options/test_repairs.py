@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from builders import problem
+from text_tables import cases, given
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
@@ -53,45 +54,24 @@ def test_lost_gpus_lift_the_limit_on_changes() -> None:
     assert sorted(got(p).values()) == [0, 0, 2]
 
 
-@pytest.mark.parametrize(
-    ("build", "conflict", "relaxation"),
-    [
-        (
-            {
-                "jobs": [{"tenant": "a"}, {"tenant": "b"}],
-                "tenants": [
-                    {"tenant": "a", "guaranteed_gpus": 8},
-                    {"tenant": "b", "guaranteed_gpus": 4},
-                ],
-            },
-            ["guaranteed_gpus", "GPUs of pool"],
-            'guaranteed_gpus of tenant "a": 8 would have to be 4',
-        ),
-        (
-            {
-                "jobs": [running(8, preemptible=False)],
-                "pools": [{"price_per_gpu_hour": 2}],
-                "config": {"budget_per_hour": 10},
-            },
-            ["budget_per_hour"],
-            "budget_per_hour: 10 would have to be 16",
-        ),
-        (
-            {
-                "jobs": [running(8, tenant="a")],
-                "tenants": [{"tenant": "a", "max_gpus": 4}],
-                "config": {"max_changes": 0},
-            },
-            ["max_changes"],
-            "max_changes: 0 would have to be 1",
-        ),
-    ],
-)
-def test_rules_that_clash_are_named(build: dict, conflict: list[str], relaxation: str) -> None:
+# round -> words of each rule that clashes -> the relaxation
+CLASHES = """
+jobs: tenant=a; tenant=b / tenants: tenant=a guaranteed_gpus=8; tenant=b guaranteed_gpus=4 -> \
+guaranteed_gpus,GPUs of pool -> guaranteed_gpus of tenant "a": 8 would have to be 4
+jobs: state=running pool=p0 gpus=8 preemptible=false / pools: price_per_gpu_hour=2 / \
+config: budget_per_hour=10 -> budget_per_hour -> budget_per_hour: 10 would have to be 16
+jobs: state=running pool=p0 gpus=8 tenant=a / tenants: tenant=a max_gpus=4 / \
+config: max_changes=0 -> max_changes -> max_changes: 0 would have to be 1
+"""
+
+
+@pytest.mark.parametrize("case", cases(CLASHES), ids=range(3))
+def test_rules_that_clash_are_named(case: tuple[str, ...]) -> None:
     """Exit 4 with the clashing rules and a relaxation that can be checked by hand."""
+    text, rules, relaxation = case
     with pytest.raises(Infeasible) as e:
-        decide(problem(**build))
-    for word in conflict:
+        decide(problem(**given(text)))
+    for word in rules.split(","):
         assert any(word in c for c in e.value.conflict), e.value.conflict
     assert relaxation in str(e.value)
     assert len(e.value.relaxations) == 1
