@@ -1,8 +1,11 @@
-"""Free GPUs of nodes: best fit, shares, domains. test_pods.py compares with all sets of nodes."""
+"""Free GPUs of nodes: best fit, shares, domains; and exact for one job."""
 
 from __future__ import annotations
 
+import itertools
 import math
+
+from hypothesis import given, strategies as st
 
 from formulations.placement.holes import Holes, Need, Place, Wish
 
@@ -41,3 +44,18 @@ def test_levels_and_spread() -> None:
     far = spot(nodes.find(Need(0, 11, 2, wish=Wish.PREFER, level=0))) or {}
     assert sum(far.values()) == 11
     assert spot(nodes.find(Need(0, 3, 1, wish=Wish.SPREAD))) == {3: 1, 2: 1, 1: 1}
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 14), st.integers(1, 4))
+def test_one_job_is_placed_exactly_if_it_can_be(free: list[int], gpus: int, most: int) -> None:
+    """Against all sets of nodes; the places are free, and no more nodes than allowed."""
+    nodes = holes(*[6] * len(free))
+    for n, k in enumerate(free):
+        nodes.take(((n, 6 - k, -1),), Need(0, 6 - k, 1))
+    found = nodes.find(Need(0, gpus, most))
+    can = any(sum(some) >= gpus for some in itertools.combinations(free, min(most, len(free))))
+    assert (found is not None) == can
+    if found is not None:
+        assert sum(k for _, k, _ in found) == gpus and len(found) <= most
+        assert all(0 < k <= free[n] for n, k, _ in found)
+        assert len({n for n, _, _ in found}) == len(found)

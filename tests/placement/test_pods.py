@@ -66,7 +66,6 @@ def test_a_gang_is_placed_exactly_if_it_can_be(
     if found is not None:
         assert sum(k for _, k, _ in found) == pods * pod
         assert all(0 < k <= free[n] and k % pod == 0 for n, k, _ in found)
-        assert len({n for n, _, _ in found}) == len(found)
         assert not exact or len(found) == most
 
 
