@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from text_tables import cells
-
 SBATCH = """#!/bin/bash
 #SBATCH --job-name=tune-bert
 #SBATCH --gres=gpu:a100:2
@@ -88,7 +86,7 @@ ROW = """job_id,model,total_work,min_gpus,max_gpus,weight
 new-1,bert,2000,1,4,50
 """
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # file -> its text, and its row
-    name: (text, cells(row))
+    name: (text, dict(cell.split("=") for cell in row.split()))
     for name, text, row in (
         (
             "train.sbatch",
@@ -150,6 +148,6 @@ max_gpus=4,time_limit_s=900 max_gpus=2,memory_gb=40"""
 ROW_CASES: dict[str, tuple[str, dict[str, Any]]] = {}  # for the snapshot `full`
 for n, given in enumerate(ROWS.split()):
     row = {"job_id": "new", "model": "bert-1", "total_work": "20000"}
-    row |= cells(given.replace(",", " "))
+    row |= dict(cell.split("=") for cell in given.split(","))
     text = f"{','.join(row)}\n{','.join(row.values())}\n"
     ROW_CASES[f"{n}.csv"] = text, row | {"remaining_work": 20000}
