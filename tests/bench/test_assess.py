@@ -30,7 +30,7 @@ HOUR = 3600.0
 ASSUMED = "the log does not say what jobs could use"
 
 
-def site(jobs: int = 24, gpus: int = 4, gap_s: float = 9000.0, **late_s: float) -> Workload:
+def site(jobs: int = 24, gap_s: float = 9000.0, **late_s: float) -> Workload:
     """Jobs of 1, 2 and 4 GPUs over some days, recorded as a backfill scheduler ran them; each start
     and end so much later as `late_s` says.
     """
@@ -45,7 +45,7 @@ def site(jobs: int = 24, gpus: int = 4, gap_s: float = 9000.0, **late_s: float) 
             zip(rng.choice([1, 2, 4], jobs), rng.integers(2000, 20_000, jobs), strict=True)
         )
     ]
-    made = workload(rows_, gpus, config={"interval_s": 7200})
+    made = workload(rows_, 4, config={"interval_s": 7200})
     options = allocator.SimulationOptions(react_s=1.0, prove_every=0)
     ran = allocator.simulate(made, policy="easy", options=options).tables["jobs"]
     times = [np.asarray(ran[c]) + late_s.get(c, 0.0) for c in ("started_s", "finished_s")]
