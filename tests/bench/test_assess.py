@@ -188,8 +188,8 @@ def test_fewer_gpus_on_nodes_and_over_time() -> None:
 
 
 def test_every_figure_of_the_page_has_its_assumptions(tmp_path: Path, capsys: Output) -> None:
-    """In the page each row with figures ends with its assumptions; in a terminal a line of each case
-    has them; in JSON each case. What the history itself assumes is in all of them.
+    """In the page each row with figures ends with its assumptions; in a terminal a line of each
+    case has them; in JSON each case. What the history itself assumes is in all of them.
     """
     history = write_workload(tmp_path / "history", site(4))
     code, out, err = call(
