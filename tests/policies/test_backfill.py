@@ -37,6 +37,19 @@ class Ask:
         return self.limit_s or self.run_s
 
 
+def test_by_hand_on_one_pool() -> None:
+    """8 GPUs. a takes 4 until 10. At 1 come: b, 6 GPUs for 10 s, which begins at 10; c, all 8 for
+    5 s, which could begin when b ends, at 20; d, 2 for 9 s, over when b begins; e, 2 for 30 s.
+
+    EASY knows b only, which leaves 2: d and e start at once, and c waits for e until 31. With a
+    reservation for c as well e has to come after it. Without backfill d and e come last.
+    """
+    asks = [Ask(0, 4, 10), Ask(1, 6, 10), Ask(1, 8, 5), Ask(1, 2, 9), Ask(1, 2, 30)]
+    assert starts(asks, 8, "easy") == [0, 10, 31, 1, 1]
+    assert starts(asks, 8, "conservative") == [0, 10, 20, 1, 25]
+    assert starts(asks, 8, "static") == [0, 10, 20, 25, 25]
+
+
 def test_slurm_expects_large_jobs_later() -> None:
     """4 GPUs. a has 2 until 10, b has 1 until 35, which is within 30 s of the first end. So Slurm
     expects c, 3 GPUs, at 35 and not at 10, and lets d, 1 GPU for 20 s, overtake it.
