@@ -8,11 +8,13 @@ of 8 GPUs of type "A" in nodes of 8, rate = GPUs, rounds of 300 s, restart 30 s.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem
+from text_tables import cases, cells, given
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation, Repairs
@@ -41,13 +43,13 @@ def plan(p: Problem, gets: Gets) -> Allocation:
 
 def repairs(
     p: Problem,
-    released: tuple[str, ...] = (),
-    max_changes: int | None = None,
+    released: str = "",
+    max_changes: str | None = None,
 ) -> Repairs:
     """No repairs, but for what is named; a guarantee is claimed to amount to nothing."""
     return Repairs(
-        np.array([n in released for n in p.jobs.job_id], dtype=bool),
-        p.max_changes if max_changes is None else max_changes,
+        np.array([n == released for n in p.jobs.job_id], dtype=bool),
+        p.max_changes if max_changes is None else int(max_changes),
         np.zeros(len(p.tenants.tenant), dtype=np.int64),
     )
 
@@ -56,96 +58,37 @@ def judge(p: Problem, gets: Gets, **mended: Any) -> Audit:
     return audit(p, plan(p, gets), repairs(p, **mended), compile_round(p).offer)
 
 
-def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
-    return {"state": "running", "pool": pool, "gpus": gpus, **more}
+# round -> plan -> words of the only fault -> repairs, if any
+BROKEN = """
+jobs: min_gpus=2 -> j0=p0:1 -> outside its range 2 to 8
+jobs: sizes=1|4 -> j0=p0:2 -> not one of its sizes
+jobs: gpu_types=A / pools: ; gpu_type=B -> j0=p1:2 -> of type "B", which its gpu_types exclude
+jobs: weight=1 / pools: gpus=4 -> j0=p0:8 -> which has only 4
+jobs: weight=1 / rates: gpu_type=A gpus=2 work_per_s=2 -> j0=p0:4 -> no rate is known
+jobs: state=held -> j0=p0:1 -> although it is held
+jobs: ; after=j0 -> j1=p0:1 -> it comes after
+jobs: runs=2 resizes_left=0 -> j0=p0:4 -> resizes_left is 0
+jobs: runs=2 preemptible=false -> nothing -> gets nothing, although it is not
+jobs: runs=2 preemptible=false; runs=8 preemptible=false / pools: ; -> j0=p1:2 j1=p0:8 -> \
+"p1", although it is not preemptible -> released=j0
+jobs: runs=2 preemptible=false -> j0=p0:2 -> can hold its 2 -> released=j0
+jobs: ; -> j0=p0:8 j1=p0:1 -> pool "p0": 9 GPUs are given, it has 8
+jobs: weight=1 / pools: price_per_gpu_hour=2 / config: budget_per_hour=7.9 -> j0=p0:4 -> \
+the plan costs 8 $/h, budget_per_hour is 7.9
+jobs: runs=2; runs=2 / config: max_changes=1 -> j0=p0:4 -> \
+2 running jobs change, max_changes is 1
+jobs: runs=2 / config: max_changes=0 -> j0=p0:2 -> \
+max_changes 0 is lifted to 1, lost GPUs force 0 -> max_changes=1
+"""
 
 
-BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
-    # what is broken: (round, plan, repairs, words of the only fault)
-    "below range": ({"jobs": [{"min_gpus": 2}]}, {"j0": ("p0", 1)}, {}, "outside its range 2 to 8"),
-    "not listed": ({"jobs": [{"sizes": [1, 4]}]}, {"j0": ("p0", 2)}, {}, "not one of its sizes"),
-    "type": (
-        {"jobs": [{"gpu_types": ["A"]}], "pools": [{}, {"gpu_type": "B"}]},
-        {"j0": ("p1", 2)},
-        {},
-        'of type "B", which its gpu_types exclude',
-    ),
-    "larger than the pool": (
-        {"jobs": [{}], "pools": [{"gpus": 4}]},
-        {"j0": ("p0", 8)},
-        {},
-        "which has only 4",
-    ),
-    "no rate": ({"jobs": [{}], "rates": {1: 1, 2: 2}}, {"j0": ("p0", 4)}, {}, "no rate is known"),
-    "held by its owner": (
-        {"jobs": [{"state": "held"}]},
-        {"j0": ("p0", 1)},
-        {},
-        "although it is held",
-    ),
-    "after a job still here": (
-        {"jobs": [{}, {"after": ["j0"]}]},
-        {"j1": ("p0", 1)},
-        {},
-        "it comes after",
-    ),
-    "no resizes left": (
-        {"jobs": [running(2, resizes_left=0)]},
-        {"j0": ("p0", 4)},
-        {},
-        "resizes_left is 0",
-    ),
-    "paused, not preemptible": (
-        {"jobs": [running(2, preemptible=False)]},
-        {},
-        {},
-        "gets nothing, although it is not",
-    ),
-    "moved when released": (
-        {"jobs": [running(k, preemptible=False) for k in (2, 8)], "pools": [{}, {}]},
-        {"j0": ("p1", 2), "j1": ("p0", 8)},
-        {"released": ("j0",)},
-        '"p1", although it is not preemptible',
-    ),
-    "released for no reason": (
-        {"jobs": [running(2, preemptible=False)]},
-        {"j0": ("p0", 2)},
-        {"released": ("j0",)},
-        "can hold its 2",
-    ),
-    "capacity": (
-        {"jobs": [{}, {}]},
-        {"j0": ("p0", 8), "j1": ("p0", 1)},
-        {},
-        'pool "p0": 9 GPUs are given, it has 8',
-    ),
-    "budget": (
-        {"jobs": [{}], "pools": [{"price_per_gpu_hour": 2}], "config": {"budget_per_hour": 7.9}},
-        {"j0": ("p0", 4)},
-        {},
-        "the plan costs 8 $/h, budget_per_hour is 7.9",
-    ),
-    "changes": (
-        {"jobs": [running(2), running(2)], "config": {"max_changes": 1}},
-        {"j0": ("p0", 4)},
-        {},
-        "2 running jobs change, max_changes is 1",
-    ),
-    "limit lifted for nothing": (
-        {"jobs": [running(2)], "config": {"max_changes": 0}},
-        {"j0": ("p0", 2)},
-        {"max_changes": 1},
-        "max_changes 0 is lifted to 1, lost GPUs force 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_each_broken_rule_is_the_only_fault(case: str) -> None:
+@pytest.mark.parametrize("case", cases(BROKEN.replace("runs=", "state=running pool=p0 gpus=")))
+def test_each_broken_rule_is_the_only_fault(case: tuple[str, ...]) -> None:
     """One rule broken, one sentence about it."""
-    context, gets, mended, words = BROKEN[case]
-    (found,) = judge(problem(**context), gets, **mended).faults
-    assert words in found
+    context, gets, words, *mended = case
+    found = {n: (pool, int(k)) for n, pool, k in re.findall(r"(\w+)=(\w+):(\d+)", gets)}
+    (fault,) = judge(problem(**given(context)), found, **cells("".join(mended))).faults
+    assert words in fault
 
 
 def test_exactly_the_budget_is_legal() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-WEEK = 604800
 SBATCH = """#!/bin/bash
 #SBATCH --job-name=tune-bert
 #SBATCH --gres=gpu:a100:2
@@ -86,53 +85,59 @@ spec:
 ROW = """job_id,model,total_work,min_gpus,max_gpus,weight
 new-1,bert,2000,1,4,50
 """
-HALF = {"min_gpus": 4, "max_gpus": 4, "requested_gpus": 4, "sizes": "4"}
-THREE = {"min_gpus": 3, "max_gpus": 3, "requested_gpus": 3, "sizes": "3"}
-RIGID = {"min_gpus": 2, "max_gpus": 2, "requested_gpus": 2, "sizes": "2"}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # file -> its text, and its row
-    "train.sbatch": (
-        SBATCH,
-        {"job_id": "tune-bert", "model": "tune-bert", "remaining_work": 86400, "gpu_types": "A100"}
-        | RIGID,
-    ),
-    "elastic.sh": (
-        ELASTIC,
-        {"job_id": "elastic", "model": "bert", "remaining_work": 9000, "requested_gpus": 2}
-        | {"min_gpus": 1, "max_gpus": 8},
-    ),
-    "nodes.sh": (
-        NODES,
-        {"job_id": "nodes.sh", "model": "nodes.sh", "remaining_work": WEEK, "gpu_types": "V100"}
-        | {"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8, "sizes": "8"},
-    ),
-    "tasks.sh": (
-        TASKS,
-        {"job_id": "tasks.sh", "model": "tasks.sh", "remaining_work": 5400, "tenant": "team-2"}
-        | THREE,
-    ),
-    "job.yaml": (
-        JOB,
-        {"job_id": "vision/train", "model": "resnet50", "remaining_work": 7200, "tenant": "vision"}
-        | {"min_gpus": 2, "max_gpus": 4, "requested_gpus": 4, "sizes": "2|4"}
-        | {"gpu_types": "V100", "preemptible": "false", "cpus_per_gpu": 4},
-    ),
-    "pytorchjob.json": (
-        json.dumps(PYTORCH, indent=1) + "\n",
-        {"job_id": "default/pytorchjob/llm", "model": "llm", "remaining_work": 5000}
-        | {"preemptible": "false"}
-        | HALF,
-    ),
-    "rayjob.yaml": (
-        RAY,
-        {"job_id": "default/rayjob/sweep", "model": "sweep", "remaining_work": 3600}
-        | {"preemptible": "false"}
-        | THREE,
-    ),
-    "row.csv": (
-        ROW,
-        {"job_id": "new-1", "model": "bert", "remaining_work": 2000, "weight": 50}
-        | {"min_gpus": 1, "max_gpus": 4},
-    ),
+    name: (text, dict(cell.split("=") for cell in row.split()))
+    for name, text, row in (
+        (
+            "train.sbatch",
+            SBATCH,
+            """job_id=tune-bert model=tune-bert remaining_work=86400 gpu_types=A100
+            min_gpus=2 max_gpus=2 requested_gpus=2 sizes=2""",
+        ),
+        (
+            "elastic.sh",
+            ELASTIC,
+            """job_id=elastic model=bert remaining_work=9000 requested_gpus=2
+            min_gpus=1 max_gpus=8""",
+        ),
+        (
+            "nodes.sh",
+            NODES,
+            """job_id=nodes.sh model=nodes.sh remaining_work=604800 gpu_types=V100
+            min_gpus=8 max_gpus=8 requested_gpus=8 sizes=8""",
+        ),
+        (
+            "tasks.sh",
+            TASKS,
+            """job_id=tasks.sh model=tasks.sh remaining_work=5400 tenant=team-2
+            min_gpus=3 max_gpus=3 requested_gpus=3 sizes=3""",
+        ),
+        (
+            "job.yaml",
+            JOB,
+            """job_id=vision/train model=resnet50 remaining_work=7200 tenant=vision
+            min_gpus=2 max_gpus=4 requested_gpus=4 sizes=2|4
+            gpu_types=V100 preemptible=false cpus_per_gpu=4""",
+        ),
+        (
+            "pytorchjob.json",
+            json.dumps(PYTORCH, indent=1) + "\n",
+            """job_id=default/pytorchjob/llm model=llm remaining_work=5000 preemptible=false
+            min_gpus=4 max_gpus=4 requested_gpus=4 sizes=4""",
+        ),
+        (
+            "rayjob.yaml",
+            RAY,
+            """job_id=default/rayjob/sweep model=sweep remaining_work=3600 preemptible=false
+            min_gpus=3 max_gpus=3 requested_gpus=3 sizes=3""",
+        ),
+        (
+            "row.csv",
+            ROW,
+            """job_id=new-1 model=bert remaining_work=2000 weight=50
+            min_gpus=1 max_gpus=4""",
+        ),
+    )
 }
 ROWS = """max_gpus=8,weight=5 min_gpus=4,max_gpus=4,preemptible=false,weight=50
 max_gpus=2,after=job-0000 max_gpus=8,deadline_s=2003600,weight=3
@@ -141,8 +146,8 @@ gpus_per_pod=2,min_gpus=2,max_gpus=8 min_gpus=128,max_gpus=128
 tenant=team-2,max_gpus=8,restart_s=9 gpu_types=A100,min_gpus=4,max_gpus=4,sizes=4
 max_gpus=4,time_limit_s=900 max_gpus=2,memory_gb=40"""
 ROW_CASES: dict[str, tuple[str, dict[str, Any]]] = {}  # for the snapshot `full`
-for n, cells in enumerate(ROWS.split()):
+for n, given in enumerate(ROWS.split()):
     row = {"job_id": "new", "model": "bert-1", "total_work": "20000"}
-    row |= dict(cell.split("=") for cell in cells.split(","))
+    row |= dict(cell.split("=") for cell in given.split(","))
     text = f"{','.join(row)}\n{','.join(row.values())}\n"
     ROW_CASES[f"{n}.csv"] = text, row | {"remaining_work": 20000}

@@ -23,20 +23,24 @@ from formulations.transient.revocations import Hazard
 
 WORK = 64_000.0
 PUBLISHED = {  # mean seconds, mean dollars, runs
-    "1 K80 on demand": (14081, 2.828, 10),
-    "2 K80 on demand": (7172, 3.17, 10),
-    "4 K80 on demand": (3581, 3.02, 10),
-    "8 K80 on demand": (1830, 3.01, 10),
-    "2 K80 spot": (7765, 1.411, 31),
-    "4 K80 spot": (3765, 1.157, 31),
-    "8 K80 spot": (1841, 1.115, 32),
-    "1 P100 spot": (5417, 0.829, 33),
-    "1 V100 spot": (4436, 1.061, 24),
-    "4 P100 spot": (1694, 1.104, 10),
-    "4 V100 spot": (1560, 1.554, 10),
-    "2 V100 + P100 + K80 spot": (1760, 1.327, 10),
-    "V100 + 2 P100 + K80 spot": (1789, 1.173, 10),
-    "V100 + P100 + 2 K80 spot": (2001, 1.148, 10),
+    name: (float(seconds), float(dollars), int(runs))
+    for line in """
+1 K80 on demand 14081 2.828 10
+2 K80 on demand 7172 3.17 10
+4 K80 on demand 3581 3.02 10
+8 K80 on demand 1830 3.01 10
+2 K80 spot 7765 1.411 31
+4 K80 spot 3765 1.157 31
+8 K80 spot 1841 1.115 32
+1 P100 spot 5417 0.829 33
+1 V100 spot 4436 1.061 24
+4 P100 spot 1694 1.104 10
+4 V100 spot 1560 1.554 10
+2 V100 + P100 + K80 spot 1760 1.327 10
+V100 + 2 P100 + K80 spot 1789 1.173 10
+V100 + P100 + 2 K80 spot 2001 1.148 10
+""".strip().splitlines()
+    for name, seconds, dollars, runs in [line.rsplit(maxsplit=3)]
 }
 # seconds from a loss until the replacement works: mean, sd
 REPLACED = {"K80": (70.3, 8.1), "P100": (67.3, 5.6), "V100": (70.9, 8.6)}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from text_tables import cases, cells, tables
+from text_tables import cases, cells, given, tables
 
 from allocator.domain.rules.job_rules import find_cycles
 from allocator.domain.rules.snapshot_rules import validate
@@ -133,15 +133,6 @@ work_per_s=1; gpu_type=B gpus=1 work_per_s=1; gpu_type=B gpus=4 work_per_s=2"
 # two on-demand pools with prices, and a spot pool whose price a case adds
 DEAR = "pools: market=on_demand price_per_gpu_hour=2; market=on_demand price_per_gpu_hour=3; \
 market=spot price_per_gpu_hour"
-
-
-def given(text: str, **tables_by_default: Any) -> dict[str, Any]:
-    """The arguments of a snapshot: the tables of a text, and its settings."""
-    found = tables_by_default | tables(text)
-    if "config" in found:
-        config = found["config"][0].items()
-        found["config"] = {key: int(v) if v.isdigit() else v for key, v in config}
-    return found
 
 
 @pytest.mark.parametrize(

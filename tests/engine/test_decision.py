@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builders import LINEAR, problem
 from examples import seeds
+from text_tables import cells
 
 from allocator.audit import Audit, audit
 from allocator.domain.problem import Problem
@@ -183,14 +184,10 @@ def test_extreme_numbers_are_no_audit_failure(n: int) -> None:
     """An ordinary job and one in a spot pool of which revocations leave nothing, or with so
     much left, or so little, or of such weight that values are lost in rounding: a plan, no warning
     of a library. The objectives and the extremes in turn."""
-    extremes: list[dict[str, float]] = [
-        {},
-        {"remaining_work": 1e25, "deadline_s": 1e9},
-        {"remaining_work": 1e-25, "total_work": 1e25},
-        {"weight": 1e25, "deadline_s": 1e12},
-        {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20},
-    ]
-    extreme, objective = extremes[n % 5], AIMS[(n + n // len(AIMS)) % len(AIMS)]
+    extremes = """;remaining_work=1e25 deadline_s=1e9;remaining_work=1e-25 total_work=1e25;
+        weight=1e25 deadline_s=1e12;
+        remaining_work=1e15 weight=1e-20 deadline_s=1e20 submitted_s=-1e20"""
+    extreme, objective = cells(extremes.split(";")[n % 5]), AIMS[(n + n // len(AIMS)) % len(AIMS)]
     spot = {"market": "spot", "price_per_gpu_hour": 1, "gpus": 2}
     p = problem(
         [{}, extreme],

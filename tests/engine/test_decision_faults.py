@@ -5,6 +5,7 @@ own process.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import problem
@@ -22,6 +23,12 @@ LIMIT_S = 0.8
 FAULTS = ("hangs", "exits", "returns_nan", "lies")  # tests/solvers/test_isolation.py has them all
 
 
+def faulty(fault: str) -> dict[str, Any]:
+    """The arguments of a decision with a back end that has a fault."""
+    solver = Isolated(fault, f"faulty_backends.{fault}", (HERE,))
+    return {"solver": solver, "limits": SolveLimits(LIMIT_S, 0.0)}
+
+
 @pytest.fixture(scope="module")
 def truth() -> float:
     return decide(six_jobs(), solver="highs", limits=SolveLimits(gap=0.0)).objective_value
@@ -35,11 +42,7 @@ def test_a_plan_arrives_in_time_with_a_true_bound_and_the_name_of_the_fallback(
     fallback named.
     """
     with in_time(LIMIT_S + 1.0):
-        r = decide(
-            six_jobs(),
-            solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
-            limits=SolveLimits(LIMIT_S, 0.0),
-        )
+        r = decide(six_jobs(), **faulty(fault))
     assert r.fallback == "marginal"
     assert 0.8 * truth <= r.objective_value <= truth + 1e-12
     assert r.bound >= truth - 1e-9 and r.bound_by == "lagrangian"
@@ -55,11 +58,7 @@ def test_the_best_plan_reported_before_the_end_is_used_if_it_is_better(
     still true.
     """
     start = decide(six_jobs(), policy="marginal").objective_value
-    r = decide(
-        six_jobs(),
-        solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
-        limits=SolveLimits(LIMIT_S, 0.0),
-    )
+    r = decide(six_jobs(), **faulty(fault))
     assert start - 1e-12 <= r.objective_value <= truth + 1e-12
     assert r.bound >= truth - 1e-9
     assert (
@@ -73,9 +72,7 @@ def test_the_best_plan_reported_before_the_end_is_used_if_it_is_better(
 def test_heuristics_do_not_wait_for_a_solver(policy: str) -> None:
     """A hanging solver is never asked as long as a heuristic finds its own plan."""
     with in_time(1.0):
-        r = decide(
-            six_jobs(), policy=policy, solver=Isolated("hangs", "faulty_backends.hangs", (HERE,))
-        )
+        r = decide(six_jobs(), policy=policy, **faulty("hangs") | {"limits": SolveLimits()})
     assert r.objective_value > 0
 
 
@@ -89,8 +86,4 @@ def test_one_promise_covers_every_attempt(fault: str) -> None:
         tenants=[{"tenant": "a", "guaranteed_gpus": 8}, {"tenant": "b", "guaranteed_gpus": 4}],
     )
     with in_time(LIMIT_S + 1.0), pytest.raises((Infeasible, NoPlanInTime)):
-        decide(
-            p,
-            solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
-            limits=SolveLimits(LIMIT_S, 0.0),
-        )
+        decide(p, **faulty(fault))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import problem
+from text_tables import given
 from waiting import in_time
 
 import allocator.policies.horizon as policy
@@ -32,16 +33,10 @@ def test_gpus_and_prices_of_the_coming_intervals() -> None:
     """Rows at 300 s (4 GPUs go, at the end of the first interval), 450 s (4 come, counted from 600
     s on; the price is known from 750 s on: a mean of 2 in that interval). What is reserved costs
     nothing more."""
-    p = problem(
-        [{}],
-        [{"gpus": 8}, {"gpus": 0, "market": "on_demand", "price_per_gpu_hour": 1}],
-        config=COMPLETION,
-        prices=[
-            {"at_s": 300, "pool": "p0", "gpus": 4, "price_per_gpu_hour": 9},
-            {"at_s": 450, "pool": "p1", "gpus": 4},
-            {"at_s": 750, "pool": "p1", "price_per_gpu_hour": 3},
-        ],
-    )
+    round_ = """jobs: weight=1 / pools: gpus=8; gpus=0 market=on_demand price_per_gpu_hour=1 /
+        prices: at_s=300 pool=p0 gpus=4 price_per_gpu_hour=9; at_s=450 pool=p1 gpus=4;
+        at_s=750 pool=p1 price_per_gpu_hour=3"""
+    p = problem(**given(round_), config=COMPLETION)
     assert gpus_ahead(p, 4).tolist() == [[4, 0], [4, 0], [4, 4], [4, 4]]
     assert prices_ahead(p, 4).tolist() == [[0, 1], [0, 1], [0, 2], [0, 3]]
 
@@ -50,29 +45,15 @@ def test_rules_of_now_win_over_what_goes() -> None:
     """A job that may not be stopped, and a guarantee that asks for all GPUs, are kept until the
     GPUs are gone.
     """
-    gone = [{"at_s": 200, "pool": "p0", "gpus": 0}]
-    fixed = problem(
-        [
-            {
-                "state": "running",
-                "pool": "p0",
-                "gpus": 4,
-                "preemptible": False,
-                "remaining_work": 1e5,
-            }
-        ],
-        [{"gpus": 4}],
-        prices=gone,
-        config=COMPLETION,
+    gone = "pools: gpus=4 / prices: at_s=200 pool=p0 gpus=0"
+    fixed, promised = (
+        problem(**given(f"{gone} / {jobs}"), config=COMPLETION)
+        for jobs in (
+            "jobs: state=running pool=p0 gpus=4 preemptible=false remaining_work=1e5",
+            "jobs: tenant=a sizes=4 / tenants: tenant=a guaranteed_gpus=4",
+        )
     )
     assert decide(fixed, policy="horizon").jobs["gpus"] == [4]
-    promised = problem(
-        [{"tenant": "a", "sizes": [4]}],
-        [{"gpus": 4}],
-        tenants=[{"tenant": "a", "guaranteed_gpus": 4}],
-        prices=gone,
-        config=COMPLETION,
-    )
     for horizon in (1, 4):
         assert decide(promised, policy="horizon", horizon=horizon).jobs["gpus"] == [4]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from cases.markets import SAMPLES
 from examples import series
 from places import ROOT
+from text_tables import cases
 
 from allocator.bench.workloads import generate
 from allocator.cli.main import run
@@ -30,14 +32,14 @@ from allocator.io.markets.run import (
 )
 from allocator.io.workloads import read_workload
 
-EXPECTED = {  # pool, GPUs over time, prices over time
-    "spot-counts": ("east-a-v100x4", [(0, 4), (120, 0), (180, 8), (300, 0)], []),
-    "spot-events": ("p9", [(0, 2), (90, 1), (120, 2)], []),
-    "spot-held": ("z", [(0, 8), (60, 5), (120, 6)], []),
-    "spot-prices": ("e-1a-p3.8xlarge", [], [(0, 0.9), (3600, 1.0)]),
-    "spot-log": ("e-1b-v100x4", [(0, 4), (1200, 0)], []),
-    "catalog": ("r-a-a100x2", [], [(0, 1.5)]),
-}
+EXPECTED = cases("""
+spot-counts -> east-a-v100x4 -> 0:4 120:0 180:8 300:0 -> none
+spot-events -> p9 -> 0:2 90:1 120:2 -> none
+spot-held -> z -> 0:8 60:5 120:6 -> none
+spot-prices -> e-1a-p3.8xlarge -> none -> 0:0.9 3600:1
+spot-log -> e-1b-v100x4 -> 0:4 1200:0 -> none
+catalog -> r-a-a100x2 -> none -> 0:1.5
+""")  # format, pool, GPUs over time, prices over time
 every_format = pytest.mark.parametrize("name", MARKETS)
 
 
@@ -47,28 +49,33 @@ def sample(name: str, folder: Path) -> Path:
     return folder / file
 
 
-@every_format
-def test_documented_recognised_and_read_by_hand(name: str, tmp_path: Path) -> None:
+def steps(at_s: Iterable[float], values: Iterable[float]) -> str:
+    """What is from when, in words."""
+    return " ".join(f"{t:g}:{n:g}" for t, n in zip(at_s, values, strict=True)) or "none"
+
+
+@pytest.mark.parametrize(("name", "pool", "gpus", "prices"), EXPECTED)
+def test_documented_recognised_and_read_by_hand(
+    name: str, pool: str, gpus: str, prices: str, tmp_path: Path
+) -> None:
     """A section in docs/traces.md; `auto` finds it; the sample gives exactly these steps, gzip
     or plain; capacity.csv and prices.csv are written where there are steps.
     """
+    assert {name for name, *_ in EXPECTED} == {*MARKETS}
     assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     source = sample(name, tmp_path)
     assert choose_format("auto", source, MARKETS) == name
-    pool, gpus, price = EXPECTED[name]
     for _ in range(2):
         market = import_markets("auto", [source], Options())
         (series,) = market.series
-        assert series.pool == pool
-        assert list(zip(series.gpus_at, series.gpus, strict=True)) == gpus
-        assert series.price_at.tolist() == [t for t, _ in price]
-        assert series.price.tolist() == pytest.approx([p for _, p in price])
+        assert (series.pool, steps(series.gpus_at, series.gpus)) == (pool, gpus)
+        assert steps(series.price_at, series.price) == prices
         source.write_bytes(gzip.compress(SAMPLES[name][1].encode()))
     folder = write_market(market, tmp_path / "out")
     head = "pool,gpu_type,gpus,market,price_per_gpu_hour,region\n"
     assert (folder / "pools.csv").read_text().startswith(head)
-    assert (folder / "capacity.csv").exists() == (len(gpus) > 1)
-    assert (folder / "prices.csv").exists() == (len(price) > 1)
+    assert (folder / "capacity.csv").exists() == (" " in gpus)
+    assert (folder / "prices.csv").exists() == (" " in prices)
 
 
 @every_format

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from servers import serve_metrics
+from text_tables import cases
 
 from allocator.errors import UsageError
 from allocator.io import progress_sources
@@ -27,7 +28,6 @@ from allocator.io.progress_sources import (
 )
 
 STEP = r"step[= ](?P<step>[\d,.]+)"
-WRONG = "file:///etc/passwd", "http://a:port/", "http://a/b/../../c", "http://a/%2e%2E/c", ""
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,19 @@ def test_a_pattern_may_say_what_is_safe() -> None:
 
 @pytest.mark.parametrize(
     ("log", "url", "metric", "words"),
-    [
-        ("(", "", "", "missing"),
-        (r"step (\d+)", "", "", "no group"),
-        (f"(?P<work>{'a' * 600})", "", "", "longer than"),
-        (STEP, "http://a/", "", "two sources"),
-        *(("", url, "a", "no address") for url in WRONG),
-        ("", "http://a/", "", "no name of a metric"),
-        ("", "http://a/", "a b", "no name of a metric"),
-    ],
+    cases(rf"""
+( ->  ->  -> missing
+step (\d+) ->  ->  -> no group
+(?P<work>{"a" * 600}) ->  ->  -> longer than
+{STEP} -> http://a/ ->  -> two sources
+ -> file:///etc/passwd -> a -> no address
+ -> http://a:port/ -> a -> no address
+ -> http://a/b/../../c -> a -> no address
+ -> http://a/%2e%2E/c -> a -> no address
+ ->  -> a -> no address
+ -> http://a/ ->  -> no name of a metric
+ -> http://a/ -> a b -> no name of a metric
+"""),
 )
 def test_sources_that_make_no_sense_are_refused(
     log: str, url: str, metric: str, words: str

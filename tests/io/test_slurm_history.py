@@ -27,10 +27,10 @@ def read(folder: Path, text: str, **options: object) -> Trace:
     return slurm.read(source, TraceOptions(**options))  # type: ignore[arg-type]
 
 
-def faults(folder: Path, *rows: str, header: str = HEADER) -> list[tuple[int | None, str]]:
+def faults(folder: Path, text: str) -> str:
     with pytest.raises(InvalidInput) as caught:
-        read(folder, "\n".join([header, *rows]))
-    return [(fault.line, fault.message) for fault in caught.value.faults]
+        read(folder, text)
+    return "; ".join(f"{fault.line}: {fault.message}" for fault in caught.value.faults)
 
 
 def test_each_record_that_ran_is_a_job(tmp_path: Path) -> None:
@@ -224,39 +224,28 @@ def test_any_delimiter_and_any_order(sign: str, tmp_path: Path) -> None:
     assert jobs.job_id == ("7",) and jobs.duration_s.tolist() == [8.0]
 
 
-def test_bad_lines_are_faults_with_their_line(tmp_path: Path) -> None:
+DAY = "2026-11-28T13:00:00"
+BAD = f"""
+{HEADER};1|0|0|9|gres/gpu=1;2|a|b|0|0|9|gres/gpu=1 -> 3: the row has 7 cells, the header 5; \
+if a name or comment has "|" in it, leave out its column or call sacct with another --delimiter
+{HEADER};|0|0|9|;2||0|9| -> 2: JobID is empty; 3: Submit is empty
+{HEADER};1|{DAY}|{DAY}|{DAY}|;1|{DAY}|{DAY}|{DAY}|;2|{DAY}|13:00|{DAY}| -> \
+4: Start "13:00" is not a date like 2017-10-09 08:00:05
+{HEADER};1|0|0|9|gres/gpu=many;1|0|0|9|node=-1 -> \
+2: "gres/gpu=many" has no whole number of gres/gpu; 3: "node=-1" has no whole number of node
+{HEADER}|Cluster;1|0|0|9||a;1|0|0|9||b -> \
+3: Cluster "b" after "a"; import one cluster at a time (sacct --clusters)
+{HEADER}|Elapsed;1|0|0||gres/gpu=1|soon -> \
+2: Elapsed "soon" is no time of Slurm: write minutes, h:min:s or days-h:min:s
+JobID|Submit|Start -> 1: has no column End, AllocTRES or ReqTRES; print it by sacct --allusers \
+--duplicates --allocations --parsable2 --format=ALL
+"""
+
+
+@pytest.mark.parametrize(("rows", "said"), cases(BAD), ids=range(7))
+def test_bad_lines_are_faults_with_their_line(rows: str, said: str, tmp_path: Path) -> None:
     """Cells too many, no id, no submission, no date, no number of GPUs, another cluster."""
-    assert faults(tmp_path, "1|0|0|9|gres/gpu=1", "2|a|b|0|0|9|gres/gpu=1") == [
-        (
-            3,
-            'the row has 7 cells, the header 5; if a name or comment has "|" in it, leave out its'
-            " column or call sacct with another --delimiter",
-        )
-    ]
-    assert faults(tmp_path, "|0|0|9|", "2||0|9|") == [(2, "JobID is empty"), (3, "Submit is empty")]
-    date = "2026-11-28T13:00:00"
-    assert faults(tmp_path, *[f"1|{date}|{date}|{date}|"] * 2, f"2|{date}|13:00|{date}|") == [
-        (4, 'Start "13:00" is not a date like 2017-10-09 08:00:05')
-    ]
-    assert faults(tmp_path, "1|0|0|9|gres/gpu=many", "1|0|0|9|node=-1") == [
-        (2, '"gres/gpu=many" has no whole number of gres/gpu'),
-        (3, '"node=-1" has no whole number of node'),
-    ]
-    header = f"{HEADER}|Cluster"
-    assert faults(tmp_path, "1|0|0|9||a", "1|0|0|9||b", header=header) == [
-        (3, 'Cluster "b" after "a"; import one cluster at a time (sacct --clusters)')
-    ]
-    header = f"{HEADER}|Elapsed"
-    assert faults(tmp_path, "1|0|0||gres/gpu=1|soon", header=header) == [
-        (2, 'Elapsed "soon" is no time of Slurm: write minutes, h:min:s or days-h:min:s')
-    ]
-    assert faults(tmp_path, header="JobID|Submit|Start") == [
-        (
-            1,
-            "has no column End, AllocTRES or ReqTRES; print it by sacct --allusers --duplicates"
-            " --allocations --parsable2 --format=ALL",
-        )
-    ]
+    assert faults(tmp_path, rows.replace(";", "\n")) == said
 
 
 @pytest.mark.parametrize(

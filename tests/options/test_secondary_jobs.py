@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from text_tables import cases, given
 
 from allocator.cli.main import run
 from allocator.domain.rules.snapshot_rules import validate
@@ -37,26 +38,26 @@ def test_of_two_that_name_each_other_the_first_is_the_primary() -> None:
         assert problem([first, second]).jobs.primary.tolist() == primary
 
 
-BESIDE = HOLDS | {"shared_with": "j0"}
+# `holds` is two GPUs of p0; `beside` are those of j0
+NO_PAIRS = """
+holds; shared_with=j0 -> jobs.csv:3: shared_with "j0" is given, but state is
+beside -> jobs.csv:2: shared_with "j0" names the job itself (job "j0")
+holds shared_with=j9 -> shared_with "j9" is not in jobs.csv
+;beside -> shared_with "j0" is not running (jobs.csv:2)
+holds; beside gpus=4 -> holds 2 GPUs of pool "p0", this job 4 GPUs
+holds; beside pool=p1 -> this job 2 GPUs of pool "p1"
+holds; beside; beside -> already shares its GPUs with "j1"; a GPU has two
+holds; beside; holds shared_with=j1 -> shares the GPUs of "j0"; a GPU has
+"""
 
 
-@pytest.mark.parametrize(
-    ("jobs", "words"),
-    [
-        ([HOLDS, {"shared_with": "j0"}], 'jobs.csv:3: shared_with "j0" is given, but state is'),
-        ([BESIDE], 'jobs.csv:2: shared_with "j0" names the job itself (job "j0")'),
-        ([HOLDS | {"shared_with": "j9"}], 'shared_with "j9" is not in jobs.csv'),
-        ([{}, BESIDE], 'shared_with "j0" is not running (jobs.csv:2)'),
-        ([HOLDS, BESIDE | {"gpus": 4}], 'holds 2 GPUs of pool "p0", this job 4 GPUs'),
-        ([HOLDS, BESIDE | {"pool": "p1"}], 'this job 2 GPUs of pool "p1"'),
-        ([HOLDS, BESIDE, BESIDE], 'already shares its GPUs with "j1"; a GPU has two'),
-        ([HOLDS, BESIDE, HOLDS | {"shared_with": "j1"}], 'shares the GPUs of "j0"; a GPU has'),
-    ],
-)
-def test_what_a_pair_is_not(jobs: list[dict[str, Any]], words: str) -> None:
+@pytest.mark.parametrize(("jobs", "words"), cases(NO_PAIRS))
+def test_what_a_pair_is_not(jobs: str, words: str) -> None:
     """One fault, which names file, line, job, value and rule."""
+    held = "state=running pool=p0 gpus=2"
+    text = jobs.replace("beside", f"{held} shared_with=j0").replace("holds", held)
     with pytest.raises(InvalidInput) as caught:
-        problem(jobs, pools=[{}, {}])
+        problem(**given(f"jobs: {text} / pools: ;"))
     [fault] = caught.value.faults
     assert words in str(fault)
 

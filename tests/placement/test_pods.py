@@ -98,24 +98,22 @@ def test_what_runs_torn_stays_until_it_moves(state: str, found: list[int]) -> No
 
 
 @pytest.mark.parametrize(
-    ("pods", "pod", "placement", "nodes", "speed"),
-    [
-        (9, 1, "spread", 3, 9.0),
-        (3, 3, "spread", 3, 9.0),
-        (3, 3, "packed", 3, 9.0),  # the fewest nodes that hold whole pods are the shape
-        (9, 1, "packed", 2, 6.0),
-        (1, 9, "spread", 0, 0.0),
-    ],
+    "case",
+    # the fewest nodes that hold whole pods are the shape
+    """9 1 spread 3 9
+    3 3 spread 3 9
+    3 3 packed 3 9
+    9 1 packed 2 6
+    1 9 spread 0 0""".splitlines(),
 )
-def test_spread_shapes_have_whole_pods(
-    pods: int, pod: int, placement: str, nodes: int, speed: float
-) -> None:
+def test_spread_shapes_have_whole_pods(case: str) -> None:
     """A job of 9 GPUs needs two nodes of 5, and is faster on three."""
+    pods, pod, placement, nodes, speed = case.split()
     rates = [Rate("m", "A", 9, 6.0), Rate("m", "A", 9, 9.0, spread=3)]
-    jobs = [gang("a", pods, pod, placement=placement)]
+    jobs = [gang("a", int(pods), int(pod), placement=placement)]
     plan = allocator.solve(one_pool(jobs, [5] * 4, rates=rates, gpus_per_node=5))
-    assert len(nodes_of(plan).get("a", ())) == nodes
-    assert plan.job("a").work_per_s == speed
+    assert len(nodes_of(plan).get("a", ())) == int(nodes)
+    assert plan.job("a").work_per_s == float(speed)
 
 
 def test_gangs_share_no_gpus_on_nodes() -> None:

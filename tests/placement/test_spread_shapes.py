@@ -15,6 +15,7 @@ from best_on_nodes import best_value
 from examples import count, series
 from node_rounds import node_round, node_snapshot, nodes_of, one_pool, sized_job
 from second_nodes import node_faults
+from text_tables import cases
 
 import allocator
 from allocator import Node, Pool, Problem, Rate
@@ -32,30 +33,26 @@ job = partial(sized_job, placement="spread")
 problem = partial(one_pool, rates=PACKED + SPREAD)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "placement", "sizes", "spot", "speed"),
-    [
-        # no node holds it; one that has to be packed waits
-        (8, "spread", [4, 4], {"n0": 4, "n1": 4}, 5.0),
-        (8, "packed", [4, 4], {}, 0.0),
-        # packed where that is faster
-        (4, "spread", [8], {"n0": 4}, 4.0),
-        # a number of nodes without a row is not offered
-        (4, "spread", [2, 1, 1], {}, 0.0),
-        # without any row on as many nodes as possible, at the one known speed
-        (2, "spread", [4, 4], {"n0": 1, "n1": 1}, 2.0),
-    ],
-)
-def test_the_nodes_and_the_speed_of_one_job(
-    gpus: int,
-    placement: str,
-    sizes: list[int],
-    spot: dict[str, int],
-    speed: float,
-) -> None:
+# a job -> nodes -> where it runs -> its speed -> why
+ONE_JOB = """
+8 spread -> 4 4 -> {"n0": 4, "n1": 4} -> 5 -> no node holds it
+8 packed -> 4 4 -> {} -> 0 -> one that has to be packed waits
+4 spread -> 8 -> {"n0": 4} -> 4 -> packed where that is faster
+4 spread -> 2 1 1 -> {} -> 0 -> a number of nodes without a row is not offered
+2 spread -> 4 4 -> {"n0": 1, "n1": 1} -> 2 -> \
+without any row on as many nodes as possible, at the one known speed
+"""
+
+
+@pytest.mark.parametrize("case", cases(ONE_JOB), ids=range(5))
+def test_the_nodes_and_the_speed_of_one_job(case: tuple[str, ...]) -> None:
     """Its value is the work of 300 s of its 10,000."""
-    plan = allocator.solve(problem([job("a", gpus, placement=placement)], sizes))
-    assert nodes_of(plan) == ({"a": spot} if spot else {})
+    asked, sizes, spot, known, _ = case
+    gpus, placement = asked.split()
+    speed = float(known)
+    a = job("a", int(gpus), placement=placement)
+    plan = allocator.solve(problem([a], [*map(int, sizes.split())]))
+    assert nodes_of(plan).get("a", {}) == json.loads(spot)
     assert (plan.job("a").work_per_s, plan.status) == (speed, "optimal")
     assert (plan.job("a").value or 0.0) == pytest.approx(speed * 300 / 10_000)
 

@@ -11,6 +11,7 @@ import pytest
 from builders import problem
 from examples import count
 from slurm_cluster import FakeNodes, SlurmCluster
+from text_tables import given
 from waiting import wait_for
 from worlds import workload
 
@@ -83,21 +84,15 @@ def test_a_quota_reserves_nothing_and_the_pool_that_is_free_first_is_taken(polic
     """A job behind its tenant's quota keeps no GPUs from others. Of two pools a job is reserved
     in the one that is free first, and the other one is left to whom it delays not.
     """
-    rigid = {"min_gpus": 4, "max_gpus": 4, "requested_gpus": 4}
-    small = problem(
-        [rigid | {"tenant": "small"}, rigid | {"submitted_s": 1, "remaining_work": 1e9}],
-        tenants=[{"tenant": "small", "max_gpus": 1}],
-        pools=[{"gpus": 4}],
-    )
-    assert decide(small, policy=policy).jobs["gpus"] == [0, 4]
-    on = [
-        rigid | {"state": "running", "pool": p, "gpus": 4, "remaining_work": w}
-        for p, w in (("p0", 100), ("p1", 500))
-    ]
-    head = {"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8, "submitted_s": 1}
-    long = rigid | {"submitted_s": 2, "remaining_work": 1e9}
-    pools = [{"pool": p, "gpus": 8} for p in ("p0", "p1")]
-    plan = decide(problem([*on, head, long], pools=pools), policy=policy)
+    four, eight = (f"min_gpus={k} max_gpus={k} requested_gpus={k}" for k in (4, 8))
+    long = f"{four} remaining_work=1e9"
+    small = f"""jobs: {four} tenant=small; {long} submitted_s=1 / pools: gpus=4 /
+        tenants: tenant=small max_gpus=1"""
+    assert decide(problem(**given(small)), policy=policy).jobs["gpus"] == [0, 4]
+    two = f"""pools: gpus=8; gpus=8 / jobs: {four} state=running pool=p0 gpus=4 remaining_work=100;
+        {four} state=running pool=p1 gpus=4 remaining_work=500;
+        {eight} submitted_s=1; {long} submitted_s=2"""
+    plan = decide(problem(**given(two)), policy=policy)
     assert plan.jobs["pool"] == ["p0", "p1", None, "p1"]
 
 

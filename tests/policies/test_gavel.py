@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from text_tables import given
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
@@ -21,8 +22,6 @@ from allocator.policies.rules.gavel import (
     is_lease_start,
 )
 from allocator.solvers.base import SolveLimits
-
-TWO = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
 
 
 def plan(p: Problem) -> list[tuple[str | None, int]]:
@@ -50,11 +49,9 @@ def test_two_jobs_two_types_by_hand() -> None:
     are .4 and 1.6, and 2/3 and 4/3. With y = b's share of B (a has it of A): a = 1.6 - 1.2 y, b =
     2/3 + 2/3 y. Weight 2 for a halves its term: .8 - .6 y = 2/3 + 2/3 y gives y = 2/19, level
     14/19."""
-    p = problem(
-        [{"model": "a", "weight": 2, "max_gpus": 1}, {"model": "b", "max_gpus": 1}],
-        TWO,
-        rates(a=(1, 4), b=(1, 2)),
-    )
+    round_ = """jobs: model=a weight=2 max_gpus=1; model=b max_gpus=1 /
+        pools: gpu_type=A gpus=1; gpu_type=B gpus=1"""
+    p = problem(**given(round_), rates=rates(a=(1, 4), b=(1, 2)))
     y = 2 / 19
     assert share_of(p)[0] == pytest.approx([y, 1 - y], abs=1e-6)
     assert share_of(p)[1] == pytest.approx([1 - y, y], abs=1e-6)
@@ -64,11 +61,9 @@ def test_second_programme_uses_what_the_level_leaves() -> None:
     """4 GPUs of A, 2 of B. Only A for a; b runs on both, 1 and 3: on equal shares (4 + 6) / 6,
     terms .6 and 1.8; a's is 1.5 on A. Both alone reach the whole of their best type: no smaller
     level may idle b: a all of A, b all of B."""
-    p = problem(
-        [{"model": "a", "max_gpus": 1, "gpu_types": "A"}, {"model": "b", "max_gpus": 1}],
-        [{"gpu_type": "A", "gpus": 4}, {"gpu_type": "B", "gpus": 2}],
-        rates(a=(1, 1), b=(1, 3)),
-    )
+    round_ = """jobs: model=a max_gpus=1 gpu_types=A; model=b max_gpus=1 /
+        pools: gpu_type=A gpus=4; gpu_type=B gpus=2"""
+    p = problem(**given(round_), rates=rates(a=(1, 1), b=(1, 3)))
     assert share_of(p) == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
 
 
@@ -96,18 +91,13 @@ def test_leases() -> None:
     starts = [t for t in (0, 60, 300, 360, 419, 420) if is_lease_start(t, 60.0)]
     assert starts == [0, 360, 419]
     assert is_lease_start(300, 300.0) and is_lease_start(1000, 600.0)
-    run = {"state": "running", "pool": "p0", "gpus": 2, "requested_gpus": 2}
-    tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 300}]
+    round_ = """jobs: state=running pool=p0 gpus=2 requested_gpus=2; requested_gpus=2; /
+        pools: gpus=3 / received: job_id=j0 gpu_type=A seconds=300"""
     for now, expected in (
         (360, [(None, 0), ("p0", 2), ("p0", 1)]),
         (420, [("p0", 2), (None, 0), ("p0", 1)]),
     ):
-        p = problem(
-            [run, {"requested_gpus": 2}, {}],
-            [{"gpus": 3}],
-            received=tired,
-            config={"now_s": now, "interval_s": 60},
-        )
+        p = problem(**given(round_), config={"now_s": now, "interval_s": 60})
         assert plan(p) == expected
 
 

@@ -22,6 +22,7 @@ from builders import problem
 from cases.folders import Folder
 from examples import count, series
 from fakes.random_rounds import random_snapshot
+from text_tables import given
 from waiting import in_time
 
 from allocator.domain.plan import Plan
@@ -113,48 +114,32 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert text(planned(p, policy)) == text(planned(p, policy))
 
 
-RUNS = {"state": "running", "pool": "p0"}
-FIRM = RUNS | {"gpus": 4, "preemptible": False}
-BY_HAND: dict[str, tuple[dict[str, Any], Callable[[list[int]], bool]]] = {
-    "one job, one pool, no other rule: it gets GPUs": (
-        {"jobs": [{"remaining_work": 1e6}]},
-        lambda gpus: gpus[0] > 0,
+FIRM = "state=running pool=p0 gpus=4 preemptible=false"
+BY_HAND: dict[str, Callable[[list[int]], bool]] = {
+    # one job, one pool, no other rule: it gets GPUs
+    "jobs: remaining_work=1e6": lambda gpus: gpus[0] > 0,
+    # a job that may not be preempted keeps its GPUs whatever waits; a held one gets nothing
+    f"""jobs: {FIRM} remaining_work=1e9 submitted_s=9; state=held;
+    remaining_work=10 min_gpus=8""": lambda gpus: gpus == [4, 0, 0],
+    # such a job on 4 GPUs of which 2 are left is released; 2 GPUs are used at most
+    f"jobs: {FIRM}; / pools: gpus=2": lambda gpus: sum(gpus) <= 2 and gpus[0] != 4,
+    # a job waits for one that is still here
+    "jobs: job_id=a; after=a": lambda gpus: gpus[1] == 0,
+    # a running job without resizes left is kept or paused, never changed
+    "jobs: state=running pool=p0 gpus=2 resizes_left=0; requested_gpus=8;": lambda gpus: (
+        gpus[0] in (0, 2)
     ),
-    "a job that may not be preempted keeps its GPUs whatever waits; a held one gets nothing": (
-        {
-            "jobs": [
-                FIRM | {"remaining_work": 1e9, "submitted_s": 9},
-                {"state": "held"},
-                {"remaining_work": 10, "min_gpus": 8},
-            ]
-        },
-        lambda gpus: gpus == [4, 0, 0],
-    ),
-    "such a job on 4 GPUs of which 2 are left is released; 2 GPUs are used at most": (
-        {"jobs": [FIRM, {}], "pools": [{"gpus": 2}]},
-        lambda gpus: sum(gpus) <= 2 and gpus[0] != 4,
-    ),
-    "a job waits for one that is still here": (
-        {"jobs": [{"job_id": "a"}, {"after": ["a"]}]},
-        lambda gpus: gpus[1] == 0,
-    ),
-    "a running job without resizes left is kept or paused, never changed": (
-        {"jobs": [RUNS | {"gpus": 2, "resizes_left": 0}, {"requested_gpus": 8}, {}]},
-        lambda gpus: gpus[0] in (0, 2),
-    ),
-    "3 of 8 GPUs are kept for interactive jobs": (
-        {"jobs": [{}, {}, {}], "interactive": [{"pool": "p0", "headroom_gpus": 3}]},
-        lambda gpus: 0 < sum(gpus) <= 5,
-    ),
+    # 3 of 8 GPUs are kept for interactive jobs
+    "jobs: ;; / interactive: pool=p0 headroom_gpus=3": lambda gpus: 0 < sum(gpus) <= 5,
 }
 
 
 @pytest.mark.parametrize("policy", series([*POLICIES], 12))
 def test_rules_by_hand(policy: str) -> None:
-    """What each line of the table says."""
-    plans = {rule: decide(problem(**rows), policy=policy) for rule, (rows, _) in BY_HAND.items()}
-    broken = {rule: r.jobs["gpus"] for rule, r in plans.items()}
-    assert not {rule: k for rule, k in broken.items() if not BY_HAND[rule][1](list(k))}
+    """What the line above each round says."""
+    plans = {text: decide(problem(**given(text)), policy=policy) for text in BY_HAND}
+    gets = {text: list(r.jobs["gpus"]) for text, r in plans.items()}
+    assert not {text: gpus for text, gpus in gets.items() if not BY_HAND[text](gpus)}
     assert any("4 GPUs" in w for r in plans.values() for w in r.warnings)  # of the released job
 
 
@@ -211,7 +196,8 @@ def test_a_clash_of_rules_is_named_as_by_mip(policy: str) -> None:
     """A non-preemptible job of 4 GPUs in a tenant that may have 3: the same conflict and
     relaxation as mip.
     """
-    p = problem([FIRM | {"tenant": t} for t in "ab"], tenants=[{"tenant": "a", "max_gpus": 3}])
+    round_ = f"jobs: {FIRM} tenant=a; {FIRM} tenant=b / tenants: tenant=a max_gpus=3"
+    p = problem(**given(round_))
     said = []
     for name in (policy, "mip"):
         with pytest.raises(Infeasible) as caught:

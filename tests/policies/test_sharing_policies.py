@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from text_tables import columns
+from text_tables import cases, columns
 
 from allocator.engine.decision import decide
 from allocator.options.instance_building import compile_round
@@ -18,7 +18,7 @@ from allocator.solvers.base import SolveLimits
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 
 
-def plan(policy: str, jobs: Any, slow: dict[str, tuple[float, float]], gpus: int = 1) -> list[Any]:
+def plan(policy: str, jobs: Any, slow: dict[str, Any], gpus: int = 1) -> list[Any]:
     """Who shares GPUs with each job of 4 GB; slow: "ab" -> slowdowns of a and b next to each other.
 
     Jobs of models b and c run.
@@ -36,23 +36,23 @@ def plan(policy: str, jobs: Any, slow: dict[str, tuple[float, float]], gpus: int
 
 
 @pytest.mark.parametrize(
-    ("b", "a", "xi", "together"),
-    [
-        (10, 10, (1.5, 1.5), False),
-        (10, 10, (2.2, 2.2), False),
-        (10, 2, (1.5, 1.5), True),
-        (10, 2, (1.2, 3.5), True),
-        (10, 2, (2.5, 2.5), True),
-        (2, 10, (2.5, 2.5), False),
-    ],
+    ("work", "slow", "together"),
+    cases("""
+10 10 -> 1.5 1.5 -> no
+10 10 -> 2.2 2.2 -> no
+10 2 -> 1.5 1.5 -> yes
+10 2 -> 1.2 3.5 -> yes
+10 2 -> 2.5 2.5 -> yes
+2 10 -> 2.5 2.5 -> no
+"""),
 )
-def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
-    """The running job has b left, the newcomer a; xi: slowdowns of the running job and of the
-    newcomer. `ffs` always shares, `sjf` never."""
-    jobs = [{"model": "b", "remaining_work": b}, {"model": "a", "remaining_work": a}]
+def test_the_rule_of_the_paper(work: str, slow: str, together: str) -> None:
+    """The work that the running job has left, and that of the newcomer, and the slowdowns of both.
+    `ffs` always shares, `sjf` never."""
+    jobs = [{"model": m, "remaining_work": w} for m, w in zip("ba", work.split(), strict=True)]
     both, apart = ["j1", "j0"], [None, None]
-    for policy, expected in (("bsbf", both if together else apart), ("ffs", both), ("sjf", apart)):
-        assert plan(policy, jobs, {"ba": xi}) == expected
+    expected = {"bsbf": both if together == "yes" else apart, "ffs": both, "sjf": apart}
+    assert {p: plan(p, jobs, {"ba": slow.split()}) for p in expected} == expected
 
 
 def test_the_best_pair() -> None:

@@ -13,6 +13,7 @@ from examples import series
 from machine import find_chromium
 from playwright.sync_api import Browser, Page, sync_playwright
 from servers import Server, add_tokens, serving
+from text_tables import cases
 
 from allocator.queue.queue import Queue
 from allocator.server.pages.forms import read_values
@@ -24,24 +25,28 @@ PATHS = (
     *("/rounds/4", "/compare?first=3&second=6", "/what-if"),
 )
 ROLES = ("viewer", "vision", "speech", "operator")
-RIGHTS = {  # page: status as each of ROLES
-    **dict.fromkeys(PATHS, (200, 200, 200, 200)),
-    "/submit": (403, 200, 200, 200),
-    "/jobs/{vision}": (200, 200, 404, 200),
-    "/jobs/{held}?explain=1": (200, 200, 404, 200),
-    "/jobs/no-such-job": (404, 404, 404, 404),
-    "/rounds/99": (404, 404, 404, 404),
-    "/nowhere": (404, 404, 404, 404),
-}
-WHAT_IFS = {  # kind of a change, name, value: the place that is changed
-    ("gpus", "l4", "0"): "pools.l4.gpus",
-    ("budget", "", "90"): "budget_per_hour",
-    ("quota", "vision", "8"): "tenants.vision.max_gpus",
-    ("spending", "speech", "5"): "tenants.speech.budget_per_hour",
-    ("share", "operations", "9"): "tenants.operations.weight",
-    ("weight", "bert-1", "50"): "jobs.bert-1.weight",
-    ("node", "a100-0", "drain"): "nodes.a100-0.state",
-}
+# page -> status as each of ROLES
+RIGHTS = [
+    *((path, "200 200 200 200") for path in PATHS),
+    *cases("""
+/submit -> 403 200 200 200
+/jobs/{vision} -> 200 200 404 200
+/jobs/{held}?explain=1 -> 200 200 404 200
+/jobs/no-such-job -> 404 404 404 404
+/rounds/99 -> 404 404 404 404
+/nowhere -> 404 404 404 404
+"""),
+]
+# kind of a change, name, value -> the place that is changed
+WHAT_IFS = cases("""
+gpus l4 0 -> pools.l4.gpus
+budget  90 -> budget_per_hour
+quota vision 8 -> tenants.vision.max_gpus
+spending speech 5 -> tenants.speech.budget_per_hour
+share operations 9 -> tenants.operations.weight
+weight bert-1 50 -> jobs.bert-1.weight
+node a100-0 drain -> nodes.a100-0.state
+""")
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +168,9 @@ def test_every_page_as_each_role(visit: Visit, vision: str) -> None:
     with Queue(visit.server.queue) as queue:
         others = [job.job_id for job in queue.jobs() if job.values["tenant"] != visit.role]
     visit.page.set_viewport_size({"width": 360, "height": 740})
-    for template, statuses in RIGHTS.items():
+    for template, statuses in RIGHTS:
         path = template.format(vision=vision, held=HELD)
-        visit.expect(path, statuses[ROLES.index(visit.role)])
+        visit.expect(path, int(statuses.split()[ROLES.index(visit.role)]))
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, path
         text = visit.page.content()
         assert not (is_member and [n for n in others if n in text and n not in path]), path
@@ -206,7 +211,8 @@ def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str
 def test_what_if_answers_a_change(server: Server) -> None:
     """Each kind of a change has its place. Who gains and who loses is told, in jobs, hours and
     dollars; what cannot be is said."""
-    for (kind, name, value), place in WHAT_IFS.items():
+    for change, place in WHAT_IFS:
+        kind, name, value = change.split(" ")
         assert read_values(kind, name, value, "") == {place: value}
     with server.client("operator") as client:
         for name, value, words in (

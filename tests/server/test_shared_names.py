@@ -25,19 +25,17 @@ FILES = {
     "tenants.csv": "tenant\nspeech\nvision\n",
     "config.toml": f"now_s = {NOW}\ninterval_s = 60\nmax_primaries = 3\n",
 }
-API = (
-    "jobs",
-    "jobs/speech-all",
-    "jobs/speech-all/explanation",
-    "plan",
-    "rounds",
-    "rounds/2",
-    "rounds/1/compare/2",
-    "pools",
-    "nodes",
-    "tenants",
-    "spend",
-)
+API = """jobs
+jobs/speech-all
+jobs/speech-all/explanation
+plan
+rounds
+rounds/2
+rounds/1/compare/2
+pools
+nodes
+tenants
+spend""".splitlines()
 PAGES = ("", "jobs", "jobs/speech-all", "rounds", "rounds/2", "nodes", "tenants")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from commands import Output, call
 from examples import seeds, series
-from text_tables import columns
+from text_tables import cases, cells, columns
 from worlds import Row, workload
 
 import allocator
@@ -84,88 +84,47 @@ def test_a_plan_by_counts_waits_where_a_move_would_make_it_fit() -> None:
         assert sorted(end[name] for name in "ace") == ends
 
 
-ASYNCHRONOUS = {"synchronous": False, "min_gpus": 4, "sizes": "4|8"}
+# jobs: name, GPUs, seconds -> events -> where each job runs -> settings -> what happens
+PLACES = """
+a 8 1000 synchronous=false min_gpus=4 sizes=4|8 -> 500 1 down -> \
+a n0 4 0 500; a n1 4 0 500; a n0 4 500 1500 ->  -> an asynchronous job goes on with 4 of 8 GPUs
+a 4 100 -> 30 0 down; 400 0 up -> a n0 4 660 760 -> nodes=1 latency_s=60 -> \
+the plan of 0 takes effect at 60; its node failed at 30
+a 4 1000 checkpoint_every_s=200 checkpoint_s=0; b 4 1000 preemptible=false -> \
+500 0 down; 2500 0 up -> a n0 4 0 500; b n1 4 0 1000; a n1 4 1200 1800 ->  -> \
+a job goes back to 400 and runs again when n1 is free
+a 4 1000 -> 100 0 drain -> a n0 4 0 300; a n1 4 300 1030 ->  -> \
+a job moves at the next round and keeps the work it has done
+a 4 1000 preemptible=false -> 100 0 drain -> a n0 4 0 1000 ->  -> \
+a job that may not be stopped stays on a drained node until it ends
+a 4 1500 -> 1000 0 down -> a n0 4 0 900; a n1 4 900 1530 -> announced_s=400 -> \
+a job moves in the last round before a failure that was announced
+a 4 1500 preemptible=false -> 1000 0 down -> a n1 4 0 1500 -> announced_s=0 -> \
+as was announced before, a job that may not be stopped takes the other node
+a 4 1000 preemptible=false; b 4 5000 at=1 preemptible=false -> 500 0 down; 1000 0 up -> \
+a n1 4 0 1000; b n0 4 1200 6200 -> announced_s=0 -> \
+b would be stopped on n0, which is away from 500 to 1000, and waits until it is back
+"""
 
 
-@pytest.mark.parametrize(
-    ("made", "latency_s", "expected"),
-    [
-        # 8 GPUs on two nodes; n1 fails at 500: an asynchronous job goes on with 4 GPUs
-        (
-            cluster([job("a", 8, 1000) | ASYNCHRONOUS], events=[(500, 1, DOWN)]),
-            0.0,
-            [("a", "n0", 4, 0, 500), ("a", "n1", 4, 0, 500), ("a", "n0", 4, 500, 1500)],
-        ),
-        # the plan of 0 takes effect at 60; its node failed at 30
-        (
-            cluster([job("a", 4, 100)], sizes=(4,), events=[(30, 0, DOWN), (400, 0, UP)]),
-            60.0,
-            [("a", "n0", 4, 660, 760)],
-        ),
-        # n0 fails at 500: its job goes back to 400 and runs again when n1 is free
-        (
-            cluster(
-                [
-                    job("a", 4, 1000, checkpoint_every_s=200, checkpoint_s=0),
-                    job("b", 4, 1000, preemptible=False),
-                ],
-                events=[(500, 0, DOWN), (2500, 0, UP)],
-            ),
-            0.0,
-            [("a", "n0", 4, 0, 500), ("b", "n1", 4, 0, 1000), ("a", "n1", 4, 1200, 1800)],
-        ),
-        # n0 is drained at 100: its job moves at the next round and keeps the work it has done
-        (
-            cluster([job("a", 4, 1000)], events=[(100, 0, DRAIN)]),
-            0.0,
-            [("a", "n0", 4, 0, 300), ("a", "n1", 4, 300, 1030)],
-        ),
-        # n0 is drained at 100: a job that may not be stopped stays there until it ends
-        (
-            cluster([job("a", 4, 1000, preemptible=False)], events=[(100, 0, DRAIN)]),
-            0.0,
-            [("a", "n0", 4, 0, 1000)],
-        ),
-        # n0 fails at 1000, as was announced at 400: its job moves at 900, the last round before
-        (
-            cluster([job("a", 4, 1500)], events=[(1000, 0, DOWN)], announced_s=400),
-            0.0,
-            [("a", "n0", 4, 0, 900), ("a", "n1", 4, 900, 1530)],
-        ),
-        # as was announced before: a job that may not be stopped takes the other node
-        (
-            cluster(
-                [job("a", 4, 1500, preemptible=False)], events=[(1000, 0, DOWN)], announced_s=0
-            ),
-            0.0,
-            [("a", "n1", 4, 0, 1500)],
-        ),
-        # b would be stopped on n0, which is away from 500 to 1000, and waits until it is back
-        (
-            cluster(
-                [
-                    job("a", 4, 1000, preemptible=False),
-                    job("b", 4, 5000, at=1, preemptible=False),
-                ],
-                events=[(500, 0, DOWN), (1000, 0, UP)],
-                announced_s=0,
-            ),
-            0.0,
-            [("a", "n1", 4, 0, 1000), ("b", "n0", 4, 1200, 6200)],
-        ),
-    ],
-    ids=[
-        *("asynchronous", "late plan", "failure", "drain", "drain of a job that stays"),
-        *("announced", "announced to a job that stays", "announced to a job that waits"),
-    ],
-)
-def test_where_a_job_runs(
-    made: Workload, latency_s: float, expected: list[tuple[object, ...]]
-) -> None:
+@pytest.mark.parametrize("case", cases(PLACES), ids=range(8))
+def test_where_a_job_runs(case: tuple[str, ...]) -> None:
     """On which nodes, with how many GPUs and when; a drain is no failure."""
-    done = simulate(made, policy="mip", options=SimulationOptions(latency_s=latency_s))
-    assert sorted(places(done)) == sorted(expected)
-    assert done.metrics["node_failures"] == (made.node_events.state == DOWN).sum()
+    jobs, events, expected, settings, _ = case
+    known = {"nodes": "2", "latency_s": "0", "announced_s": "inf"} | cells(settings)
+    rows = [row.split(maxsplit=3) for row in jobs.split(";")]
+    happens = [event.split() for event in events.split(";")]
+    made = cluster(
+        [job(name, int(k), float(s), **cells("".join(more))) for name, k, s, *more in rows],
+        [4] * int(known["nodes"]),
+        [(float(at), int(n), ("up", "drain", "down").index(to)) for at, n, to in happens],
+        float(known["announced_s"]),
+    )
+    options = SimulationOptions(latency_s=float(known["latency_s"]))
+    done = simulate(made, policy="mip", options=options)
+    found = ["{} {} {} {:g} {:g}".format(*place) for place in places(done)]
+    assert sorted(found) == sorted(expected.split("; "))
+    assert done.metrics["node_failures"] == events.count("down")
 
 
 def test_a_simulation_ends_where_nodes_fail_at_random_and_a_job_fits_nowhere() -> None:

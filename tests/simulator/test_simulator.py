@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import series
+from text_tables import columns
 from worlds import workload
 
 from allocator.domain.workload import Workload
@@ -148,10 +149,7 @@ def random_workload(seed: int) -> Workload:
         }
         for t in np.sort(rng.uniform(0, 4000, 15))
     ]
-    pools = [
-        {"pool": "p", "gpu_type": "A", "gpus": 8, "price_per_gpu_hour": 2, "startup_s": 20},
-        {"pool": "q", "gpu_type": "B", "gpus": 6, "price_per_gpu_hour": 1},
-    ]
+    pools = columns("pool gpu_type gpus price_per_gpu_hour startup_s: p A 8 2 20; q B 6 1 0")
     rates = [
         {"gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
         for t, s in (("A", 1), ("B", 0.6))

@@ -11,6 +11,7 @@ from advice_rounds import try_rounds
 from builders import snapshot
 from examples import count
 from places import ROOT
+from text_tables import columns
 
 import allocator
 from allocator.domain.problem import Problem
@@ -27,10 +28,7 @@ SHIPPED = ROOT / "data" / "snapshots"
 
 def one_gpu() -> Snapshot:
     """One GPU, 300 s: "rich" completes 300/400 = 0.75 of its work, "poor" 300/600 = 0.5."""
-    jobs = [
-        {"job_id": "rich", "remaining_work": 400, "max_gpus": 1},
-        {"job_id": "poor", "remaining_work": 600, "max_gpus": 1},
-    ]
+    jobs = columns("job_id remaining_work max_gpus: rich 400 1; poor 600 1")
     return snapshot(jobs, [{"gpus": 1}])
 
 

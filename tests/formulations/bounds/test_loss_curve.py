@@ -21,8 +21,8 @@ def law(work: Floats, c: float, floor: float, total: float) -> Floats:
     return np.asarray((1.0 - floor) * (total + c) / (work + c) + floor)
 
 
-def reach(work: Floats, loss: Floats, target: float = 1.0) -> Reach:
-    found = predict_reach(work[None, :], loss[None, :], np.array([target]))
+def reach(work: Floats, loss: Floats) -> Reach:
+    found = predict_reach(work[None, :], loss[None, :], np.array([1.0]))
     return Reach(*(part[0] for part in found))
 
 

@@ -287,6 +287,29 @@ def workload(
     return made
 
 
+QUEUES = f"""
+{{kind: ResourceFlavor, name: a100, nodeLabels: {{nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}}}}
+---
+kind: ClusterQueue
+name: research-cq
+cohortName: all
+resourceGroups: [{json.dumps(flavor_quota("a100", 10, borrowingLimit=4))}]
+preemption: {{reclaimWithinCohort: Any}}
+fairSharing: {{weight: "2"}}
+---
+kind: ClusterQueue
+name: product-cq
+cohortName: all
+resourceGroups: [{json.dumps(flavor_quota("a100", 6, lendingLimit=2))}]
+---
+{{kind: LocalQueue, name: research, namespace: ml, clusterQueue: research-cq}}
+---
+{{kind: LocalQueue, name: product, namespace: ml, clusterQueue: product-cq}}
+---
+{{kind: AdmissionCheck, name: gpus, controllerName: allocator.example/gpu-allocator}}
+"""
+
+
 def kueue_cluster() -> list[Object]:
     """Two nodes, two cluster queues of one cohort, and three jobs: one admitted, one that waits for
     the allocator's check, one whose quota is not reserved.
@@ -298,26 +321,7 @@ def kueue_cluster() -> list[Object]:
     return [
         node("n1"),
         node("n2"),
-        kueue_object(
-            "ResourceFlavor", "a100", nodeLabels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-        ),
-        kueue_object(
-            "ClusterQueue",
-            "research-cq",
-            cohortName="all",
-            resourceGroups=[flavor_quota("a100", 10, borrowingLimit=4)],
-            preemption={"reclaimWithinCohort": "Any"},
-            fairSharing={"weight": "2"},
-        ),
-        kueue_object(
-            "ClusterQueue",
-            "product-cq",
-            cohortName="all",
-            resourceGroups=[flavor_quota("a100", 6, lendingLimit=2)],
-        ),
-        kueue_object("LocalQueue", "research", "ml", clusterQueue="research-cq"),
-        kueue_object("LocalQueue", "product", "ml", clusterQueue="product-cq"),
-        kueue_object("AdmissionCheck", "gpus", controllerName="allocator.example/gpu-allocator"),
+        *(kueue_object(**one) for one in yaml.safe_load_all(QUEUES)),
         running,
         checked,
         pending,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import yaml
 
 Rows = list[dict[str, str]]
 
@@ -19,6 +22,14 @@ def tables(text: str) -> dict[str, Rows]:
         name.strip(): [cells(row) for row in rows.split(";")] if rows.strip() else []
         for name, rows in named
     }
+
+
+def given(text: str, **tables_by_default: Any) -> dict[str, Any]:
+    """Return the arguments of a snapshot: the tables of a text, and its settings as values."""
+    found = tables_by_default | tables(text)
+    if "config" in found:
+        found["config"] = {key: yaml.safe_load(v) for key, v in found["config"][0].items()}
+    return found
 
 
 def columns(text: str) -> Rows:
