@@ -11,8 +11,9 @@ round: a smaller one waits for its turn, not for room. There are two cases:
     pool, the one with the largest weight x time since it was submitted gets the reservation.
   - It can be stopped. That costs the large job no more than the round, and short jobs may come
     first. But once the large job has been there for `due_after_runs` times its run alone, it is
-    due: it starts now, or is not stopped, if those that pass it over, and have no earlier
-    deadline that counts, hold enough GPUs for it. This holds for as many jobs as fit.
+    due: it starts now if those that pass it over, and have no earlier deadline that counts, hold
+    enough GPUs for it. If it runs, it is not stopped from half of that time on. This holds for as
+    many jobs as fit.
 
 Quotas and budgets have to allow the job beside those that may not be stopped. A reservation is not
 kept in any state: as long as the job would be passed over, each round finds it again.
@@ -75,7 +76,9 @@ def find_reservations(
     soon = _count_free(round_, choice[~idle])
     due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
     if due.any():
-        due[due] = age_s[due] >= problem.due_after_runs * _alone_s(round_, due)[due]
+        # a run whose size is guessed gets longer while it goes on, and is not stopped for that
+        share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
+        due[due] = age_s[due] >= (share * _alone_s(round_, due))[due]
         due &= taken.is_passed_over(taken.ends)
     if not (passed | due).any():
         return ()

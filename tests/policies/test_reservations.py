@@ -110,6 +110,7 @@ def test_nobody_gets_one(why: str, p: Problem) -> None:
 
 
 SOFT = {"min_gpus": 4, "max_gpus": 4, "remaining_work": 8000, "submitted_s": 10}
+HOLDS = {"state": "running", "pool": "p0", "gpus": 4}
 DUE: dict[str, Any] = {"due_after_runs": 1.0}
 SHORT = {"preemptible": True, "submitted_s": 100}
 TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "guaranteed_gpus": 1}]
@@ -119,7 +120,8 @@ TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "gua
     ("why", "large", "others", "starts"),
     [
         ("it is there for 2,000 s, as long as it takes alone", {}, {}, True),
-        ("it runs, and is not stopped", {"state": "running", "pool": "p0", "gpus": 4}, {}, True),
+        ("it runs, and is there for half of it", {**HOLDS, "remaining_work": 16000}, {}, True),
+        ("it runs for less", {**HOLDS, "remaining_work": 16001}, {}, False),
         ("it takes longer than it is there", {"remaining_work": 8001}, {}, False),
         ("it may not be stopped", {"preemptible": False}, {}, True),
         ("the others came before it", {}, {"submitted_s": 5}, False),
