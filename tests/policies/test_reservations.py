@@ -354,6 +354,15 @@ def test_nodes_are_kept_as_asked() -> None:
     assert decide_round(p, limits=EXACT).allocation.places.node[-1] == 1
 
 
+def test_what_a_reservation_leaves_of_a_node_is_used() -> None:
+    """Of two nodes of 4 GPUs, 7 are kept for j1 from now on: j0 stops, and j2 gets the last one."""
+    four = {**SHORT, "min_gpus": 4, "max_gpus": 4}
+    places = [{"job_id": "j0", "node": "n0", "gpus": 4}]
+    jobs = four | {"state": "running", "pool": "p0", "gpus": 4}, four, {**SHORT, "max_gpus": 1}
+    tables = {**leaving_nodes(), "placements": places}
+    assert decided(asked(*jobs, tables=tables, gpus=7, at_s=0, job_id="j1"))[0] == [0, 4, 1]
+
+
 def test_a_simulation_keeps_what_was_asked_for() -> None:
     """Nobody has the GPUs from 900 to 30,000, so a job of 1,200 s starts after it."""
     row = {"reservation": "r", "pool": "p", "gpus": 1, "at_s": 900, "until_s": 30_000}
