@@ -386,6 +386,16 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
     assert "this round goes without it" in decide(p).warnings[-1]
 
 
+def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:
+    """Two jobs are due, each in a pool of its own. A guarantee needs a GPU of the first pool."""
+    first, second = ({"gpu_types": [kind], "tenant": "a"} for kind in "AB")
+    jobs = SOFT | first, SOFT | second, *[waits(400, **SHORT) | first | {"tenant": "c"}] * 4
+    pools = [{"gpus": 4}, {"gpus": 4, "gpu_type": "B"}]
+    p = a_round(*jobs, *[waits(400, **SHORT) | second] * 4, pools=pools, tenants=TENANTS)
+    p = dataclasses.replace(p, **DUE, now_s=2010.0)
+    assert decided(p) == ([0, 4, 1, 1, 1, 1, 0, 0, 0, 0], (Reservation(1, 1, 4, 0.0),))
+
+
 def test_plan_and_reasons_speak_of_it() -> None:
     """The large job is expected to start when its GPUs are kept from; the other lacks those."""
     plan = decide(a_round(LARGE, runs(450), runs(700), waits(1000), waits(800)), limits=EXACT)
