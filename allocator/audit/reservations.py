@@ -16,7 +16,6 @@ from itertools import combinations
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.domain.problem import Bools, Reservation
 from allocator.performance.pauses import restart_s
 
 ROUNDING = 1e-9  # relative, of times
@@ -29,23 +28,26 @@ def faults(s: AuditContext) -> Iterator[str]:
     pools = s.problem.pools
     nodes = s.problem.nodes
     places = s.allocation.places
-    gpus = s.allocation.held
+    gpus = s.gpus
     for r in s.problem.kept:
         if r.after_s == 0:
             if not s.has_gpus[r.job]:
                 yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
             continue
-        late = _still_there(s, r)
+        then = np.array([_held_then(s, j, r.pool, r.after_s)[0] for j in range(len(gpus))])
+        late = ~s.problem.jobs.preemptible & (then > 0)
+        late[r.job] = False
         stays = late & s.running & s.is_kept
-        rooms = [(f'pool "{pools.pool[r.pool]}"', int(pools.gpus[r.pool]), r.gpus, gpus)]
+        size = _size_then(s, r.pool, s.problem.now_s + r.after_s)
+        rooms = [(f'pool "{pools.pool[r.pool]}"', size, r.gpus, then)]
         for n, kept in r.nodes:
             on = np.bincount(places.job, places.gpus * (places.node == n), len(gpus))
             rooms.append((f'node "{nodes.node[n]}"', int(nodes.gpus[n]), kept, on))
         for room, size, kept, held in rooms:
-            taken = int(held[late].sum())
-            if taken > max(size - kept, int(held[stays].sum())):
+            taken = held[late].sum()
+            if taken > max(size - kept, held[stays].sum()) + ROUNDING:
                 yield (
-                    f"{room} with {size} GPUs: jobs that may not be stopped still hold {taken}"
+                    f"{room} with {size} GPUs: jobs that may not be stopped still hold {taken:g}"
                     f" after {r.after_s:g} s, {kept} are kept for {s.name(r.job)}"
                 )
 
@@ -66,16 +68,14 @@ def _come_to_leaving_nodes(s: AuditContext) -> Iterator[str]:
 
 def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
     """Yield where others hold GPUs that reservations.csv keeps, now or at the begin of one."""
-    p, r = s.problem, s.problem.reservations
-    lasts = np.array([not name or name in p.jobs.job_id for name in r.job_id], bool)
-    lasts &= p.now_s < r.until_s
+    p, r = s.problem, s.problem.asked
     begin_s = np.where(r.at_s <= p.now_s + p.interval_s * (1 + ROUNDING), p.now_s, r.at_s)
-    for pool, at in sorted({*zip(r.pool[lasts].tolist(), begin_s[lasts].tolist(), strict=True)}):
-        rows = np.flatnonzero(lasts & (r.pool == pool) & (begin_s <= at) & (at < r.until_s))
+    for pool, at in sorted({*zip(r.pool.tolist(), begin_s.tolist(), strict=True)}):
+        rows = np.flatnonzero((r.pool == pool) & (begin_s <= at) & (at < r.until_s))
         whose = [f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}" for n in rows]
         holder = np.array([_find_right(s, j, whose) for j in range(len(s.gpus))])
         then = np.array([_held_then(s, j, pool, at - p.now_s) for j in range(len(holder))])
-        size = int(p.pools.gpus[pool] + p.nodes.change_until(at)[p.nodes.pool == pool].sum())
+        size = _size_then(s, pool, at)
         holders = sorted(set(whose).intersection(holder))
         for own in (x for k in range(len(holders) + 1) for x in combinations(holders, k)):
             least = int(r.gpus[rows][np.isin(whose, own) | ~np.isin(whose, holders)].sum())
@@ -85,6 +85,12 @@ def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
                     f'pool "{p.pools.pool[pool]}" with {size} GPUs: other jobs hold {taken:g} at'
                     f" {at:g}, {least} are kept by reservations"
                 )
+
+
+def _size_then(s: AuditContext, pool: int, at_s: float) -> int:
+    """Return the GPUs that a pool has at a time."""
+    nodes = s.problem.nodes
+    return int(s.problem.pools.gpus[pool] + nodes.change_until(at_s)[nodes.pool == pool].sum())
 
 
 def _find_right(s: AuditContext, j: int, whose: list[str]) -> str:
@@ -126,14 +132,3 @@ def _done_s(s: AuditContext, j: int, pause_s: float) -> float:
     same = (every.job == j) & (every.pool == s.pool[j]) & (every.gpus == s.gpus[j])
     rate = float(every.rate[same].max(initial=0.0))
     return pause_s + float(s.problem.jobs.remaining_work[j]) / rate if rate > 0 else math.inf
-
-
-def _still_there(s: AuditContext, r: Reservation) -> Bools:
-    """Find the jobs that hold GPUs of the pool when the reservation begins, (J,)."""
-    jobs = s.problem.jobs
-    late: Bools = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible & (s.allocation.held > 0)
-    late[r.job] = False
-    for j in np.flatnonzero(late).tolist():
-        pause_s = 0.0 if s.is_kept[j] else float(s.problem.pools.startup_s[r.pool])
-        late[j] = _done_s(s, j, pause_s) > r.after_s * (1 + ROUNDING)
-    return late

@@ -693,6 +693,13 @@ class Problem:
     kept: tuple[Reservation, ...] = ()
 
     @cached_property
+    def asked(self) -> Reservations:
+        """Rows of reservations.csv that are not over."""
+        r = self.reservations
+        lasts = [not name or name in self.jobs.job_id for name in r.job_id]
+        return r.select(np.flatnonzero(np.array(lasts, bool) & (self.now_s < r.until_s)))
+
+    @cached_property
     def has_nodes(self) -> Bools:
         """True for pools whose GPUs are on nodes of nodes.csv, (P,)."""
         return np.bincount(self.nodes.pool, minlength=len(self.pools)) > 0

@@ -240,13 +240,15 @@ def decide_round(
     if entry.prunes and not problem.kept:
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
-        kept = find_reservations(task.round, proposal.choice, places)
+        kept = others = find_reservations(task.round, proposal.choice, places)
         while kept and limits_left().time_s > 0:
             found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
             with suppress(Infeasible, NoPlanInTime):
                 held = dataclasses.replace(problem, kept=kept)
                 return again(held, limits=limits_left(), memory=found)
             kept = kept[: len(kept) // 2]  # no plan keeps them all
+            if not kept:  # nor the first alone
+                kept = others = others[1:]
     if (due_jobs(problem) & (proposal.choice < 0)).any():
         raise Infeasible(["reservations that begin now, and nodes"], [])
     allocation = task.round.allocation(proposal.choice)

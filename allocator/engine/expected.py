@@ -220,10 +220,10 @@ def _free(plan: Decision) -> Floats:
 def _promised_starts(plan: Decision, order: Ints) -> Floats:
     """Return when the reservations of jobs (n,) themselves begin, in seconds, inf = none."""
     problem = plan.round.problem
-    r, out = problem.reservations, np.full(len(problem.jobs), np.inf)
-    for n in np.flatnonzero(r.until_s > problem.now_s).tolist():
-        if r.job_id[n] in problem.jobs.job_id:
-            out[problem.jobs.job_id.index(r.job_id[n])] = r.at_s[n] - problem.now_s
+    r, out = problem.asked, np.full(len(problem.jobs), np.inf)
+    for name, at_s in zip(r.job_id, r.at_s.tolist(), strict=True):
+        if name:
+            out[problem.jobs.job_id.index(name)] = at_s - problem.now_s
     return np.asarray(np.maximum(out[order], problem.interval_s))
 
 

@@ -29,7 +29,7 @@ from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import seconds_left
-from allocator.options.kept.requested import describe_reservation, find_moments
+from allocator.options.kept.reservations import describe_reservation, find_moments
 from allocator.performance.batched import KINDS
 from allocator.performance.modes import choose_modes
 from allocator.performance.speed import believed_speeds

@@ -30,8 +30,7 @@ from allocator.options.colocation.secondary_jobs import (
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
 from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
-from allocator.options.kept.requested import find_kept_nodes, requested_rows
-from allocator.options.kept.reservations import due_jobs, reservation_rows
+from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
@@ -46,7 +45,7 @@ from formulations.model.block import Block
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, RESERVATION, LinearModel
+from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
 from formulations.model.ragged import begins_run
 from formulations.model.rows import list_blocks
 from formulations.model.single_round import build_model
@@ -95,21 +94,13 @@ class CompiledRound:
 
         Columns that have nothing to leave are not listed.
         """
-        late = [rows.coef > 0 for rows in self.instance.rules if rows.kind == RESERVATION]
-        of_kind = [
-            (late[0] & (self.instance.pool == r.pool), r.nodes)
-            for r in self.problem.kept
-            if r.nodes and r.after_s > 0
-        ]
+        out: dict[int, dict[int, int]] = {}
         if self.problem.has_nodes.any():
             mandatory, m = self.instance.mandatory, self.option_table
             for there, nodes in find_kept_nodes(self.problem, mandatory, m):
-                of_kind.append((there[self.option], nodes))
-        out: dict[int, dict[int, int]] = {}
-        for columns, nodes in of_kind:
-            for c in np.flatnonzero(columns).tolist() if nodes else ():
-                before = out.setdefault(c, {})
-                before |= {n: max(k, before.get(n, 0)) for n, k in nodes}
+                for c in np.flatnonzero(there[self.option]).tolist() if nodes else ():
+                    before = out.setdefault(c, {})
+                    before |= {n: max(k, before.get(n, 0)) for n, k in nodes}
         return {c: tuple(nodes.items()) for c, nodes in out.items()}
 
     @cached_property
@@ -536,7 +527,6 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         rules=(
             *headroom_rows(problem, mandatory, full),
             *reservation_rows(problem, mandatory, full),
-            *requested_rows(problem, mandatory, full),
             *leaving_rows(problem, full),
             *job_rows(problem, full),
         ),

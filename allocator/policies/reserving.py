@@ -45,11 +45,11 @@ from allocator.domain.problem import (
     State,
 )
 from allocator.options.instance_building import CompiledRound
-from allocator.options.kept.leaving import needed_s
-from allocator.options.kept.reservations import ends_after, option_ends
-from allocator.options.node_needs import NONE, UP, NodeNeeds, by_job
+from allocator.options.kept.leaving import ends_after, needed_s, option_ends
+from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
+from formulations.model.instance import Instance
 from formulations.model.ragged import begins_run
 from formulations.placement.holes import Place
 
@@ -73,7 +73,9 @@ def find_reservations(
         return ()
     taken = _Taken.of(round_, choice)
     passed = large & waiting & taken.is_passed_over(~idle & waiting & firm)
-    soon = _count_free(round_, choice[~idle])
+    holds = choice[~idle]
+    end_s = option_ends(problem, round_.option_table, round_.option[holds])
+    soon = _count_free(i, holds[ends_after(end_s, problem.interval_s)])
     due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
     if due.any():
         # a run whose size is guessed gets longer while it goes on, and is not stopped for that
@@ -111,21 +113,17 @@ def find_reservations(
         if not passed[j] or p in found:
             continue
         if math.isfinite(after_s) and ends.find_start(o, of_plan, at)[0] > problem.interval_s:
-            up = problem.nodes.state == UP
-            kept = sum(k for n, k in nodes if up[n]) if nodes else gpus
-            found[p] = Reservation(j, p, kept, after_s, nodes)
-    first = {r.job: r for r in start}
-    for r in sorted(found.values(), key=lambda r: r.after_s):
+            found[p] = Reservation(j, p, gpus, after_s, nodes)
+    first: dict[int, Reservation] = {}
+    for r in (*start, *sorted(found.values(), key=lambda r: r.after_s)):
         first.setdefault(r.job, r)
     return tuple(first.values())
 
 
-def _count_free(round_: CompiledRound, columns: Ints) -> Ints:
-    """Return the GPUs that are free by the next round if columns (n,) are chosen, (P,)."""
-    i, problem = round_.instance, round_.problem
-    end_s = option_ends(problem, round_.option_table, round_.option[columns])
-    there = columns[ends_after(end_s, problem.interval_s)]
-    return i.capacity - np.bincount(i.pool[there], i.held[there], len(i.capacity)).astype(np.int64)
+def _count_free(i: Instance, columns: Ints) -> Ints:
+    """Return the GPUs that are free if columns (n,) are chosen, (P,)."""
+    used = np.bincount(i.pool[columns], i.held[columns], len(i.capacity))
+    return i.capacity - used.astype(np.int64)
 
 
 def _alone_s(round_: CompiledRound, whose: Bools) -> Floats:
@@ -169,7 +167,7 @@ class _Taken:
             np.where(jobs.preemptible, np.minimum(gpus, jobs.min_gpus), gpus),
             np.where(dated, jobs.deadline_s, np.inf),
             on & (jobs.preemptible | (jobs.state != State.RUNNING)),
-            i.capacity - np.bincount(pool[on], gpus[on], len(i.capacity)).astype(np.int64),
+            _count_free(i, choice[on]),
         )
 
     def is_passed_over(self, others: Bools) -> Bools:

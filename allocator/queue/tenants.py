@@ -87,7 +87,8 @@ def reserve(
     here = build_snapshot(connection, now_s)
     job, known = values.get("job_id"), here.tables[JOBS.file].columns["job_id"]
     if job and job not in known:
-        raise UsageError(f"the queue has no job {quote(job)} that is not done")
+        hint = did_you_mean(job, known)
+        raise UsageError(f"the queue has no job {quote(job)} that is not done{hint}")
     if not is_storable(name):
         raise UsageError(f"reservation {quote(name)} cannot be stored")
     key = {"reservation": name}

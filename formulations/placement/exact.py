@@ -11,6 +11,7 @@ of node n is given out in shares. With k_o GPUs of option o, each to the share f
     y_on <= k_o z_on,  sum_n z_on <= m_o x_o         a packed job is on at most m_o nodes
     z_on <= y_on,      sum_n z_on  = m_o x_o         a spread shape is on exactly m_o nodes
     sum_{n of d} y_on <= k_o u_od,  sum_d u_od = x_o one domain d of the level
+    sum_o y_on <= G_n - l                            options that leave l GPUs of node n, or more
 
 A job of pods of g GPUs has y in pods: k_o and y count k_o / g of them, and each takes g GPUs.
 
@@ -75,7 +76,7 @@ def place_options(
     nodes : Holes
         The nodes as if no job held any of them.
     """
-    build = _Builder(model, nodes)
+    build = _Builder(model, nodes, {left for need in needs.values() for left in need.leaves})
     for option, need in needs.items():
         if option in stays:
             for n, k, g in stays[option]:
@@ -91,9 +92,10 @@ def place_options(
 class _Builder:
     """Rows and columns that are added to a model."""
 
-    def __init__(self, model: LinearModel, nodes: Holes) -> None:
+    def __init__(self, model: LinearModel, nodes: Holes, leaves: set[tuple[int, int]]) -> None:
         self._model = model
         self._nodes = nodes
+        self._leaves = leaves  # of all needs
         self._entries: dict[tuple[int, int], float] = defaultdict(float)  # by column and row
         self._limits = list[tuple[float, float]]()  # of the rows
         self._most = list[float]()  # of the columns
@@ -136,11 +138,15 @@ class _Builder:
         ):
             if each > 0 and np.isfinite(limit):
                 self._entries[column, self._limit(what, node, -1, limit)] += gpus * each
+        most = dict(need.leaves).get(node, 0)
+        for n, k in sorted(self._leaves) if most else ():
+            if n == node and k <= most:
+                row = self._limit("leaves", node, k, float(nodes.size[node] - k))
+                self._entries[column, row] += gpus * need.share
 
     def _open_nodes(self, need: Need) -> Iterator[int]:
-        """Yield the nodes of the pool of a need without those that it shares with a reservation."""
-        shared = need.shared_nodes
-        return (n for n in self._nodes.nodes_of(need.pool) if n not in shared)
+        """Yield the nodes of the pool of a need without those that it avoids."""
+        return (n for n in self._nodes.nodes_of(need.pool) if n not in need.avoids)
 
     def place_share(self, option: int, need: Need) -> None:
         """Let an option have a share of any GPU."""

@@ -178,15 +178,11 @@ def test_every_round_of_jobs_that_can_be_stopped_agrees_with_the_rule_read_again
         free -= k
     decision = decide_round(p, limits=EXACT)
     assert [r.job for r in decision.round.problem.kept] == due
-    value = {int(j): float(v) for j, v in zip(*_values(p), strict=True)}
+    i = compile_round(p, prunes=False).instance
+    value = dict(zip(i.job.tolist(), i.value.tolist(), strict=True))
     plans = [x for n in range(7) for x in itertools.combinations(range(6), n)]
     plans = [x for x in plans if set(due) <= set(x) and sum(jobs[j]["min_gpus"] for j in x) <= 6]
     assert decision.value == pytest.approx(max(sum(value[j] for j in x) for x in plans))
-
-
-def _values(p: Problem) -> tuple[Any, Any]:
-    i = compile_round(p, prunes=False).instance
-    return i.job, i.value
 
 
 def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> None:
@@ -265,7 +261,7 @@ def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
     be done in time."""
     large = {**LARGE, "min_gpus": 8, "max_gpus": 8}
     places = [{"job_id": "j1", "node": "n2", "gpus": 1}]
-    for leaves_s, work, after_s, n0 in ((0, 4000, 900, 0), (800, 4000, 0, 4), (800, 5600, 900, 4)):
+    for leaves_s, work, after_s in ((0, 4000, 900), (800, 4000, 0), (800, 5600, 900)):
         back = leaving_nodes(leaves_s=leaves_s, returns_s=1001)
         back["pools"][0]["gpus"] = 12
         back["nodes"].append({"node": "n2", "pool": "p0", "gpus": 4})
@@ -273,7 +269,7 @@ def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
         p = a_round(*jobs, placements=places, **back)
         got, found = decided(p)
         assert len(decide(p, limits=EXACT).jobs["detail"]) == 7  # reasons without nodes, too
-        kept = Reservation(0, 0, 4 + n0, after_s, ((0, 4), (1, 4)))
+        kept = Reservation(0, 0, 8, after_s, ((0, 4), (1, 4)))
         assert [dataclasses.replace(r, nodes=tuple(sorted(r.nodes))) for r in found] == [kept]
         assert (got[0], sum(got[2:])) == (8 if after_s == 0 else 0, 3)
 
@@ -349,11 +345,16 @@ def test_the_plan_speaks_of_what_was_asked_for() -> None:
 
 def test_nodes_are_kept_as_asked() -> None:
     """Jobs that end in time are on three GPUs of n0, and one for ever on n1. So n0 is kept, and a
-    job that runs beyond 1,100 goes to n1."""
+    job that runs beyond 1,100 goes to n1. What is left of a node is used: 7 GPUs are kept for a job
+    from now on, a job of 4 stops, and one gets the last GPU."""
     places = [{"job_id": f"j{j}", "node": f"n{j // 3}", "gpus": 1} for j in range(4)]
     tables = {**leaving_nodes(), "placements": places}
     p = asked(*[runs(900)] * 3, runs(9000), waits(1000), tables=tables)
     assert decide_round(p, limits=EXACT).allocation.places.node[-1] == 1
+    four = {**SHORT, "min_gpus": 4, "max_gpus": 4}
+    jobs = four | {"state": "running", "pool": "p0", "gpus": 4}, four, waits(1000, **SHORT)
+    tables["placements"] = [places[0] | {"gpus": 4}]
+    assert decided(asked(*jobs, tables=tables, gpus=7, at_s=0, job_id="j1"))[0] == [0, 4, 1]
 
 
 def test_a_simulation_keeps_what_was_asked_for() -> None:
@@ -377,6 +378,15 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
     p = asked(*[waits(1000, tenant="t")] * 3, tables=tables)
     assert decided(p)[0] == [1, 1, 1]
     assert "this round goes without it" in decide(p).warnings[-1]
+
+
+def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:
+    """Two jobs are due, each in a pool of its own. A guarantee needs a GPU of the first pool."""
+    a, b, short = {"gpu_types": ["A"]}, {"gpu_types": ["B"]}, waits(400, **SHORT)
+    jobs = SOFT | a, SOFT | b, *[short | a | {"tenant": "c"}] * 4, *[short | b] * 4
+    pools = [{"gpus": 4}, {"gpus": 4, "gpu_type": "B"}]
+    p = a_round(*jobs, pools=pools, tenants=TENANTS)
+    assert decided(dataclasses.replace(p, **DUE, now_s=2010.0))[0] == [0, 4, *[1] * 4, *[0] * 4]
 
 
 def test_plan_and_reasons_speak_of_it() -> None:

@@ -370,6 +370,8 @@ def test_reservations_are_made_listed_and_cancelled(capsys: Output, name: str) -
     assert told("cancel r")[2] == "r is cancelled\n" and told("cancel r")[0] == 2
     assert 'no job "x"' in told("add r --pool a --gpus 2 --job x")[2]
     assert told("add r --pool c --gpus 2")[0] == 3
+    assert "is no time" in told("add r --pool a --gpus 2 --at 4h --until 2h")[2]
+    assert "100 are more than" in told("add r --pool a --gpus 100")[2]
 
 
 def test_a_change_that_breaks_a_rule_changes_nothing(name: str) -> None:

@@ -469,9 +469,14 @@ def _answer_nodes(args: Namespace, queue: Queue, changed: Sequence[str], word: s
 def reserve(args: Namespace, queue: Queue) -> Answer:
     at_s = queue.clock() if args.at_s is None else args.at_s
     given = pick(args, "pool", "gpus", "until_s", "job_id", "tenant")
+    end = "on" if args.until_s is None else f"until {format_time(args.until_s)}"
+    span = f"from {format_time(at_s)} {end}"
+    if args.until_s is not None and args.until_s <= at_s:
+        raise UsageError(f"{span} is no time: the end is not after the begin")
     warnings = queue.reserve(args.reservation, at_s=at_s, **given)
     warn(warnings)
-    note(f"{args.gpus} GPUs of pool {args.pool} are kept from {format_time(at_s)} on")
+    whom = args.job_id or args.tenant or "nobody"
+    note(f"{args.gpus} GPUs of pool {args.pool} are kept for {whom} {span}")
     return Answer({"reservation": args.reservation, "warnings": list(warnings)})
 
 

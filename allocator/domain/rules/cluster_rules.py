@@ -217,6 +217,19 @@ def _has_many_reservations(t: ParsedTable) -> Bools:
     return np.asarray(in_force.sum(axis=1) > MOST_RESERVED)
 
 
+def _check_reservations(x: Round) -> None:
+    """Warn of reservations of more GPUs than their pools have."""
+    rows, pools = x["reservations.csv"], x["pools.csv"]
+    size = dict(zip(pools["pool"], pools["gpus"].tolist(), strict=True))
+    most = np.array([size.get(pool, np.inf) for pool in rows["pool"]])
+    rows.warnings(
+        rows.ok("gpus") & (rows["gpus"] > most),
+        "gpus {gpus} are more than the {most:g} GPUs of pool {pool}",
+        "reservations of more GPUs than pools have",
+        most=most,
+    )
+
+
 def _check_finished(x: Round) -> None:
     """Warn of finished jobs whose model has no rate and is that of no job; they teach nothing."""
     finished, jobs = x["finished.csv"], x["jobs.csv"]
@@ -277,6 +290,7 @@ RULES: tuple[Check, ...] = (
         "job_id tenant",
         lambda t: t.given("job_id") & t.given("tenant"),
     ),
+    _check_reservations,
     Rule(
         "nodes.csv",
         "returns_s {returns_s} needs leaves_s, which is empty",

@@ -71,6 +71,8 @@ def search_plan(task: Task, wide: CompiledRound) -> FoundPlan | None:
         return None
     needs = NodeNeeds(problem)
     needs_of = {c: wide.need_of(needs, c) for c in columns.tolist()}
+    for c in columns[fixed & jobs.preemptible[job]].tolist():
+        needs_of[c] = needs_of[c]._replace(leaves=())  # what it keeps need not be left
     stays = {c: staying.held[int(i.job[c])] for c in columns[fixed].tolist()}
     placed = place_options(wide.model, needs_of, stays, needs.holes())
     left = task.remaining()

@@ -14,14 +14,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import SAME, Floats, Ints, Problem
-from allocator.options.kept.reservations import ends_after, option_ends
+from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
 from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
 
 TIMES = 8  # most times of a pool that have rows; nodes tell all apart
+
+
+def ends_after(end_s: Floats, after_s: float) -> Bools:
+    """Return whether jobs that end then still hold GPUs at a time, (n,)."""
+    return end_s > after_s * (1 + SAME)
+
+
+def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
+    """Return the seconds from now until options (n,) are done with their jobs, (n,)."""
+    return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
 
 
 def needed_s(problem: Problem, m: OptionTable) -> Floats:

@@ -1,32 +1,32 @@
-"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R68).
+"""GPUs of a pool that are kept from a time on, and their rows: R68, and R73 (reservations.csv).
 
-A reservation says that job j starts with k GPUs of pool p as soon as the jobs that may not be
-stopped leave them, after T seconds. If T is 0, it must get an option. Until then
+Of the reservations of pool p that are in force T seconds from now, each is for a holder: a job, the
+jobs of a tenant, or nobody. For every set H of holders with jobs,
 
-    sum_{o in p, not of j} there_o x_o <= GPUs_p - k
+    sum_{o in p, not of H} there_o x_o <= GPUs_p - GPUs that are kept for H and for nobody
 
-where there_o are the GPUs that option o holds if its job may not be stopped and ends after T, and 0
-of all others. So a job that ends before T, or that can be stopped at T, delays nobody.
+where there_o are the GPUs of an option that still holds them then. So a holder has what is kept for
+it, and may use what is kept for no other. T is 0 for rows of reservations.csv that begin before the
+next round, and from then on all options are there.
+
+A reservation that a large job gets (policies/reserving.py) is one of a moment T of its own. If T
+is 0, the job must get an option. Else only options of jobs that may not be stopped are there. So
+a job that ends before T, or that can be stopped at T, delays nobody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
-from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
+from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem, State
+from allocator.options.kept.leaving import ends_after, needed_s, option_ends
+from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
-
-
-def ends_after(end_s: Floats, after_s: float) -> Bools:
-    """Return whether jobs that end then still hold GPUs at a time, (n,)."""
-    return end_s > after_s * (1 + SAME)
-
-
-def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
-    """Return the seconds from now until options (n,) are done with their jobs, (n,)."""
-    return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
 
 
 def due_jobs(problem: Problem) -> Bools:
@@ -36,23 +36,161 @@ def due_jobs(problem: Problem) -> Bools:
     return out
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A time at which reservations of a pool are in force.
+
+    Attributes
+    ----------
+    pool : int
+        Index into Problem.pools.
+    after_s : float
+        Seconds from now.
+    rows : (k,)
+        Indices into Problem.asked; none of a reservation that a large job gets.
+    holder : (J,)
+        Number of the holder of each job, 0 = none.
+    kept : (H,)
+        GPUs that are kept for each holder; the first is nobody.
+    there : (n,)
+        Options that hold GPUs of the pool then.
+    nodes : tuple of (int, int), optional
+        The nodes that are kept, and the GPUs of each, where they are known.
+    """
+
+    pool: int
+    after_s: float
+    rows: Ints
+    holder: Ints
+    kept: Ints
+    there: Bools
+    nodes: tuple[tuple[int, int], ...] = ()
+
+
+def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
+    """Yield, of each pool, that of a large job, the next round, and every later begin of a row."""
+    r, jobs = problem.asked, problem.jobs
+    if not (problem.kept or len(r)):
+        return
+    firm, end_s = ~jobs.preemptible[m.job], option_ends(problem, m)
+    for x in problem.kept:
+        if x.after_s > 0:
+            there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s)
+            mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
+            yield Moment(x.pool, x.after_s, none, mine, np.array([0, x.gpus]), there, x.nodes)
+    begin_s = r.at_s - problem.now_s
+    begin_s = np.where(begin_s <= problem.interval_s * (1 + SAME), 0.0, begin_s)
+    end_s = np.where(m.keep & firm, end_s, needed_s(problem, m))
+    for p, at in sorted({*zip(r.pool.tolist(), begin_s.tolist(), strict=True)}):
+        in_force = (r.pool == p) & (begin_s <= at) & (problem.now_s + at < r.until_s)
+        there = (m.pool == p) & ((at == 0) | ends_after(end_s, at))
+        rows = np.flatnonzero(in_force)
+        yield Moment(p, at, rows, *_find_holders(problem, rows), there)
+
+
+def _find_holders(problem: Problem, rows: Ints) -> tuple[Ints, Ints]:
+    """Return `holder` and `kept` of reservations.
+
+    A job is for its own reservation, then for that of its tenant, then for that of the next tenant
+    above.
+    """
+    r, jobs, above = problem.asked.select(rows), problem.jobs, problem.tenants.ancestors
+    depth = np.append((above >= 0).sum(axis=0), 0)
+    whose = list(zip(r.job_id, r.tenant.tolist(), strict=True))
+    holder, kept = np.zeros(len(jobs), np.int64), [0]
+    for name, q in sorted(set(whose), key=lambda one: (one[0], depth[one[1]])):
+        of = (above[:, jobs.tenant] == q).any(axis=0) & (q >= 0)
+        if name:
+            of = np.array(jobs.job_id) == name
+        gpus = int(r.gpus[[one == (name, q) for one in whose]].sum())
+        if of.any():
+            holder[of] = len(kept)
+            kept.append(gpus)
+        else:
+            kept[0] += gpus
+    return holder, np.array(kept)
+
+
 def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
     """Build the rows of reservations over the options of a table; empty without any.
 
-    Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
+    Jobs that can only keep what they hold do so, all that run where max_changes is set. Where they
+    hold more than a reservation leaves, it begins late.
     """
-    later = [r for r in problem.kept if r.after_s > 0]
-    if not later:
+    moments = list(find_moments(problem, m))
+    if not moments:
         return []
-    end_s = option_ends(problem, m)
-    firm = ~problem.jobs.preemptible[m.job]
-    amount = np.zeros(len(m), np.int64)
-    most = np.full(len(problem.pools), np.inf)
-    for r in later:
-        there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
-        amount[there] = m.held[there]
-        stays = np.zeros(len(mandatory), np.int64)
-        held = np.flatnonzero(there & m.keep & mandatory[m.job])
-        np.maximum.at(stays, m.job[held], amount[held])
-        most[r.pool] = max(int(problem.pools.gpus[r.pool]) - r.gpus, int(stays.sum()))
-    return [Block.at_most(linear.RESERVATION, problem.pools.pool, m.pool, amount, most)]
+    pools, nodes = problem.pools, problem.nodes
+    stay = mandatory | ((problem.max_changes >= 0) & (problem.jobs.state == State.RUNNING))
+    amount: Floats = m.held * problem.gpu_share(m.job, m.pool)
+    found: dict[str, dict[str, tuple[Bools, float]]] = {}
+    for x in moments:
+        kind, name = linear.RESERVATION, pools.pool[x.pool]
+        if len(x.rows):
+            kind, name = linear.REQUESTED, problem.asked.reservation[x.rows[0]]
+        change = nodes.change_until(problem.now_s + x.after_s)[nodes.pool == x.pool]
+        size = int(pools.gpus[x.pool] + change.sum())
+        for own in range(int(x.kept[0] == 0), 1 << (len(x.kept) - 1)):  # a set of holders, as bits
+            others = (own << 1) >> np.arange(len(x.kept)) & 1 == 0
+            taken = x.there & others[x.holder[m.job]] & (amount > 0)
+            stays: Floats = np.zeros(len(stay))
+            held = np.flatnonzero(taken & m.keep & stay[m.job])
+            np.maximum.at(stays, m.job[held], amount[held])
+            left = size - int(x.kept[0] + x.kept[~others].sum())
+            rows = found.setdefault(kind, {})
+            label = f"{name} ({len(rows)})" if name in rows else name
+            rows[label] = taken, max(0.0, left, float(stays.sum()))
+    return [
+        Block.at_most(
+            kind,
+            list(rows),
+            np.stack([np.where(taken, n, -1) for n, (taken, _) in enumerate(rows.values())]),
+            amount,
+            np.array([most for _, most in rows.values()]),
+        )
+        for kind, rows in found.items()
+    ]
+
+
+def find_kept_nodes(
+    problem: Problem, mandatory: Bools, m: OptionTable
+) -> Iterator[tuple[Bools, tuple[tuple[int, int], ...]]]:
+    """Yield the options (n,) that leave nodes to reservations, and the nodes with GPUs of each.
+
+    Those are kept on which jobs that stay have the fewest GPUs, then those with the fewest to move.
+    """
+    nodes, placed = problem.nodes, problem.placements
+    for x in find_moments(problem, m):
+        if not len(x.rows):
+            yield x.there & (x.holder[m.job] == 0), x.nodes
+            continue
+        stays = np.zeros(len(problem.jobs), bool)
+        stays[m.job[x.there & m.keep]] = True
+        own, stays = x.holder > 0, stays & mandatory & (x.holder == 0)
+        bound, held, moved = (
+            np.bincount(placed.node, placed.gpus * jobs[placed.job], len(nodes)).astype(int)
+            for jobs in (stays, own, ~own)
+        )
+        left = int(x.kept.sum() - held[nodes.pool == x.pool].sum())
+        away = (nodes.state != UP) | (problem.now_s + x.after_s >= nodes.leaves_s)
+        order = np.lexsort((moved, bound, away))
+        order = order[nodes.pool[order] == x.pool]
+        room = np.cumsum(np.maximum(0, nodes.gpus - bound - held)[order])
+        gpus = np.diff(np.clip(room, 0, max(0, left)), prepend=0).tolist()
+        kept = zip(order.tolist(), gpus, strict=True)
+        yield x.there & (x.holder[m.job] == 0), tuple((n, k) for n, k in kept if k > 0)
+
+
+def describe_reservation(problem: Problem, n: int, j: int) -> str:
+    """Say to job j what reservation n keeps, for whom, since when and until when."""
+    r, jobs = problem.asked, problem.jobs
+    whom = f'tenant "{problem.tenants.tenant[r.tenant[n]]}"' if r.tenant[n] >= 0 else "nobody"
+    if r.job_id[n]:
+        whom = "it" if r.job_id[n] == jobs.job_id[j] else f'job "{r.job_id[n]}"'
+    begin_s, end_s = r.at_s[n] - problem.now_s, r.until_s[n] - problem.now_s
+    since = f"after {begin_s:g} s" if begin_s > 0 else f"since {-begin_s:g} s"
+    until = f" until {end_s:g} s from now" if end_s < np.inf else ""
+    return (
+        f'{r.gpus[n]} GPUs of pool "{problem.pools.pool[r.pool[n]]}" are kept for {whom}'
+        f' {since}{until} (reservation "{r.reservation[n]}")'
+    )
