@@ -7,8 +7,8 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
 4. if it does not: groups drawn at random may change, more often those that are near to a change or
-   lose much, as many as can be searched; in turn with sums of combinations
-   (formulations/primal/sums.py); as long as this finds better plans
+   lose much, as many as can be searched, or where that fails sums of combinations
+   (formulations/primal/sums.py), as long as this finds better plans
 5. step 3 again, for a longer time
 
 The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,

@@ -1,10 +1,13 @@
 """Find better plans as sums of four lists of combinations.
 
-Where rows have no slack, changes of a few groups do not fit. So the groups are split into two
-parts, and each has a list of the combinations of its columns that lose least at the prices. Pairs
-that fill all rows are found in a table of cells: millions of looks find the best of billions.
+Where rows have no slack, changes of a few groups do not fit. So the groups that may change are
+split into four parts, and each has a list of the combinations of its columns that lose least at the
+prices. Pairs of the first two lists are kept that use a drawn amount of some rows, and pairs of the
+others that leave it. Pairs of such pairs that fill all rows are found in a table of cells: millions
+of looks find the best of billions of combinations.
 
-Horowitz and Sahni, "Computing partitions with applications to the knapsack problem", 1974.
+Schroeppel and Shamir, "A T = O(2^(n/2)), S = O(2^(n/4)) algorithm for certain NP-complete
+problems", 1981; Wagner, "A generalized birthday problem", 2002.
 """
 
 from __future__ import annotations
@@ -18,13 +21,12 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged
 from formulations.primal.losses import Losses
 
-SIZE = 2_000_000
-PAIRS = 20
-SAMPLE = 1_000
-# uses of rows by all combinations of a list
+SIZE = 2_000_000  # uses of rows by all pairs of two lists
+PAIRS = 20  # for each combination of a list
+SAMPLE = 1_000  # pairs of which one that uses about half is taken
 LOOKS = 2e7  # at pairs of sums
 FIND = 5  # most rows by which pairs are found
-PRIME = 1_000_003
+PRIME = 1_000_003  # of the table of cells
 EPS = 1e-9
 
 Sums = tuple[Floats, Floats, Ints]  # losses (N,), uses (N, K), candidates (N, z)
@@ -144,10 +146,8 @@ def match_sums(
     width = (high - low)[rows]
     own, its = (use @ price - loss for loss, use, _ in lists)
     factor = PRIME ** np.arange(len(rows))
-    moves = (
-        np.array(list(np.ndindex(*[2] * len(rows))), dtype=int).reshape(2 ** len(rows), len(rows))
-        @ factor
-    )
+    near = np.ndindex((2,) * len(rows))
+    moves = np.array([np.dot(move, factor) for move in near], dtype=int)
     at, cell = (np.floor(lines[:, rows] / width).astype(int) @ factor for lines in (low - a, b))
     cells = 1 << len(b).bit_length()
     cell &= cells - 1
