@@ -29,7 +29,6 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
-OUTER = "match", "search"  # loops that are called from here
 NAMES = [name for name, part in vars(loops).items() if isinstance(part, FunctionType)]
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
@@ -89,7 +88,7 @@ def search_plans(
     if not len(open_field.groups):
         only = open_field.settled
         return Found(only if c.value_of(only) > value else None, max(value, c.value_of(only)), 0)
-    best, bound, plan, done = open_field.search(value, gap, steps, kernels(compiled)[1])
+    best, bound, plan, done = open_field.search(value, gap, steps, kernel(compiled))
     if best <= value or not c.feasible(plan) or c.value_of(plan) <= value:
         return Found(None, bound, done)
     return Found(plan, bound, done)
@@ -187,45 +186,12 @@ class _Open:
         return best, bound, chosen, int(spare.tally[0])
 
 
-def match_sums(
-    one: tuple[Floats, Floats],
-    two: tuple[Floats, Floats],
-    low: Floats,
-    high: Floats,
-    rows: Ints,
-    least: float,
-    most: int,
-    compiled: bool = True,
-) -> tuple[Ints, Ints]:
-    """Return pairs of lines whose sums are low .. high, (K,), and score above `least`.
-
-    Parameters
-    ----------
-    one, two : (N, K) and (N,)
-        Lines, and their scores.
-    rows : (z,)
-        Those by which lines are found; `low` is below `high` there, and both are finite.
-    most : int
-        Return up to so many pairs, or if it is 0 only the one of the highest score.
-    """
-    (a, own), (b, its) = one, two
-    order, place = np.argsort(-own, kind="stable"), np.argsort(-its, kind="stable")
-    first = np.zeros((1 << len(b).bit_length()) + 2, dtype=np.int64)
-    left, right = np.zeros((2, max(most, 1)), dtype=np.int64)
-    cell, item = np.zeros((2, len(b)), dtype=np.int64)
-    match = kernels(compiled)[0]
-    a, own, b, its = a[order], own[order], b[place], its[place]
-    count = match(a, own, b, its, low, high, rows, least, most == 0, cell, first, item, left, right)
-    return order[left[:count]], place[right[:count]]
-
-
 @functools.cache
-def kernels(compiled: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the match of sums and the search, compiled by numba or as they are."""
-    if not compiled:
-        return loops.match, loops.search
-    made = compile_functions(loops, NAMES, [name for name in NAMES if name not in OUTER])
-    return made["match"], made["search"]
+def kernel(compiled: bool, name: str = "search") -> Callable[..., Any]:
+    """Return a loop, compiled by numba or as it is."""
+    made = compile_functions(loops, NAMES, NAMES[:-2]) if compiled else vars(loops)
+    loop: Callable[..., Any] = made[name]
+    return loop
 
 
 def is_ready() -> bool:
@@ -234,7 +200,7 @@ def is_ready() -> bool:
     To compile it takes longer than most rounds. So nobody waits for it: until it is kept on disk,
     and where nothing can be kept, rounds are decided without this search.
     """
-    search = kernels(compiled=True)[1]
+    search = kernel(compiled=True)
     if search.signatures or is_kept(search):  # type: ignore[attr-defined]
         return True
     _compile_elsewhere()
@@ -256,7 +222,7 @@ def _compile_elsewhere() -> subprocess.Popen[bytes]:
 
 def compile_alone() -> None:
     """Compile the search for later processes, unless another process is about to do so."""
-    search: Any = kernels(compiled=True)[1]
+    search: Any = kernel(compiled=True)
     with contextlib.suppress(OSError):  # another one compiles, or nothing can be kept
         folder = Path(search.stats.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
@@ -268,9 +234,9 @@ def compile_alone() -> None:
 
 def compile_search() -> None:
     """Compile the loops by searching a field of one group with one column."""
-    line = np.zeros((1, 1)), np.zeros(1)
-    match_sums(line, line, -np.ones(1), np.ones(1), np.zeros(1, dtype=np.int64), -1.0, 1)
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
+    line, cell = one[:, None], two[:1]
+    kernel(True, "match")(line, one, line, one, cell, cell, two, one, one, 0.0, 0.0, two[None])
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
     field = loops.Field(
@@ -278,7 +244,7 @@ def compile_search() -> None:
     )
     low = np.array([-np.inf])
     smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
-    smallest.search(0.0, 0.0, 1, kernels(compiled=True)[1])
+    smallest.search(0.0, 0.0, 1, kernel(compiled=True))
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,6 @@ STEPS = 60.0  # of the simplex method, until the basis is inverted anew
 ROOT, INNER = 4000.0, 400.0  # most steps at the root, and at other nodes
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
 PASSES = 4  # of banning columns
-LOOKS = 1e8  # at pairs of sums
-PRIME = 1_000_003  # of the table of cells
 # what becomes of a node
 CLOSED, OPTIMAL, UNCLEAR, BRANCHED = 0, 1, 2, 3
 
@@ -771,80 +769,45 @@ def visit(
     return BRANCHED, bound, -np.inf
 
 
-def fill_cells(
-    lines: Any, low: Any, high: Any, rows: Any, cell: Any, first: Any, item: Any
-) -> None:
-    """Sort lines by cells that are as wide as the bounds of some rows.
-
-    The lines of cell h become item[first[h]] .. item[first[h + 1]]. `first` is empty and has two
-    places more than there are cells, a power of two.
-    """
-    for a in range(len(lines)):
-        h = 0
-        for r in rows:
-            h = h * PRIME + math.floor(lines[a, r] / (high[r] - low[r]))
-        cell[a] = h & (len(first) - 3)
-        first[cell[a] + 2] += 1
-    for h in range(len(first) - 1):
-        first[h + 1] += first[h]
-    for a in range(len(lines)):
-        item[first[cell[a] + 1]] = a
-        first[cell[a] + 1] += 1
-
-
-def fits(a: Any, b: Any, low: Any, high: Any) -> bool:
-    """Return whether the sum of two lines is low .. high."""
-    for r in range(len(low)):
-        use = a[r] + b[r]
-        if use > high[r] or use < low[r]:
-            return False
-    return True
-
-
 def match(
     one: Any,
     own: Any,
     two: Any,
     its: Any,
+    at: Any,
+    moves: Any,
+    first: Any,
     low: Any,
     high: Any,
-    rows: Any,
     least: float,
-    rises: bool,
-    cell: Any,
-    first: Any,
-    item: Any,
-    left: Any,
-    right: Any,
+    looks: float,
+    pairs: Any,
 ) -> int:
-    """Fill pairs of lines (N, K) whose sums are low .. high, and return how many there are.
+    """Fill pairs of lines (N, K) whose sums are low .. high and score above `least`; count them.
 
-    The sums of `own` and `its`, which descend, are above `least`, which rises with every pair if
-    only the best one is wanted.
+    The lines of `two` that are in cell h are first[h] .. first[h + 1], and `its` descends there.
+    Line a is looked for in the cells at[a] + moves.
     """
-    fill_cells(two, low, high, rows, cell, first, item)
-    count, looks = 0, 0.0
+    count = 0
     for a in range(len(one)):
-        for near in range(1 << len(rows)):
-            h = 0
-            for t in range(len(rows)):
-                low_, high_ = low[rows[t]], high[rows[t]]
-                at = math.floor((low_ - one[a, rows[t]]) / (high_ - low_))
-                h = h * PRIME + at + ((near >> t) & 1)
-            h = h & (len(first) - 3)
-            for i in range(first[h], first[h + 1]):
-                b = item[i]
+        for move in moves:
+            h = (at[a] + move) & (len(first) - 2)
+            for b in range(first[h], first[h + 1]):
+                looks -= 1.0
                 if own[a] + its[b] <= least:
                     break
-                looks += 1.0
-                if fits(one[a], two[b], low, high):
-                    if rises:
-                        least, count = own[a] + its[b], 0
-                    left[count], right[count] = a, b
+                fits = True
+                for r in range(len(low)):
+                    use = one[a, r] + two[b, r]
+                    if use > high[r] or use < low[r]:
+                        fits = False
+                        break
+                if fits:
+                    pairs[count, 0], pairs[count, 1] = a, b
                     count += 1
-                    if count == len(left) and not rises:
+                    if count == len(pairs):
                         return count
-        if looks > LOOKS:
+        if looks < 0.0:
             break
     return count
 

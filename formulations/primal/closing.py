@@ -7,8 +7,8 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
 4. if it does not: groups drawn at random may change, more often those that are near to a change or
-   lose much, as many as can be searched; in turn with sums of combinations
-   (formulations/primal/sums.py); as long as this finds better plans
+   lose much, as many as can be searched, or where that fails sums of combinations
+   (formulations/primal/sums.py), as long as this finds better plans
 5. step 3 again, for a longer time
 
 The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
@@ -30,7 +30,7 @@ from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints
 from formulations.primal.losses import Losses
-from formulations.primal.sums import find_better_plan
+from formulations.primal.sums import find_sum
 
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
@@ -38,8 +38,10 @@ FIRST, LAST = 4e6, 1e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
 PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
-AIM = 0.25  # share of the loss of the plan that a first sum may have
-SUM = 20  # searches that take as long as a sum
+AIM = 0.25  # share of what a plan may lose that a first sum may
+SUM = 20  # searches that fail before sums are tried
+SUMMED = 400.0  # groups that are drawn for a sum
+LONG = 0.3  # seconds that a sum takes
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 EXACT = 1e-9  # relative gap that counts as none
 
@@ -133,32 +135,34 @@ class Search:
         """Find a better plan that differs in few groups."""
         if len(self.find_open(self.enough)) > 2 * groups:
             loss = self.losses.of_change(self.c, self.plan)
-            self.change(np.argsort(loss, kind="stable")[:groups], FIRST)
+            self.search(*self.near(np.argsort(loss, kind="stable")[:groups]), FIRST)
 
     def improve(self) -> None:
-        """Find better plans in two ways, as long as there are some.
-
-        The way is taken that has tried less since it last found one.
-        """
-        random, size, aim, tried, last = np.random.default_rng(0), 4 * FEWEST, AIM, 0, 0
-        spent = [0, 0]
+        """Find better plans in drawn groups, or as sums if that fails, while some are found."""
+        random, size, aim = np.random.default_rng(0), 4 * FEWEST, AIM
+        tried = last = failed = 0
         while tried - last <= max(PATIENCE, last) and time.monotonic() < self.until:
-            open_ = self.find_open(self.enough)
+            open_, before = self.find_open(self.enough), self.value
             if self.is_closed() or len(open_) <= LITTLE:
                 return
-            before, way = self.value, int(spent[1] < spent[0])
-            if way:
-                self.take(find_better_plan(self.c, self.dual, self.losses, self.plan, aim, random))
+            is_sum = failed >= SUM and time.monotonic() < self.until - LONG
+            groups = self.draw(open_, SUMMED if is_sum else size, random)
+            near = self.near(groups)
+            if is_sum:
+                self.take(
+                    find_sum(self.c, self.dual.prices, self.losses, near, before, aim, random)
+                )
                 aim = aim / 2 if self.value > before else min(1.0, aim * 1.5)
             else:
-                groups = self.draw(open_, size, random)
-                bound = self.change(groups, NEIGHBOURHOOD)
+                bound = self.search(*near, NEIGHBOURHOOD)
                 if len(groups) == len(open_):
                     self.tighten(max(bound, self.enough))
                 size = max(FEWEST, size * (1.02 if bound <= self.enough else 0.97))
             tried += 1
-            last = tried if self.value > before else last
-            spent[way] = 0 if self.value > before else spent[way] + (1, SUM)[way]
+            if self.value > before:
+                last, failed = tried, SUM * is_sum
+            else:
+                failed = 0 if is_sum else failed + 1
 
     def draw(self, open_: Ints, size: float, random: np.random.Generator) -> Ints:
         """Draw groups, more often those that are near to a change or lose much."""
@@ -169,15 +173,15 @@ class Search:
         key = random.exponential(size=len(loss)) / np.maximum(weight, EXACT)
         return open_[np.argsort(key, kind="stable")[: int(size)]]
 
-    def change(self, groups: Ints, work: float) -> float:
-        """Search the plans that differ in some groups; return their bound."""
+    def near(self, groups: Ints) -> tuple[Bools, Bools]:
+        """Return the columns, (n,), and nothings, (J,), of better plans that differ in groups."""
         moves = np.zeros(self.c.J, dtype=bool)
         moves[groups] = True
         others = self.losses.of_plan(self.plan)[~moves].sum()  # what they lose, too
         near, nothing = self.losses.leaves(self.value + others)
         near, nothing = near & moves[self.c.group], nothing & moves
         near[self.plan[self.plan >= 0]] = True
-        return self.search(near, nothing | (self.plan < 0), work)
+        return near, nothing | (self.plan < 0)
 
     def prove(self, work: float) -> None:
         """Search all better plans."""

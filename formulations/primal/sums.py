@@ -12,215 +12,149 @@ problems", 1981; Wagner, "A generalized birthday problem", 2002.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from formulations.bounds.lagrangian import Dual, project_prices
-from formulations.branching.branch_and_bound import match_sums
+from formulations.bounds.lagrangian import project_prices
+from formulations.branching.branch_and_bound import kernel
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged
 from formulations.primal.losses import Losses
 
-ROWS = (3, 7)  # groups that use one of so many drawn rows may change: at least, and less than
 SIZE = 2_000_000  # uses of rows by all pairs of two lists
 PAIRS = 20  # for each combination of a list
-BAND = 1 / 8  # by how much drawn amounts may differ, of the slack that is aimed at
-WIDE = 0.4  # slack of a row by which no pairs are found, of the range of its uses
-FIND, CELLS = 6, 4  # most rows by which pairs are found, and cells for each combination
-SAMPLE = 1_000
+SAMPLE = 1_000  # pairs of which one that uses about half is taken
+LOOKS = 2e7  # at pairs of sums
+FIND = 5  # most rows by which pairs are found
+PRIME = 1_000_003  # of the table of cells
 EPS = 1e-9
 
-
-@dataclass(frozen=True)
-class _Sums:
-    """Combinations: `loss` (N,) and `use` (N, K) beyond those of the best columns.
-
-    `candidates` returns the numbers of the candidates of a combination; all other groups of its
-    part have their best ones.
-    """
-
-    loss: Floats
-    use: Floats
-    candidates: Callable[[int], Ints]
-
-    @property
-    def spread(self) -> Floats:
-        """Range of the uses, (K,)."""
-        return np.asarray(2.5 * self.use.std(axis=0))
-
-    def pairs(
-        self, other: _Sums, low: Floats, high: Floats, price: Floats, least: float, most: int
-    ) -> _Sums:
-        """Return up to `most` sums with uses low .. high, or the best one if that is 0.
-
-        What they use at the prices less what they lose is above `least`.
-        """
-        spread = np.maximum(np.hypot(self.spread, other.spread), EPS)
-        share = np.where(high > low, (high - low) / spread, np.inf)
-        rows = np.argsort(share)
-        cells = np.cumprod(1 / share[rows])
-        is_cut = (share[rows] < WIDE) & (np.append(1, cells[:-1]) < CELLS * len(other.loss))
-        rows = rows[: min(FIND, np.count_nonzero(is_cut))]
-        one, two = ((sums.use, sums.use @ price - sums.loss) for sums in (self, other))
-        i, j = match_sums(one, two, low, high, rows, least, most)
-
-        def candidates(n: int) -> Ints:
-            return np.append(self.candidates(int(i[n])), other.candidates(int(j[n])))
-
-        return _Sums(self.loss[i] + other.loss[j], self.use[i] + other.use[j], candidates)
+Sums = tuple[Floats, Floats, Ints]  # losses (N,), uses (N, K), candidates (N, z)
 
 
-def find_better_plan(
-    c: Choices, dual: Dual, losses: Losses, plan: Ints, aim: float, random: np.random.Generator
-) -> Ints | None:
-    """Return a plan that is better, as far as rounding allows, or None.
-
-    Parameters
-    ----------
-    plan : (J,)
-        A feasible plan. Groups that hold nothing, or a column in one of a few drawn rows, may
-        change.
-    aim : float
-        A better plan is searched within this share of what the plan loses.
-    """
-    price = project_prices(c, dual.prices)
-    rows = np.flatnonzero(price)
-    rows = random.permutation(rows)[: random.integers(*ROWS)]
-    uses = np.bincount(c.matrix.row[np.isin(c.matrix.indices, rows)], minlength=c.n) > 0
-    moves = np.append(uses, True)[plan]
-    others = losses.of_plan(plan)[~moves].sum()
-    near, nothing = losses.leaves(c.value_of(plan) + others)
-    near[plan[plan >= 0]], nothing[plan < 0] = True, True
-    columns, idle = np.flatnonzero(near & moves[c.group]), np.flatnonzero(nothing & moves)
-    group = np.append(c.group[columns], idle)
-    loss = np.append(losses.column[columns], losses.nothing[idle])
-    column = np.append(columns, np.full(len(idle), -1))
-    if not len(group):
-        return None
-    used = np.unique(c.matrix[columns].indices)
-    use = np.zeros((len(group), len(used)))
-    use[: len(columns)] = c.matrix[columns].toarray()[:, used]
-    sign = np.where(price[used] < 0, -1.0, 1.0)  # so that no row is filled from below
-    low, high = np.sort([c.low[used] * sign, c.high[used] * sign], axis=0)
-    price, use = price[used] * sign, use * sign
-    held = plan[group] == column
-    rest = c.use_of(plan)[used] * sign - use[held].sum(axis=0)
-    low, high = low - rest, high - rest
-    order = np.lexsort((loss, group))
-    order = order[_can_fit(group[order], use[order], high)]
-    group, column, loss = group[order], column[order], loss[order]
-    use, held = use[order], held[order]
-    first = np.flatnonzero(begins_run(group))
-    best = np.repeat(first, np.diff(np.append(first, len(group))))
-    base = use[first].sum(axis=0)
-    low, high, loss, use = low - base, high - base, loss - loss[best], use - use[best]
-    own_loss, own_use = loss[held].sum(), use[held].sum(axis=0)
-    gap = own_loss + float(price @ np.where(price > 0, high - own_use, 0.0))
-    found = _join(first, loss, use, low, high, price, gap, aim, random)
-    if found is None:
-        return None
-    best_plan = plan.copy()
-    best_plan[group[first]] = column[first]
-    best_plan[group[found]] = column[found]
-    return best_plan
-
-
-def _can_fit(group: Ints, use: Floats, high: Floats) -> Bools:
-    """Return which candidates (k,), by group, fit beside the least uses of all other groups."""
-    first = np.flatnonzero(begins_run(group))
-    least = np.minimum.reduceat(use, first)
-    own = np.repeat(least, np.diff(np.append(first, len(group))), axis=0)
-    return np.asarray((least.sum(axis=0) + use - own <= high + EPS * np.abs(high)).all(axis=1))
-
-
-def _join(
-    first: Ints,
-    loss: Floats,
-    use: Floats,
-    low: Floats,
-    high: Floats,
-    price: Floats,
-    gap: float,
+def find_sum(
+    c: Choices,
+    prices: Floats,
+    losses: Losses,
+    open_: tuple[Bools, Bools],
+    value: float,
     aim: float,
     random: np.random.Generator,
 ) -> Ints | None:
-    """Return candidates (z,) that lose less than `gap` beside the best ones of other groups."""
-    size, free = SIZE // max(1, len(high)), np.zeros(len(high))
-    second = np.append(loss, np.inf)[first + 1]
-    end = np.append(first[1:], len(loss))
-    second[end - first < 2] = np.inf
-    groups = random.permutation(np.flatnonzero(second <= gap))
-    if len(groups) < max(4, len(high)):  # too few combinations
-        return None
-    parts = []
-    for i in range(4):
-        part = groups[i::4][np.argsort(second[groups[i::4]], kind="stable")]
-        parts.append(_least(first[part], end[part], loss, use, size // PAIRS, gap))
-    with np.errstate(divide="ignore"):
-        slack = np.where(price > 0, gap / price, np.inf)
-    windows = _draw(parts, low, high, aim * slack, size, random)
-    one = parts[0].pairs(parts[1], *windows[0], free, -gap, size)
-    two = parts[2].pairs(parts[3], *windows[1], free, -gap, size)
-    filled = np.flatnonzero(price)
-    low[filled] = np.maximum(low[filled], high[filled] - aim * slack[filled])
-    least = float(price[filled] @ high[filled]) - gap * (1 - EPS)
-    pair = one.pairs(two, low, high, price, least, 0)
-    return pair.candidates(0) if len(pair.loss) else None
+    """Return a plan above a value, as far as rounding allows, or None.
 
-
-def _least(first: Ints, end: Ints, loss: Floats, use: Floats, size: int, most: float) -> _Sums:
-    """Return up to `size` combinations of groups that lose least, and at most `most`.
-
-    The groups have the candidates first .. end; those come first that lose least by a change.
+    Parameters
+    ----------
+    open_ : (n,) and (J,)
+        Columns, and groups that may hold nothing.
+    aim : float
+        A plan is searched within this share of what it may lose.
     """
-    sums, total = np.zeros(1), np.zeros((1, use.shape[1]))
-    chosen = np.zeros((1, 0), dtype=np.int64)
-    for begin, stop in zip(first.tolist(), end.tolist(), strict=True):
-        limit = sums[-1] if len(sums) == size else most
+    columns, idle = (np.flatnonzero(may) for may in open_)
+    group, column = np.append(c.group[columns], idle), np.append(columns, np.full(len(idle), -1))
+    loss = np.append(losses.column[columns], losses.nothing[idle])
+    rows = np.unique(c.matrix[columns].indices)
+    use = np.zeros((len(group), len(rows)))
+    use[: len(columns)] = c.matrix[columns].toarray()[:, rows]
+    order = np.lexsort((loss, group))
+    group, column, loss, use = group[order], column[order], loss[order], use[order]
+    first = np.flatnonzero(begins_run(group))
+    size = np.diff(np.append(first, len(group)))
+    best = np.repeat(first, size)
+    base, most = use[first].sum(axis=0), losses.bound - value - loss[first].sum()
+    low, high, price = c.low[rows] - base, c.high[rows] - base, project_prices(c, prices)[rows]
+    loss, use = loss - loss[best], use - use[best]
+    up, down = np.flatnonzero(price > 0), np.flatnonzero(price < 0)
+    least = price[up] @ high[up] + price[down] @ low[down] - most * (1 - EPS)
+    low[up] = np.maximum(low[up], high[up] - aim * most / price[up])
+    high[down] = np.minimum(high[down], low[down] - aim * most / price[down])
+    groups = random.permutation(np.flatnonzero(size > 1))
+    N = SIZE // max(1, len(rows))
+    near = loss[first[groups] + 1]  # of the cheapest change
+    parts = (groups[i::4][np.argsort(near[i::4], kind="stable")] for i in range(4))
+    lists = [_least(first[g], size[g], loss, use, N // PAIRS, most) for g in parts]
+    one, two = lists[:2]
+    spread = 3 * (one[1].std(axis=0) + two[1].std(axis=0)) + EPS
+    share = np.where(high > low, (high - low) / spread, 1.0)
+    order = np.argsort(share)[: np.count_nonzero(share < 1)]
+    count = np.cumprod(np.append(len(one[0]) * len(two[0]), share[order]))
+    tight, rest = np.split(order, [min(FIND, int((count > N).sum()))])
+    # the first two lists use about half of what is left: an amount that pairs of them do use
+    sample = random.choice(one[1], SAMPLE) + random.choice(two[1], SAMPLE)
+    goal = (high + np.array([1, 1, -1, -1]) @ [use.mean(axis=0) for _, use, _ in lists]) / 2
+    amount = sample[np.argmin(np.abs(sample - goal), axis=0), np.arange(len(rows))]
+    free, slip = np.full(len(rows), np.inf), EPS * (1 + np.abs(amount))
+    free[tight] = 0.0
+    with np.errstate(invalid="ignore"):  # nan is no bound
+        halves = [
+            match_sums(
+                pair,
+                end - (high - low) / 2 - free,
+                end + slip + free,
+                tight,
+                0 * price,
+                -most - EPS,
+                N,
+            )
+            for pair, end in ((lists[:2], amount), (lists[2:], high - amount))
+        ]
+    pairs = match_sums(halves, low, high, rest[:FIND], price, float(least), N)
+    if not len(pairs[0]):
+        return None
+    found = pairs[2][np.argmax(pairs[1] @ price - pairs[0])]
+    plan = np.full(c.J, -1)
+    plan[group[first]] = column[first]
+    plan[group[found]] = column[found]
+    return plan
+
+
+def _least(first: Ints, count: Ints, loss: Floats, use: Floats, N: int, most: float) -> Sums:
+    """Return up to N combinations of groups that lose least, and at most `most`.
+
+    Each group has so many candidates from its first one; `loss` ascends there.
+    """
+    sums, total, chosen = np.zeros(1), np.zeros((1, use.shape[1])), np.zeros((1, 0), dtype=int)
+    for begin, size in zip(first.tolist(), count.tolist(), strict=True):
+        limit = sums[-1] if len(sums) == N else most
         if loss[begin + 1] > limit:
             break
-        count = np.searchsorted(sums, limit - loss[begin:stop], side="right")
-        own, index = ragged(np.zeros(len(count), dtype=np.int64), count)
+        fits = np.searchsorted(sums, limit - loss[begin : begin + size], side="right")
+        own, index = ragged(np.zeros_like(fits), fits)
         added = sums[index] + loss[begin + own]
-        keep = np.argsort(added, kind="stable")[:size]
+        keep = np.argsort(added, kind="stable")[:N]
         own, index, sums = begin + own[keep], index[keep], added[keep]
-        total = total[index] + use[own]
-        chosen = np.column_stack([chosen[index], own])
-    return _Sums(sums, total, lambda n: chosen[n])
+        total, chosen = total[index] + use[own], np.column_stack([chosen[index], own])
+    return sums, total, chosen
 
 
-def _draw(
-    parts: list[_Sums],
+def match_sums(
+    lists: list[Sums],
     low: Floats,
     high: Floats,
-    slack: Floats,
-    size: int,
-    random: np.random.Generator,
-) -> list[tuple[Floats, Floats]]:
-    """Return the least and the most uses of the first two lists, and of the others, (K,) each.
+    rows: Ints,
+    price: Floats,
+    least: float,
+    count: int,
+    compiled: bool = True,
+) -> Sums:
+    """Return up to `count` sums of two lists with uses low .. high.
 
-    As many rows have drawn amounts as leave about `size` pairs of each.
+    What they use at the prices less what they lose is above `least`. They are found by some rows,
+    (z,): `low` is below `high` there, and both are finite.
     """
-    windows = [(np.full(len(low), -np.inf), np.full(len(low), np.inf)) for _ in range(2)]
-    a, b = (np.hypot(one.spread, two.spread) for one, two in (parts[:2], parts[2:]))
-    share = slack / np.maximum(a + b, EPS)
-    count = float(len(parts[0].loss) * len(parts[1].loss))
-    middle = [part.use.mean(axis=0) for part in parts]
-    for r in np.argsort(share):
-        if count <= size or share[r] > WIDE:
-            break
-        lack = high[r] - sum(use[r] for use in middle)
-        goal = middle[0][r] + middle[1][r] + lack * a[r] ** 2 / (a[r] ** 2 + b[r] ** 2)
-        # an amount that pairs of the first two lists use
-        one, two = (random.choice(part.use[:, r], SAMPLE) for part in parts[:2])
-        sample = one + two
-        amount = sample[np.argmin(np.abs(sample - goal))]
-        band = np.clip(size / count * a[r], BAND * slack[r], slack[r] / 2)
-        for (least, most), edge in zip(windows, (amount, high[r] - amount), strict=True):
-            most[r] = edge + EPS * (1 + abs(edge))
-            least[r] = most[r] - band
-        count *= band / max(a[r], EPS)
-    return windows
+    (_, a, _), (_, b, _) = one, two = lists
+    width = (high - low)[rows]
+    own, its = (use @ price - loss for loss, use, _ in lists)
+    factor = PRIME ** np.arange(len(rows))
+    near = np.ndindex((2,) * len(rows))
+    moves = np.array([np.dot(move, factor) for move in near], dtype=int)
+    at, cell = (np.floor(lines[:, rows] / width).astype(int) @ factor for lines in (low - a, b))
+    cells = 1 << len(b).bit_length()
+    cell &= cells - 1
+    order = np.lexsort((-its, cell))
+    begin = np.searchsorted(cell[order], np.arange(cells + 1))
+    pairs = np.zeros((count, 2), dtype=int)
+    match = kernel(compiled, "match")
+    count = match(a, own, b[order], its[order], at, moves, begin, low, high, least, LOOKS, pairs)
+    i, j = pairs[:count, 0], order[pairs[:count, 1]]
+    return one[0][i] + two[0][j], a[i] + b[j], np.hstack([one[2][i], two[2][j]])

@@ -9,10 +9,9 @@ from examples import examples
 from hypothesis import given, strategies as st
 
 from formulations.bounds.lagrangian import evaluate
-from formulations.branching.branch_and_bound import match_sums
 from formulations.model.choices import choices
 from formulations.primal.losses import Losses
-from formulations.primal.sums import find_better_plan
+from formulations.primal.sums import find_sum, match_sums
 
 
 @examples(20, 300)
@@ -23,16 +22,17 @@ def test_pairs_are_those_of_all_sums(seed: int, compiled: bool):
     one, two = rng.integers(-9, 10, (8, 3)) / 4, rng.integers(-9, 10, (9, 3)) / 4
     own, its = rng.integers(0, 9, 8) / 4, rng.integers(0, 9, 9) / 4
     low = rng.integers(-9, 5, 3) / 4
-    high, least = low + rng.integers(1, 9, 3) / 4, 0.5
+    high, price, least = low + rng.integers(1, 9, 3) / 4, rng.integers(0, 3, 3) / 4, -2.0
     rows = rng.permutation(3)[: rng.integers(0, 4)]
-    sums, score = one[:, None] + two, own[:, None] + its
+    sums = one[:, None] + two
+    score = sums @ price - own[:, None] - its
     expected = ((sums >= low) & (sums <= high)).all(axis=2) & (score > least)
-    asked = (one, own), (two, its), low, high, rows, least
+    lists = [(own, one, np.arange(8)[:, None]), (its, two, np.arange(9)[:, None])]
+    loss, use, pairs = match_sums(lists, low, high, rows, price, least, 1_000, compiled)
     found = np.zeros_like(expected)
-    found[match_sums(*asked, 1_000, compiled)] = True
+    found[tuple(pairs.T)] = True
     assert (found == expected).all()
-    best = score[match_sums(*asked, 0, compiled)].tolist()
-    assert best == ([score[expected].max()] if expected.any() else [])
+    assert np.allclose(use @ price - loss, score[tuple(pairs.T)])
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_sum_by_hand(uses: tuple[int, int], row: tuple[float, float], price: f
     groups = [[(0, {0: uses[0]}), (2, {0: uses[1]})] for _ in range(4)]
     c = choices(model_of(groups, [row], {0, 1, 2, 3}))
     dual = evaluate(c, np.array([0, 0, 0, 0, price]))
-    plan, random = np.array([0, 2, 4, 6]), np.random.default_rng(0)
-    found = find_better_plan(c, dual, Losses.of(c, dual), plan, 1.0, random)
-    assert found is not None and c.feasible(found)
-    assert c.value_of(found) == best
-    assert find_better_plan(c, dual, Losses.of(c, dual), found, 1.0, random) is None
+    losses, open_ = Losses.of(c, dual), (np.ones(c.n, dtype=bool), np.zeros(c.J, dtype=bool))
+    for value, expected in ((0.0, best), (best + 1e-6, None)):
+        found = find_sum(c, dual.prices, losses, open_, value, 1.0, np.random.default_rng(0))
+        assert (None if found is None else c.value_of(found)) == expected
+        assert found is None or c.feasible(found)

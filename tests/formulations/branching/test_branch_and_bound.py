@@ -92,7 +92,7 @@ def test_one_process_at_a_time_compiles(another: bool, tmp_path: Path):
     search = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path / "kept")))
     (tmp_path / "kept").mkdir()
     with (
-        mock.patch.object(branch_and_bound, "kernels", lambda compiled: (None, search)),
+        mock.patch.object(branch_and_bound, "kernel", lambda compiled: search),
         mock.patch.object(branch_and_bound, "is_kept", lambda search: False),
         mock.patch.object(branch_and_bound, "compile_search") as compile_search,
         (tmp_path / "kept" / "compiling").open("w") as lock,
