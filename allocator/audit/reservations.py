@@ -75,6 +75,7 @@ def _take_requested_gpus(s: AuditContext) -> Iterator[str]:
         whose = [f"job {r.job_id[n]}" if r.job_id[n] else f"tenant {r.tenant[n]}" for n in rows]
         holder = np.array([_find_right(s, j, whose) for j in range(len(s.gpus))])
         then = np.array([_held_then(s, j, pool, at - p.now_s) for j in range(len(holder))])
+        then = then.reshape(-1, 2)  # there may be no jobs
         size = _size_then(s, pool, at)
         holders = sorted(set(whose).intersection(holder))
         for own in (x for k in range(len(holders) + 1) for x in combinations(holders, k)):

@@ -87,7 +87,7 @@ def build_result(
             "detail": _describe_details(problem, round_, allocation, reasons.detail),
         }
 
-    notes = [*problem.warnings, *round_.repairs.messages]
+    notes = [*round_.problem.warnings, *round_.repairs.messages]
     if proposal.detail:
         said = f"fallback {proposal.fallback}: " if proposal.fallback else ""
         notes.append(said + proposal.detail)

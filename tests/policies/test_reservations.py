@@ -16,6 +16,7 @@ from examples import series
 from worlds import workload
 
 from allocator.audit import audit
+from allocator.controller.guarded_decision import result
 from allocator.domain.problem import NO_RESERVATIONS, Problem, Reservation
 from allocator.engine.decision import decide, decide_round
 from allocator.options.instance_building import compile_round
@@ -324,6 +325,7 @@ def test_gpus_are_kept_as_asked() -> None:
     five = own, own, *[waits(1000, preemptible=True, tenant="u")] * 3
     now = asked(*five, tables=tenants, gpus=3, at_s=500, tenant="t")
     assert sorted(decided(now)[0][2:]) == [0, 0, 1] and decided(now)[0][:2] == [1, 1]
+    assert decided(asked())[0] == []  # no jobs
     for over in {"at_s": 0, "until_s": 200}, {"job_id": "done"}:
         assert decided(asked(*three, **over))[0] == [1, 1, 1]
 
@@ -377,7 +379,9 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
     tables = {"tenants": [{"tenant": "t", "guaranteed_gpus": 3}]}
     p = asked(*[waits(1000, tenant="t")] * 3, tables=tables)
     assert decided(p)[0] == [1, 1, 1]
-    assert "this round goes without it" in decide(p).warnings[-1]
+    told = result(decide_round(p), p, policy="mip", seed=0)  # as a controller tells it
+    for plan in decide(p), told:
+        assert "this round goes without it" in plan.warnings[-1]
 
 
 def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:

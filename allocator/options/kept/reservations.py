@@ -188,8 +188,8 @@ def describe_reservation(problem: Problem, n: int, j: int) -> str:
     if r.job_id[n]:
         whom = "it" if r.job_id[n] == jobs.job_id[j] else f'job "{r.job_id[n]}"'
     begin_s, end_s = r.at_s[n] - problem.now_s, r.until_s[n] - problem.now_s
-    since = f"after {begin_s:g} s" if begin_s > 0 else f"since {-begin_s:g} s"
-    until = f" until {end_s:g} s from now" if end_s < np.inf else ""
+    since = f"after {begin_s:.0f} s" if begin_s > 0 else f"since {-begin_s:.0f} s ago"
+    until = f" until {end_s:.0f} s from now" if end_s < np.inf else ""
     return (
         f'{r.gpus[n]} GPUs of pool "{problem.pools.pool[r.pool[n]]}" are kept for {whom}'
         f' {since}{until} (reservation "{r.reservation[n]}")'
