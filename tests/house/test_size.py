@@ -11,13 +11,13 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 # the present state.
 BUDGETS = {
     "allocator, tokens": 4_671,
-    "allocator/audit, tokens": 12_907,
+    "allocator/audit, tokens": 12_918,
     "allocator/bench, tokens": 35_007,
     "allocator/cli, tokens": 45_988,
     "allocator/clusters, tokens": 41_335,
     "allocator/controller, tokens": 29_532,
     "allocator/domain, tokens": 36_959,
-    "allocator/engine, tokens": 45_227,
+    "allocator/engine, tokens": 45_229,
     "allocator/executors, tokens": 29_002,
     "allocator/io, tokens": 43_358,
     "allocator/loop, tokens": 2_990,
@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_693,
-    "tests, tokens": 348_284,
+    "tests, tokens": 348_331,
 }
 
 
