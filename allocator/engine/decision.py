@@ -20,7 +20,7 @@ import numpy as np
 from allocator.audit import Audit, audit
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, NO_RESERVATIONS, Bools, Ints, Problem
+from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, DecisionSearch
 from allocator.engine.decided import Decision, tolerance
@@ -50,7 +50,7 @@ NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
-GIVE_WAY = "no plan keeps reservations.csv beside the other rules: this round goes without it"
+GIVE_WAY = "no plan keeps {} of reservations.csv beside the other rules: this round goes without"
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
 
 
@@ -232,11 +232,15 @@ def decide_round(
     except ReservesGiveWay as given:
         return again(given.problem, limits=limits_left(), memory=memory)
     except Infeasible:
-        if problem.kept or not len(problem.reservations):
+        asked = problem.asked
+        if problem.kept or not len(asked):
             raise
-        told = (*problem.warnings, GIVE_WAY)
-        free = dataclasses.replace(problem, reservations=NO_RESERVATIONS, warnings=told)
-        return again(free, limits=limits_left(), memory=memory)
+        order = np.argsort(asked.at_s, kind="stable")
+        gone = ", ".join(f'"{asked.reservation[n]}"' for n in order[len(order) // 2 :])
+        told = (*problem.warnings, GIVE_WAY.format(gone))
+        some = asked.select(order[: len(order) // 2])
+        fewer = dataclasses.replace(problem, reservations=some, warnings=told)
+        return again(fewer, limits=limits_left(), memory=memory)
     if entry.prunes and not problem.kept:
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places

@@ -29,6 +29,7 @@ FIRM = {"preemptible": False}
 ONE = {**FIRM, "max_gpus": 1}
 LARGE = {**FIRM, "min_gpus": 4, "max_gpus": 4, "remaining_work": 4000, "submitted_s": 10}
 NEVER = 1e9
+ROWS = [("s", 4, 1100), ("r", 1, 200)]
 
 
 def runs(work: float) -> dict[str, Any]:
@@ -381,7 +382,11 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
     assert decided(p)[0] == [1, 1, 1]
     told = result(decide_round(p), p, policy="mip", seed=0)  # as a controller tells it
     for plan in decide(p), told:
-        assert "this round goes without it" in plan.warnings[-1]
+        assert plan.warnings[-1].startswith('no plan keeps "r" of reservations.csv')
+    both = [{"reservation": n, "pool": "p0", "gpus": k, "at_s": at} for n, k, at in ROWS]
+    p = a_round(*[waits(1000, tenant="t")] * 3, reservations=both, **tables)
+    some = decide_round(p).round.problem
+    assert some.reservations.reservation == ("r",) and '"s"' in some.warnings[-1]
 
 
 def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:
