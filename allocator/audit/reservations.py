@@ -30,7 +30,7 @@ def faults(s: AuditContext) -> Iterator[str]:
     places = s.allocation.places
     gpus = s.gpus
     for r in s.problem.kept:
-        if r.after_s == 0:
+        if s.problem.is_due(r):
             if not s.has_gpus[r.job]:
                 yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
             continue

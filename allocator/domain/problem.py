@@ -692,6 +692,10 @@ class Problem:
     # one for each pool at most; the decision finds them (policies/reserving.py)
     kept: tuple[Reservation, ...] = ()
 
+    def is_due(self, r: Reservation) -> bool:
+        """Return whether the job of a reservation has to start now."""
+        return r.after_s == 0 and bool(np.isfinite(self.due_after_runs))
+
     @cached_property
     def asked(self) -> Reservations:
         """Rows of reservations.csv that are not over."""

@@ -249,7 +249,11 @@ def decide_round(
             found = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
             with suppress(Infeasible, NoPlanInTime):
                 held = dataclasses.replace(problem, kept=kept)
-                return again(held, limits=limits_left(), memory=found)
+                decision = again(held, limits=limits_left(), memory=found)
+                pool = decision.allocation.pool
+                # one gives way if its job does not start although it is time
+                if all(pool[r.job] >= 0 for r in kept if r.after_s == 0):
+                    return decision
             kept = kept[: len(kept) // 2]  # no plan keeps them all
             if not kept:  # nor the first alone
                 kept = others = others[1:]

@@ -278,7 +278,7 @@ def keeps_reservations(
     left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
     for kept in problem.kept:
         there = stays = 0
-        if kept.after_s == 0 and problem.jobs.job_id[kept.job] not in plan:
+        if problem.is_due(kept) and problem.jobs.job_id[kept.job] not in plan:
             return False
         for name, (pool, gpus) in plan.items():
             job, owner = r.by[name], problem.jobs.job_id[kept.job]
@@ -288,7 +288,9 @@ def keeps_reservations(
             if way.pause + left[name] / way.rate > kept.after_s * (1 + 1e-9):
                 there += gpus
                 stays += gpus if way.kept else 0
-        if kept.after_s > 0 and there > max(int(problem.pools.gpus[kept.pool]) - kept.gpus, stays):
+        if not problem.is_due(kept) and there > max(
+            int(problem.pools.gpus[kept.pool]) - kept.gpus, stays
+        ):
             return False
     return True
 

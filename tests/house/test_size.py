@@ -11,18 +11,18 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 # the present state.
 BUDGETS = {
     "allocator, tokens": 4_671,
-    "allocator/audit, tokens": 12_918,
+    "allocator/audit, tokens": 12_921,
     "allocator/bench, tokens": 35_007,
     "allocator/cli, tokens": 45_988,
     "allocator/clusters, tokens": 41_335,
     "allocator/controller, tokens": 29_532,
-    "allocator/domain, tokens": 36_959,
-    "allocator/engine, tokens": 45_287,
+    "allocator/domain, tokens": 36_990,
+    "allocator/engine, tokens": 45_320,
     "allocator/executors, tokens": 29_002,
     "allocator/io, tokens": 43_358,
     "allocator/loop, tokens": 2_990,
     "allocator/market, tokens": 10_625,
-    "allocator/options, tokens": 34_421,
+    "allocator/options, tokens": 34_424,
     "allocator/performance, tokens": 29_943,
     "allocator/policies, tokens": 28_304,
     "allocator/queue, tokens": 35_286,
@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_693,
-    "tests, tokens": 348_438,
+    "tests, tokens": 348_444,
 }
 
 

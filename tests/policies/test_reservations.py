@@ -302,7 +302,7 @@ def test_the_audit_says_what_is_wrong() -> None:
         (900.0, f'{later} for job "j0"'),
         (0.0, 'job "j0" gets nothing, and 4 GPUs are kept for it from now on'),
     ):
-        kept = dataclasses.replace(p, kept=(Reservation(0, 0, 4, after_s),))
+        kept = dataclasses.replace(p, **DUE, kept=(Reservation(0, 0, 4, after_s),))
         round_ = compile_round(kept)
         assert set(audit(kept, plan, round_.repairs, round_.offer).faults) == {asks, fault}
 

@@ -30,9 +30,9 @@ from formulations.model.block import Block
 
 
 def due_jobs(problem: Problem) -> Bools:
-    """Find the jobs whose reservations begin now, (J,)."""
+    """Find the jobs that have to start now, (J,)."""
     out = np.zeros(len(problem.jobs), bool)
-    out[[r.job for r in problem.kept if r.after_s == 0]] = True
+    out[[r.job for r in problem.kept if problem.is_due(r)]] = True
     return out
 
 
@@ -74,7 +74,7 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
         return
     firm, end_s = ~jobs.preemptible[m.job], option_ends(problem, m)
     for x in problem.kept:
-        if x.after_s > 0:
+        if not problem.is_due(x):
             there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s)
             mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
             yield Moment(x.pool, x.after_s, none, mine, np.array([0, x.gpus]), there, x.nodes)
