@@ -1,10 +1,10 @@
 """The audit's own reading of reservations: the GPUs that jobs which may not be stopped leave.
 
-A job whose reservation begins now holds GPUs. A reservation of k GPUs that begins later keeps them
-from the jobs that hold GPUs of its pool then, because they may not be stopped and are not done by
-then at the speed that they have on their GPUs alone. The same holds on each of its nodes. Jobs that
-may not be moved keep what they hold. No job comes to a node that leaves before it is done, or, if
-it can be stopped, before it had a full interval and could be moved.
+A job that is due holds GPUs. Any other reservation of k GPUs keeps them from the jobs that hold
+GPUs of its pool when it begins, because they may not be stopped and are not done by then at the
+speed that they have on their GPUs alone. The same holds on each of its nodes. Jobs that may not be
+moved keep what they hold. No job comes to a node that leaves before it is done, or, if it can be
+stopped, before it had a full interval and could be moved.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _size_then(s: AuditContext, pool: int, at_s: float) -> int:
 
 
 def _find_right(s: AuditContext, j: int, whose: list[str]) -> str:
-    """Return for whom the reservation is that job j may use, "" = none: itself, or a tenant."""
+    """Return the holder of the reservation that job j may use: a job or a tenant, "" = none."""
     line = s.problem.tenants.ancestors[:, s.problem.jobs.tenant[j]]
     names = [f"job {s.problem.jobs.job_id[j]}", *(f"tenant {t}" for t in line if t >= 0)]
     return next((name for name in names if name in whose), "")
@@ -116,7 +116,7 @@ def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, 
 
 
 def _needs_until_s(s: AuditContext, j: int) -> float:
-    """Return the seconds until a job that gets other GPUs is done, or could be moved again."""
+    """Return for how many seconds a job needs new GPUs: until it is done, or can move again."""
     place = np.array([j]), s.pool[[j]], s.gpus[[j]]
     startup_s = float(s.problem.pools.startup_s[s.pool[j]])
     pause_s = startup_s + float(restart_s(s.problem, *place)[0]) * bool(s.running[j])

@@ -1,4 +1,4 @@
-"""`least` of `bench policies`: no policy, a bound on the mean completion time of all of them."""
+"""The bound `least` of `bench policies`: no policy has a lower mean completion time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ INTERVALS = 300
 
 
 def least_mean_completion_s(workload: Workload, options: SimulationOptions) -> float:
-    """Return a mean completion time, in seconds, that no policy can be below.
+    """Return a mean completion time, in seconds, that no policy can go below.
 
-    Not even one that knows all sizes, speeds and arrivals. Rounds, pauses, failures, revocations
-    and nodes are left out. Raises UsageError where a job may run faster than its speed says.
+    It holds even for a policy that knows all sizes, speeds and arrivals. Rounds, pauses, failures,
+    revocations and nodes are left out. Raises UsageError for a workload with a feature that the
+    bound does not cover.
 
     Examples
     --------
@@ -54,17 +55,18 @@ def least_mean_completion_s(workload: Workload, options: SimulationOptions) -> f
 def _read_demands(
     problem: Problem, options: SimulationOptions, largest: int
 ) -> tuple[list[Demand], float]:
-    """Return jobs by what they can do, and a time after the last arrival when GPUs may be scarce.
+    """Return the jobs, grouped by their speeds, and for how long GPUs may be scarce at the end.
 
-    It is what all jobs need on all GPUs, and the slowest one on many. No pool ever has more than
-    `largest` GPUs.
+    These seconds count from the last arrival: as long as all jobs need on all GPUs, and then as
+    long as the slowest one needs alone. No pool ever has more than `largest` GPUs.
     """
     jobs, P = problem.jobs, len(problem.pools)
     most = np.minimum(jobs.max_gpus, largest)
     job, gpus = ragged(jobs.min_gpus, np.maximum(most + 1, jobs.min_gpus))
     rates = np.zeros((len(jobs), P, int(most.max(initial=0)) + 1))
     truth = GroundTruth(problem, options, np.zeros(P))
-    none = np.zeros(len(job), np.int64)
+    none, allowed = np.zeros(len(job), np.int64), allowed_types(problem)[job]
+    share = np.empty((len(jobs), P))
     for p in range(P):
         pool = np.full(len(job), p)
         rate, _ = RateTable.of(problem).rate_in_pools(
@@ -75,14 +77,12 @@ def _read_demands(
             # at most, if growth is the usual one for jobs of the requested size (GroundTruth)
             ratio = gpus / jobs.requested_gpus[job]
             rate *= np.maximum(ratio, 1.0 / ratio) ** DRIFT
-        allowed = allowed_types(problem)[job, problem.pools.gpu_type[p]]
-        rates[job, p, gpus] = np.where(allowed & (rate > 0), rate, 0.0)
+        may = allowed[:, problem.pools.gpu_type[p]]
+        rates[job, p, gpus] = np.where(may & (rate > 0), rate, 0.0)
+        share[:, p] = problem.gpu_share(np.arange(len(jobs)), np.full(len(jobs), p))
     if not rates.any(axis=(1, 2)).all():
         name = jobs.job_id[int(np.argmin(rates.any(axis=(1, 2))))]
         raise UsageError(f'{LEAST} bounds no workload with a job that nothing can run: "{name}"')
-    share = np.stack(
-        [problem.gpu_share(np.arange(len(jobs)), np.full(len(jobs), p)) for p in range(P)], axis=1
-    )
     keys = np.concatenate([rates.reshape(len(jobs), -1), share], axis=1)
     _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     demands, least, slowest = [], 0.0, 0.0
@@ -97,7 +97,10 @@ def _read_demands(
 
 
 def _mean_gpus(workload: Workload, times: Floats) -> Floats:
-    """Return the GPUs of each pool, the mean over each interval; those of all nodes, (P, T)."""
+    """Return the mean number of GPUs of each pool in each interval, (P, T).
+
+    A pool with nodes counts with all of them, also while some are down.
+    """
     problem, changes = workload.problem, workload.changes
     out = np.empty((len(problem.pools), len(times) - 1))
     on_nodes = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))

@@ -689,7 +689,7 @@ class Problem:
     quotas: Quotas = NO_QUOTAS
     # GPUs that are not lent and that this round needs all the same, by "type A", "pool a" (R65)
     yielded: Mapping[str, float] = field(default_factory=dict)
-    # one for each pool at most; the decision finds them (policies/reserving.py)
+    # for large jobs that wait; the decision finds them (policies/reserving.py)
     kept: tuple[Reservation, ...] = ()
 
     def is_due(self, r: Reservation) -> bool:

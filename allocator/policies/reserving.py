@@ -59,7 +59,9 @@ TRIED = 20  # most jobs for each pool that are looked at
 def find_reservations(
     round_: CompiledRound, choice: Ints, places: Placements
 ) -> tuple[Reservation, ...]:
-    """Return the reservations that a plan without any calls for, the most urgent first.
+    """Return the reservations that large jobs need, found from a plan without reservations.
+
+    The most urgent one comes first.
 
     choice (J,) are columns of the round, `places` the nodes that the plan gives its jobs.
     """
@@ -77,8 +79,9 @@ def find_reservations(
     end_s = option_ends(problem, round_.option_table, round_.option[holds])
     soon = _count_free(i, holds[ends_after(end_s, problem.interval_s)])
     due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
+    due &= math.isfinite(problem.due_after_runs)
     if due.any():
-        # a run whose size is guessed gets longer while it goes on, and is not stopped for that
+        # the guessed size of a running job grows, which is no reason to stop it
         share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
         due[due] = age_s[due] >= (share * _alone_s(round_, due))[due]
         due &= taken.is_passed_over(taken.ends)

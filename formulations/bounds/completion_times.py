@@ -1,4 +1,4 @@
-"""The least mean completion time that any policy can reach, if it knew everything.
+"""A mean completion time that no policy can go below, even if it knows everything.
 
 Job j arrives at r_j with the work w_j; in the best case it does s(p, k) of it in a second on k GPUs
 of pool p. A policy is a plan for each job that uses at most G_pt GPUs in interval t. Prices pi_pt
@@ -29,16 +29,17 @@ from formulations.model.linear import Floats, Ints
 TURNS = 150  # of the search for prices
 NEW = 0.1  # weight of a turn in the average of what is wanted
 PATIENCE = 3  # turns without a better bound, after which steps are shorter
-MOST_STEP = 2.0
-LEVELS = np.geomspace(0.005, 2.0, 14)  # of the same price for all time, of which the best begins
-VALUES = 48  # of work, in ratios up to that of
-FIRST, MOST = 0.3, 3.0  # times the seconds of a unit of work; MOST per job
-PARTS = 4  # of an interval, at the ends of which a job may be done
+MOST_STEP = 2.0  # largest step of the logarithm of a price
+LEVELS = np.geomspace(0.005, 2.0, 14)  # tried as the price at all times; the best is the start
+VALUES = 48  # values of a unit of work that are tried, evenly on a logarithmic scale
+# the least of them, and the largest divided by the number of jobs, in seconds that the unit takes
+FIRST, MOST = 0.3, 3.0
+PARTS = 4  # parts of an interval; a job may be done at the end of each
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """What some jobs can do: `rate` work per second on `gpus` GPUs of `pool`, each (m,)."""
+    """How fast a job is: `rate` units of work per second on `gpus` GPUs of `pool`, (m,) each."""
 
     pool: Ints
     gpus: Floats
@@ -47,7 +48,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Demand:
-    """Jobs of the same speeds: when they arrive, in seconds, and their work, (n,)."""
+    """Jobs with the same speeds: their arrival times, in seconds, and their work, (n,) each."""
 
     speeds: Speeds
     arrival: Floats

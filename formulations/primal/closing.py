@@ -38,10 +38,10 @@ FIRST, LAST = 4e6, 1e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
 PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
-AIM = 0.25  # share of what a plan may lose that a first sum may
-SUM = 20  # searches that fail before sums are tried
+AIM = 0.25  # of the loss that a better plan may have, the share that the first sum may have
+SUM = 20  # searches that have to fail before sums are tried
 SUMMED = 400.0  # groups that are drawn for a sum
-LONG = 0.3  # seconds that a sum takes
+LONG = 0.3  # seconds that have to be left for a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 EXACT = 1e-9  # relative gap that counts as none
 

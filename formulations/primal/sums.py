@@ -21,12 +21,12 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged
 from formulations.primal.losses import Losses
 
-SIZE = 2_000_000  # uses of rows by all pairs of two lists
-PAIRS = 20  # for each combination of a list
-SAMPLE = 1_000  # pairs of which one that uses about half is taken
-LOOKS = 2e7  # at pairs of sums
+SIZE = 2_000_000  # most pairs of two lists, times the number of rows
+PAIRS = 20  # pairs that are kept for each combination of a list
+SAMPLE = 1_000  # pairs that are drawn to find an amount that some pair uses
+LOOKS = 2e7  # most pairs of sums that are looked at
 FIND = 5  # most rows by which pairs are found
-PRIME = 1_000_003  # of the table of cells
+PRIME = 1_000_003  # spreads the cells of several rows over the table
 EPS = 1e-9
 
 Sums = tuple[Floats, Floats, Ints]  # losses (N,), uses (N, K), candidates (N, z)

@@ -12,7 +12,7 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 BUDGETS = {
     "allocator, tokens": 4_671,
     "allocator/audit, tokens": 12_921,
-    "allocator/bench, tokens": 35_007,
+    "allocator/bench, tokens": 35_016,
     "allocator/cli, tokens": 45_988,
     "allocator/clusters, tokens": 41_335,
     "allocator/controller, tokens": 29_532,
@@ -24,7 +24,7 @@ BUDGETS = {
     "allocator/market, tokens": 10_625,
     "allocator/options, tokens": 34_424,
     "allocator/performance, tokens": 29_943,
-    "allocator/policies, tokens": 28_304,
+    "allocator/policies, tokens": 28_314,
     "allocator/queue, tokens": 35_286,
     "allocator/report, tokens": 23_633,
     "allocator/server, tokens": 30_251,
@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 15_042,
     "allocator/valuation, tokens": 2_255,
     "docs, pages": 24,
-    "docs, words": 49_971,
+    "docs, words": 49_970,
     "formulations, tokens": 2_785,
     "formulations/bounds, tokens": 18_011,
     "formulations/branching, tokens": 10_094,
@@ -47,7 +47,7 @@ BUDGETS = {
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_693,
-    "tests, tokens": 348_444,
+    "tests, tokens": 348_544,
 }
 
 

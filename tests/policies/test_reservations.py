@@ -308,7 +308,7 @@ def test_the_audit_says_what_is_wrong() -> None:
 
 
 def asked(*jobs: dict[str, Any], tables: dict[str, Any] | None = None, **row: Any) -> Problem:
-    """A round with one row of reservations.csv, of all 4 GPUs from 1,100 on by default."""
+    """A round with one reservation that is asked for: by default all 4 GPUs from 1,100 on."""
     row = {"reservation": "r", "pool": "p0", "gpus": 4, "at_s": 1100.0} | row
     return a_round(*jobs, reservations=[row], **(tables or {}))
 
@@ -332,8 +332,9 @@ def test_gpus_are_kept_as_asked() -> None:
 
 
 def test_the_plan_speaks_of_what_was_asked_for() -> None:
-    """Who waits for it, and for whom. All GPUs are free after two rounds, and nobody else may take
-    them; or from the begin on, at 1,100. No start is expected of a job that is in the way."""
+    """Both waiting jobs are told of the reservation, and for whom it is. Its holder is expected to
+    start when all GPUs are free, after two rounds, or, if others hold them until then, when the
+    reservation begins, at 1,100. A job that the reservation keeps out has no expected start."""
     plan = decide(asked(LARGE, runs(450), waits(1000), job_id="j0", until_s=9200), limits=EXACT)
     for j, whom in ("j0", "it"), ("j2", 'job "j0"'):
         assert plan.job(j).detail.endswith(  # type: ignore[union-attr]

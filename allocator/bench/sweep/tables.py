@@ -198,7 +198,7 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
 
 
 def _reached(metrics: Metrics) -> Iterator[str]:
-    """Yield a paragraph per load: which share of the possible each policy reaches."""
+    """Yield a paragraph per load: the bound, and how close to it each policy comes."""
     mean_s = {(t.load, t.policy, t.seed): _number(m.get(MEAN)) for t, m in metrics.items()}
     for load in dict.fromkeys(t.load for t in metrics if t.policy == LEAST):
         least = {seed: s for (at, name, seed), s in mean_s.items() if (at, name) == (load, LEAST)}
@@ -209,9 +209,9 @@ def _reached(metrics: Metrics) -> Iterator[str]:
             shares += [f"{policy} {sum(known) / len(known):.0%}"] if known else []
         at = "No" if load is None else f"At load {load_text(load)} no"
         yield (
-            f"{at} policy, even one that knows everything, has a mean completion below"
-            f" {sum(least.values()) / len(least):,.0f} s, the mean of `{LEAST}`. Of the possible"
-            f" they reach: {', '.join(shares)}."
+            f"{at} policy, even one that knows everything, can have a mean completion below"
+            f" {sum(least.values()) / len(least):,.0f} s (`{LEAST}`). This bound divided by the"
+            f" mean completion of each policy: {', '.join(shares)}."
         )
         yield ""
 

@@ -9,9 +9,9 @@ where there_o are the GPUs of an option that still holds them then. So a holder 
 it, and may use what is kept for no other. T is 0 for rows of reservations.csv that begin before the
 next round, and from then on all options are there.
 
-A reservation that a large job gets (policies/reserving.py) is one of a moment T of its own. If T
-is 0, the job must get an option. Else only options of jobs that may not be stopped are there. So
-a job that ends before T, or that can be stopped at T, delays nobody.
+A reservation that a large job gets (policies/reserving.py) is one of a moment T of its own. If the
+job is due, it must get an option. Else only options of jobs that may not be stopped are there. So a
+job that ends before T, or that can be stopped at T, delays nobody.
 """
 
 from __future__ import annotations
