@@ -29,11 +29,10 @@ from allocator.domain.records import (
     Reservation,
     SpeedModel,
     Tenant,
-    snapshot_of_records,
 )
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES
-from allocator.domain.snapshot import Snapshot
+from allocator.domain.snapshot import Snapshot, snapshot_of_records
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.io.snapshots import read_snapshot, write_snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from allocator.domain.records import RECORDS
 from allocator.domain.schema.columns import MOST_INTEGER, TABLES, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
@@ -214,6 +215,49 @@ def tables_of_frames(
         }
         tables[file] = Table(file, columns, range(2, len(frame) + 2))
     return tables
+
+
+def snapshot_of_records(
+    name: str, config: Mapping[str, Any], records: Mapping[str, Iterable[Any]]
+) -> Snapshot:
+    """Turn records into what validation takes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the problem.
+    config : mapping of str to object
+        Settings, as config.toml has them.
+    records : mapping of str to iterable of records
+        Records by table, see `RECORDS`. Record i is reported as line i + 2 of that table's file.
+
+    Returns
+    -------
+    Snapshot
+        The tables, not yet validated.
+
+    Raises
+    ------
+    UsageError
+        If a table has a record of another type.
+    """
+    tables: dict[str, Table] = {}
+    for key, rows in records.items():
+        listed, kind, schema = list(rows), RECORDS[key], TABLES[f"{key}.csv"]
+        for row in listed:
+            if not isinstance(row, kind):
+                raise UsageError(f"{key} takes {kind.__name__} records, not {row!r}")
+        if not listed and not schema.required:
+            continue
+        columns = {
+            c.name: values_as_cells(c.kind, [getattr(row, c.name) for row in listed])
+            for c in schema.columns
+        }
+        labels = [getattr(row, "labels", None) or {} for row in listed]
+        for level in sorted({level for row in labels for level in row}):
+            columns[level] = [row.get(level, "") for row in labels]
+        tables[schema.file] = Table.of(schema, columns)
+    return Snapshot(name, dict(config), tables)
 
 
 def _cells(column: pd.Series[Any], kind: ColumnKind) -> Cells:

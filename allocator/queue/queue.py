@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from allocator.domain.records import Job as JobRecord, values_of_record
+from allocator.domain.records import Job as JobRecord
 from allocator.domain.snapshot import Snapshot
 from allocator.problem import Problem, as_problem
 from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot, tenants
@@ -172,8 +172,10 @@ class Queue:
         Submitted(job_id='bert-1', new=True)
         >>> folder.cleanup()
         """
-        given = {} if job is None else values_of_record(job)
-        return self.submit_many([{**given, **values}])[0]
+        if job is not None:
+            given = job.given()
+            values = {"total_work": given.pop("remaining_work"), **given, **values}
+        return self.submit_many([values])[0]
 
     def submit_many(
         self, rows: Iterable[Mapping[str, Any] | Submission], *, file: str = PLACE

@@ -149,7 +149,7 @@ def test_pages_name_what_the_code_holds(page: str) -> None:
         )
 
 
-@pytest.mark.parametrize("page", ["command", "format", "http"])
+@pytest.mark.parametrize("page", ["command", "format", "http", "record"])
 def test_generated_pages_are_current(page: str) -> None:
     """Each generator of docs/reference writes its page again as it stands."""
     generator = importlib.import_module(f"scripts.generators.generate_{page}_docs")
