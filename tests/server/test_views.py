@@ -25,7 +25,7 @@ from allocator.server.pages.charts import draw_spending
 from allocator.server.views.advice import WhatIfAnswer
 from allocator.server.views.deciding import ask_child, read_question
 from allocator.server.views.job import read_job
-from allocator.server.views.jobs import JobFilter, list_jobs
+from allocator.server.views.jobs import JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
 from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
@@ -76,7 +76,7 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
             while page * 7 <= len(out):
                 page += 1
                 sight = see(connection, tenant, 7)
-                found = list_jobs(sight, JobFilter(state=state, **wanted), page)
+                found = list_jobs(sight, JobsPage(state=state, page=page, **wanted))
                 out += [row.job_id for row in found.rows]
         assert len(out) == found.total
         return out
@@ -84,28 +84,28 @@ def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
     def known(**which: Any) -> list[str]:
         return [job.job_id for job in queue.jobs(**which)]
 
-    assert names() == names(is_newest_first=True)[::-1] == known()
+    assert names() == names(order="newest")[::-1] == known()
     assert names(state="running") == known(states=["running"])
     assert names(text="LLAMA") == known(model="llama") and names(text="%") == []
     assert names("speech") == known(tenant="speech")
     with queue.store.read() as connection:
-        other = JobFilter(state="all", tenant="vision")
+        other = JobsPage(state="all", tenant="vision")
         assert list_jobs(see(connection, "speech"), other).total == 0
         with pytest.raises(UsageError, match='mean "running"'):
-            list_jobs(see(connection), JobFilter(state="runing"))
+            list_jobs(see(connection), JobsPage(state="runing"))
 
 
 def test_every_active_job_has_one_sentence(queue: Queue) -> None:
     """Also the filter by reason has exactly the jobs whose rows have that reason."""
     with queue.store.read() as connection:
         sight = see(connection, size=500)
-        found = list_jobs(sight, JobFilter())
+        found = list_jobs(sight, JobsPage())
         reasons = Counter(row.reason for row in found.rows)
         for row in found.rows:
             assert row.why.startswith(row.job_id) and row.why.endswith(".")
             assert (row.position is None) == (row.state not in ("queued", "paused"))
         for reason in filter(None, reasons):
-            some = list_jobs(sight, JobFilter(reason=reason))
+            some = list_jobs(sight, JobsPage(reason=reason))
             assert some.total == reasons[reason]
     whys = " ".join(row.why for row in found.rows)
     assert "on hold until it is released" in whys and "not done yet" in whys

@@ -32,18 +32,14 @@ from allocator.server.views.advice import ExplanationAnswer
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.jobs import (
-    GROUPS,
-    MOST_ROWS,
     JobAnswer,
-    JobFilter,
+    JobQuery,
     list_jobs_after,
     read_rows,
 )
 from allocator.server.views.sight import Sight
 
 router = Routes(tags=["jobs"])
-STATES = f"a state, or one of {', '.join(GROUPS)}"
-Text = Annotated[str, Query(max_length=200)]
 NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 
@@ -122,21 +118,9 @@ def _refuse_names_of_others(sight: Sight, said: Submission) -> None:
 
 
 @router.reads("/jobs")
-def list_jobs(
-    sight: Sight,
-    tenant: Text = "",
-    state: Annotated[str, Query(max_length=20, description=STATES)] = "active",
-    model: Text = "",
-    reason: Text = "",
-    text: Annotated[str, Query(max_length=200, description="part of a name or a model")] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
-    after: Annotated[
-        str, Query(max_length=18, pattern="^[0-9]*$", description="`next` of the part before")
-    ] = "",
-) -> JobsAnswer:
+def list_jobs(sight: Sight, wanted: Annotated[JobQuery, Query()]) -> JobsAnswer:
     """List jobs in the order of submission; a member sees those of its tenant."""
-    wanted = JobFilter(text, tenant, model, state, reason)
-    rows, last = list_jobs_after(sight, wanted, int(after or 0), limit)
+    rows, last = list_jobs_after(sight, wanted)
     return JobsAnswer(jobs=show_to(sight, rows), next=None if last is None else str(last))
 
 

@@ -24,7 +24,7 @@ from allocator.server.pages import charts
 from allocator.server.pages.rendering import Pages, render_page
 from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
-from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
+from allocator.server.views.jobs import GROUPS, JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
 from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
@@ -91,18 +91,10 @@ def show_overview(
 
 
 @router.page("/jobs", "jobs.html")
-def show_jobs(
-    sight: Sight,
-    text: Text = "",
-    state: Text = "active",
-    tenant: Text = "",
-    reason: Text = "",
-    order: Text = "",
-    page: Page = 1,
-) -> Values:
+def show_jobs(sight: Sight, wanted: Annotated[JobsPage, Query()]) -> Values:
     """Show the jobs that match, page by page."""
-    wanted = JobFilter(text, tenant, "", state or "active", reason, order == "newest")
-    found = list_jobs(sight, wanted, page)
+    wanted = wanted.model_copy(update={"state": wanted.state or "active"})
+    found, tenant, reason = list_jobs(sight, wanted), wanted.tenant, wanted.reason
     chosen = sight.tenant or tenant
     tenants = {*read_stored_columns(sight.connection, "tenants.csv")["tenant"], DEFAULT_TENANT}
     tenants |= {row.tenant for row in found.rows} | set(filter(None, [tenant]))

@@ -22,7 +22,7 @@ from allocator.report.page import write_page
 from allocator.server.caller import Caller
 from allocator.server.pages import reading
 from allocator.server.pages.rendering import fill
-from allocator.server.views.jobs import MOST_ROWS
+from allocator.server.views.jobs import MOST_ROWS, JobsPage
 from allocator.server.views.rounds import list_rounds
 from allocator.server.views.sight import Sight
 
@@ -77,7 +77,7 @@ def _read_pages(sight: Sight) -> dict[str, dict[str, Any]]:
         "overview.html": reading.show_overview(sight, length_s / 3600),
         "rounds.html": reading.show_rounds(sight),
         "tenants.html": reading.show_tenants(sight),
-        "jobs.html": reading.show_jobs(jobs, state="all", order="newest"),
+        "jobs.html": reading.show_jobs(jobs, JobsPage(state="all", order="newest")),
     }
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from pydantic import Field
+from pydantic import BaseModel, Field
 from sqlalchemy import ColumnElement
 
 from allocator.domain.findings import did_you_mean, quote
@@ -38,30 +37,44 @@ HIGH = "end of its range of 90 %"
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') AND seq <= ? ORDER BY seq"
 
 
-@dataclass(frozen=True)
-class JobFilter:
-    """Which jobs a list has.
+Text = Annotated[str, Field(max_length=200)]
 
-    Attributes
-    ----------
-    text : str
-        Part of the name or of the model, in any case of letters.
-    tenant, model : str
-        Of the jobs; "" = any.
-    state : str
-        A state of jobs, "active", "waiting", "over" or "all".
-    reason : str
-        Reason code that the last plan gives; "" = any.
-    is_newest_first : bool
-        The order is that of submission, or its reverse.
-    """
 
-    text: str = ""
-    tenant: str = ""
-    model: str = ""
-    state: str = "active"
-    reason: str = ""
-    is_newest_first: bool = False
+class JobFilter(BaseModel):
+    """Which jobs a list has; "" stands for any. `reason` is a code of the last plan."""
+
+    tenant: Text = ""
+    state: str = Field(
+        "active", max_length=20, description=f"a state, or one of {', '.join(GROUPS)}"
+    )
+    model: Text = ""
+    reason: Text = ""
+    text: Text = Field("", description="part of a name or a model")
+
+    @property
+    def is_newest_first(self) -> bool:
+        """Whether the order is the reverse of that of submission."""
+        return False
+
+
+class JobQuery(JobFilter):
+    """A part of a list of jobs: `limit` jobs at most, after those of an earlier part."""
+
+    limit: int = Field(100, ge=1, le=MOST_ROWS)
+    after: str = Field(
+        "", max_length=18, pattern="^[0-9]*$", description="`next` of the part before"
+    )
+
+
+class JobsPage(JobFilter):
+    """A page of a list of jobs."""
+
+    order: Text = ""
+    page: int = Field(1, ge=1, le=1_000_000_000)
+
+    @property
+    def is_newest_first(self) -> bool:
+        return self.order == "newest"
 
 
 class JobAnswer(Answer):
@@ -104,7 +117,7 @@ class JobAnswer(Answer):
     workdir: str | None = Field(description="null where it may not be seen")
 
 
-def list_jobs(sight: Sight, wanted: JobFilter, page: int = 1) -> Page[JobAnswer]:
+def list_jobs(sight: Sight, wanted: JobsPage) -> Page[JobAnswer]:
     """Return one page of the jobs that match.
 
     Pages count from 1, and those beyond the last are the last. Raises UsageError for an unknown
@@ -112,21 +125,20 @@ def list_jobs(sight: Sight, wanted: JobFilter, page: int = 1) -> Page[JobAnswer]
     """
     size = min(sight.size, MOST_ROWS)
     found = _find_matching(sight, wanted)
-    page, pages = find_page(page, size, len(found))
+    page, pages = find_page(wanted.page, size, len(found))
     names = [row.job_id for row in found[(page - 1) * size : page * size]]
     return Page(read_rows(sight, names), len(found), page, pages)
 
 
-def list_jobs_after(
-    sight: Sight, wanted: JobFilter, after: int, size: int
-) -> tuple[tuple[JobAnswer, ...], int | None]:
-    """Return the jobs that match after a number in the order of submission (0: from the first).
+def list_jobs_after(sight: Sight, wanted: JobQuery) -> tuple[tuple[JobAnswer, ...], int | None]:
+    """Return the jobs that match after a number in the order of submission ("": from the first).
 
     The second value is the number of the last of them if more follow, else None. New jobs come
     last, so nobody who asks for one part after another misses a job or gets one twice. Raises
     UsageError for an unknown state.
     """
-    found = _find_matching(sight, wanted, after, size + 1)
+    size = wanted.limit
+    found = _find_matching(sight, wanted, int(wanted.after or 0), size + 1)
     last = int(found[size - 1].seq) if len(found) > size else None
     return read_rows(sight, [row.job_id for row in found[:size]]), last
 
