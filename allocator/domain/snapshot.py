@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.domain.records import RECORDS
 from allocator.domain.schema.columns import MOST_INTEGER, TABLES, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells, has_values, text_of, texts_of
 from allocator.errors import Fault, UsageError
@@ -241,6 +240,8 @@ def snapshot_of_records(
     UsageError
         If a table has a record of another type.
     """
+    from allocator.domain.records import RECORDS  # a round that is read from files needs none
+
     tables: dict[str, Table] = {}
     for key, rows in records.items():
         listed, kind, schema = list(rows), RECORDS[key], TABLES[f"{key}.csv"]
