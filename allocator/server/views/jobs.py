@@ -45,11 +45,11 @@ class JobFilter(BaseModel):
 
     tenant: Text = ""
     state: str = Field(
-        "active", max_length=20, description=f"a state, or one of {', '.join(GROUPS)}"
+        default="active", max_length=20, description=f"a state, or one of {', '.join(GROUPS)}"
     )
     model: Text = ""
     reason: Text = ""
-    text: Text = Field("", description="part of a name or a model")
+    text: Text = Field(default="", description="part of a name or a model")
 
     @property
     def is_newest_first(self) -> bool:
@@ -60,9 +60,9 @@ class JobFilter(BaseModel):
 class JobQuery(JobFilter):
     """A part of a list of jobs: `limit` jobs at most, after those of an earlier part."""
 
-    limit: int = Field(100, ge=1, le=MOST_ROWS)
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS)
     after: str = Field(
-        "", max_length=18, pattern="^[0-9]*$", description="`next` of the part before"
+        default="", max_length=18, pattern="^[0-9]*$", description="`next` of the part before"
     )
 
 
@@ -70,7 +70,7 @@ class JobsPage(JobFilter):
     """A page of a list of jobs."""
 
     order: Text = ""
-    page: int = Field(1, ge=1, le=1_000_000_000)
+    page: int = Field(default=1, ge=1, le=1_000_000_000)
 
     @property
     def is_newest_first(self) -> bool:
