@@ -1,7 +1,5 @@
 """The bound `least` of `bench policies`: no policy has a lower mean completion time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from allocator.bench.sweep.tasks import LEAST

@@ -1,7 +1,5 @@
 """Describe the machine on which figures were measured."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -6,8 +6,6 @@ mean change, a bootstrap interval of that mean (BCa, Efron 1987; the percentile 
 pairs), and two-sided paired tests of "no change": Wilcoxon's signed ranks and Student's t.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 In fixed rounds it hangs, breaks rules or crashes.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`allocator completion`: complete commands, options and choices in a shell."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable

@@ -6,8 +6,6 @@ holds those of that command alone. The command line counts before the environmen
 the file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -3,8 +3,6 @@
 What the help of a command line that names a command needs is made for that command alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import tomllib
 from argparse import SUPPRESS

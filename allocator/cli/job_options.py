@@ -1,7 +1,5 @@
 """Columns of jobs.csv as options of the queue's command line."""
 
-from __future__ import annotations
-
 from allocator.domain.schema.columns import JOBS, RULE, ColumnKind
 from allocator.domain.schema.workload_columns import CELLS, RECORDED, WORKLOAD
 

@@ -15,8 +15,6 @@ Standard output carries data only. The module of a command is imported when it r
 `--help` answers at once.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -4,8 +4,6 @@ A terminal gets one line that is rewritten twice a second. Other outputs get a l
 40 ... seconds. Quick decisions show nothing. The same object keeps the notes for --log.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

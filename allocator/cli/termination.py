@@ -3,8 +3,6 @@
 Unwinding removes temporary files and ends worker processes.
 """
 
-from __future__ import annotations
-
 import signal
 from types import FrameType
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """The decision before its audit: which job gets which GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

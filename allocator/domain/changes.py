@@ -1,7 +1,5 @@
 """The same snapshot with some cells and settings changed, as `allocator whatif` decides it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checked tables as arrays: names become numbers, and pools get the present prices and GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar

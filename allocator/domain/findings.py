@@ -1,7 +1,5 @@
 """Faults and warnings that are found while an input is checked, and their wording."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ on, up to the next such share. Speeds of a phase are looked up as those of any o
 MODEL enters the phase by itself, once it has done that share of its work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple

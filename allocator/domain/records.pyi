@@ -331,6 +331,7 @@ class SpeedModel(Record):
     gpu_type: str
     kind: str
     parameters: Mapping[str, float]
+    _: KW_ONLY
 
 @dataclass(frozen=True)
 class Tenant(Record):
@@ -551,6 +552,7 @@ class Received(Record):
     job_id: str
     gpu_type: str
     seconds: float
+    _: KW_ONLY
 
 @dataclass(frozen=True)
 class Colocation(Record):
@@ -583,6 +585,7 @@ class Colocation(Record):
     gpus: int
     slowdown_a: float
     slowdown_b: float
+    _: KW_ONLY
 
 @dataclass(frozen=True)
 class Pause(Record):
@@ -612,6 +615,7 @@ class Pause(Record):
     to_gpus: int
     pause_s: float
     gpu_type: str | None = ...
+    _: KW_ONLY
 
 @dataclass(frozen=True)
 class FinishedJob(Record):
@@ -634,6 +638,7 @@ class FinishedJob(Record):
 
     model: str
     total_work: float
+    _: KW_ONLY
 
 @dataclass(frozen=True)
 class InteractiveReserve(Record):

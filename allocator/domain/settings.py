@@ -1,7 +1,5 @@
 """Parsed config.toml: the values of CONFIG, and those of its tables, CONFIG_TABLES."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ NODE_DIGITS significant binary digits: neighbours differ by less than 0.8 %, and
 `max_gpus` rounded down, `requested_gpus`) and those at which its model was measured are sizes too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from allocator.domain.problem import Ints, Problem

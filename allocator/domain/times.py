@@ -3,8 +3,6 @@
 Options, columns of a submission and the HTTP API read them here (docs/reference/commands.md).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A trace to simulate: every job ever submitted, and the changes of the cluster over time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Read config.toml with the line number of every key, and write it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 models.csv is ready for a snapshot. fit.csv says how good each fit is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from itertools import chain

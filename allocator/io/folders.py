@@ -4,8 +4,6 @@ Reading reports every fault of form with its file and line. Files that do not be
 folder (plan.json, README.md ...) are left alone.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

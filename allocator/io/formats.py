@@ -1,7 +1,5 @@
 """Formats of files that other systems publish: what each is, and which of them a file has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module

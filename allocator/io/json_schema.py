@@ -3,8 +3,6 @@
 The schemas are derived from the columns and fields that the code itself uses.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -13,8 +13,6 @@ The formats are:
   train at each size. The model is benchmark and round, and work is in whole trainings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

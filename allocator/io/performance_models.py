@@ -7,8 +7,6 @@ MPS and LP have their own writers here: that of HiGHS 1.15 keeps 15 digits of a 
 17, calls the objective `Obj`, and renames rows with two bounds.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

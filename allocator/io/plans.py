@@ -4,8 +4,6 @@ JSON is strict: it has no NaN and no Infinity (such a number becomes null), keys
 and one job per line. The same result gives the same bytes (docs/reference/rules.md, R43).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -5,8 +5,6 @@ and in order, used or not, so that every name keeps its number. Values that the 
 (defaults, prices in force, GPUs of up nodes) are written as plain values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

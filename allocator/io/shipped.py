@@ -1,7 +1,5 @@
 """The data that comes with the allocator: where it lies, and the list of the examples."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tomllib

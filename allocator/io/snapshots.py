@@ -3,8 +3,6 @@
 Reading locates every fault of form, but does not check the content: `domain.validate` does.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages of what would change: a history under other policies, and a cluster that was watched."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Write the report that fits a folder, by the files in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from allocator.errors import UsageError

@@ -1,7 +1,5 @@
 """The metrics of simulations as reports show them: names, units, better side, numbers as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report of simulations: who wins, where, by how much, and how the cluster was used."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Style sheets and templates that pages and reports share, and the looks of policies."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable
 from functools import cache

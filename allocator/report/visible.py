@@ -4,8 +4,6 @@ A name may hold marks of direction, such as U+202E, which turns round what follo
 sheets isolate every element, so letters that are written from right to left move no neighbour.
 """
 
-from __future__ import annotations
-
 import re
 
 _HIDDEN = re.compile("[\0-\b\v-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")

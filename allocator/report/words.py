@@ -1,7 +1,5 @@
 """Sentences about the results: which policy is best where, by how much, and at which price."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ header, and the browser gets a session of the token of that name. A handler says
 the type of its parameter: Reader, Writer or Operator.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The application: routes, errors, limits, and the queue behind them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -4,8 +4,6 @@ In a session a cookie stands for a token, which the browser itself never keeps. 
 memory: they end with the service, after a time, and with their token.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections import OrderedDict

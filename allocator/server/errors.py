@@ -3,8 +3,6 @@
 {"schema_version": 1, "error": {"code": "not_found", "message": "...", "faults": [...]}}
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

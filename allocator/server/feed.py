@@ -7,8 +7,6 @@ event that it has seen gets the later ones. Where they are no longer kept, it ge
 reads everything again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

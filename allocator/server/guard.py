@@ -8,8 +8,6 @@
 - One line of the log for each request, without the query, headers or body.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import time

@@ -4,8 +4,6 @@ A bucket holds `burst` requests and is refilled by `rate` a second. Only the lat
 remembered, so the memory is bounded; a forgotten client has a full bucket.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The OpenAPI document of the API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import FastAPI

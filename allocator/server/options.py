@@ -1,7 +1,5 @@
 """The options of the HTTP service."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

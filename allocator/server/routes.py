@@ -1,7 +1,5 @@
 """Routes with handlers that get what a caller sees in one transaction."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

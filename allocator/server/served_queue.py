@@ -5,8 +5,6 @@ database, in the order of arrival, and after it the service leaves the database 
 the write took. So a controller that waits for its turn gets it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Run the HTTP service: a socket, uvicorn, and an orderly end."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

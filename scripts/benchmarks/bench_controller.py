@@ -9,8 +9,6 @@ round, and as many arrive. The executor is the simulated one on a simulated cloc
 prices and the journal are on, as by default. Standard output is Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -34,8 +34,6 @@ memory to the audited plan and its columns. The first decision of each process i
 peak of memory is that of the process after a cold decision.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib
@@ -67,7 +65,8 @@ from allocator.domain.plan import Plan  # noqa: E402
 from allocator.domain.snapshot import Snapshot, Table  # noqa: E402
 from allocator.errors import Infeasible  # noqa: E402
 
-Tables = dict[str, list[dict[str, Any]]]
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
 Random = np.random.Generator
 GAPS = {100: 1e-4, 500: 5e-4, 2_000: 2e-4, 10_000: 5e-4, 50_000: 1e-4}
 GAP = 1e-3  # of other sizes, of `rules` and of features
@@ -91,7 +90,7 @@ CHUNK = 10  # rounds of one family that a process decides
 CHANGED = 0.01  # share of the jobs that end, and of the rates that are corrected
 DONE = 0.02  # largest share of the remaining work of a job that an interval does
 CORRECTION = 0.05  # largest correction of a rate or a price, relative
-FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES: dict[str, Row] = {
     "one": {"tenants": 0},
     "20": {"tenants": 20},
     "100": {"tenants": 100},
@@ -103,14 +102,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def modes(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def modes(rng: Random, config: Row, tables: Tables) -> None:
     """Let a fifth of the jobs list ways to keep workers in step; those on spot GPUs are uneven."""
     for job in _some(rng, tables, 0.2):
         job |= {"modes": "bulk|backup:1|replicated:2|asynchronous:0.9", "checkpoint_s": 10}
     _pool(tables, "T4")["straggler_cv"] = 0.3
 
 
-def codecs(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def codecs(rng: Random, config: Row, tables: Tables) -> None:
     """Give every speed on several GPUs an exchange and two codecs; links have 2 and 25 GB/s."""
     for name, link in (("A100", 25.0), ("H100", 2.0)):
         _pool(tables, name)["link_gb_s"] = link
@@ -122,7 +121,7 @@ def codecs(rng: Random, config: dict[str, Any], tables: Tables) -> None:
         ]
 
 
-def sharing(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def sharing(rng: Random, config: Row, tables: Tables) -> None:
     """Let any two jobs share T4 GPUs; the slowdowns of 16 models are known."""
     _pool(tables, "T4")["sharing"] = "any"
     models = sorted({job["model"] for job in tables["jobs.csv"]})[:16]
@@ -139,7 +138,7 @@ def sharing(rng: Random, config: dict[str, Any], tables: Tables) -> None:
     ]
 
 
-def best_effort(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def best_effort(rng: Random, config: Row, tables: Tables) -> None:
     """Let a fifth of the jobs share V100 GPUs with guaranteed jobs; isolation is 1.1."""
     if "sharing.csv" not in tables:
         sharing(rng, config, tables)
@@ -149,7 +148,7 @@ def best_effort(rng: Random, config: dict[str, Any], tables: Tables) -> None:
             job |= {"best_effort": True, "weight": 0.2}
 
 
-def transient(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def transient(rng: Random, config: Row, tables: Tables) -> None:
     """Revoke spot GPUs, which live a day; jobs write checkpoints, some are asynchronous."""
     _pool(tables, "T4").update(lifetime_s=86_400, revocations_per_gpu_hour=0.05)
     for job in tables["jobs.csv"]:
@@ -158,7 +157,7 @@ def transient(rng: Random, config: dict[str, Any], tables: Tables) -> None:
         job |= {"synchronous": False}
 
 
-def notebooks(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def notebooks(rng: Random, config: Row, tables: Tables) -> None:
     """Make a tenth of the jobs interactive and a fifth shrinkable; keep GPUs for sessions."""
     for job in _some(rng, tables, 0.1):
         job["interactive"] = True
@@ -170,7 +169,7 @@ def notebooks(rng: Random, config: dict[str, Any], tables: Tables) -> None:
     ]
 
 
-def periodic(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def periodic(rng: Random, config: Row, tables: Tables) -> None:
     """Let a tenth of the jobs come again; changes between prepared sizes have their own pauses."""
     for job in _some(rng, tables, 0.1):
         job |= {"every_s": 86_400, "times": 10}
@@ -181,7 +180,7 @@ def periodic(rng: Random, config: dict[str, Any], tables: Tables) -> None:
     ]
 
 
-def ahead(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def ahead(rng: Random, config: Row, tables: Tables) -> None:
     """Announce prices and capacity; jobs have deadlines, and a dollar has a price."""
     config["dollar_price"] = 1e-4
     tables["prices.csv"] = [
@@ -198,7 +197,7 @@ def ahead(rng: Random, config: dict[str, Any], tables: Tables) -> None:
         job["deadline_s"] = config["now_s"] + int(rng.integers(3_600, 86_400))
 
 
-def memory(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+def memory(rng: Random, config: Row, tables: Tables) -> None:
     """Give memory a price; jobs need some, and less of each GPU at larger sizes."""
     for pool in tables["pools.csv"]:
         pool |= {"price_per_gb_hour": 0.02, "memory_gb": 80}
@@ -208,7 +207,7 @@ def memory(rng: Random, config: dict[str, Any], tables: Tables) -> None:
         job["memory_gb"] = int(rng.integers(4, 40))
 
 
-FEATURES: dict[str, Callable[[Random, dict[str, Any], Tables], None]] = {
+FEATURES: dict[str, Callable[[Random, Row, Tables], None]] = {
     "modes": modes,
     "codecs": codecs,
     "sharing": sharing,
@@ -227,12 +226,12 @@ FEATURED = {name: [name] for name in FEATURES} | {
 }
 
 
-def _some(rng: Random, tables: Tables, share: float) -> list[dict[str, Any]]:
+def _some(rng: Random, tables: Tables, share: float) -> list[Row]:
     jobs = tables["jobs.csv"]
     return [job for job, u in zip(jobs, rng.random(len(jobs)), strict=True) if u < share]
 
 
-def _pool(tables: Tables, gpu_type: str) -> dict[str, Any]:
+def _pool(tables: Tables, gpu_type: str) -> Row:
     return next(pool for pool in tables["pools.csv"] if pool["gpu_type"] == gpu_type)
 
 
@@ -311,12 +310,12 @@ def cpu_seconds() -> float:
     return total
 
 
-def decide_rounds(family: str, jobs: int, seeds: range, warm: int) -> Iterator[dict[str, Any]]:
+def decide_rounds(family: str, jobs: int, seeds: range, warm: int) -> Iterator[Row]:
     """Decide the rounds with the code on the path, and describe each decision."""
     gap = GAPS.get(jobs, GAP) if family in FAMILIES and family != "rules" else GAP
     peak_kb = 0.0
 
-    def decide(kind: str, solve: Callable[[], Plan]) -> tuple[Plan, dict[str, Any]]:
+    def decide(kind: str, solve: Callable[[], Plan]) -> tuple[Plan, Row]:
         nonlocal peak_kb
         begin = cpu_seconds()
         plan = solve()
@@ -357,7 +356,7 @@ def decide_rounds(family: str, jobs: int, seeds: range, warm: int) -> Iterator[d
                 yield from (row, other)
 
 
-def check_bounds(a: dict[str, Any], b: dict[str, Any]) -> None:
+def check_bounds(a: Row, b: Row) -> None:
     """Stop if the bound of one decision lies below the plan of the other."""
     for bound, value in ((a["bound"], b["value"]), (b["bound"], a["value"])):
         if bound < value - 1e-9 * abs(value):
@@ -371,7 +370,7 @@ class Results:
         lines = file.read_text().splitlines() if file is not None and file.exists() else []
         self.file, self.runs = file, [json.loads(line) for line in lines]
 
-    def select(self, code: str, family: str, jobs: int) -> list[dict[str, Any]]:
+    def select(self, code: str, family: str, jobs: int) -> list[Row]:
         """Return the decisions of a family and size with a code, by seed."""
         wanted = {"code": code, "family": family, "jobs": jobs}
         return [run for run in self.runs if wanted.items() <= run.items()]
@@ -405,7 +404,7 @@ class Results:
             raise SystemExit(f"the process that decides ended with code {child.returncode}")
 
 
-def describe(name: str, runs: list[dict[str, Any]]) -> str:
+def describe(name: str, runs: list[Row]) -> str:
     """Return a row of the table."""
     cpu = np.array([run["cpu_s"] for run in runs])
     asked = sum(run["solver"] is not None for run in runs)

@@ -12,8 +12,6 @@ gaps in the events of any follower, and the memory of the service by minute. Sta
 Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

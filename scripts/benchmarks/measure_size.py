@@ -8,8 +8,6 @@ one token. They are counted for each package, for all tests and for all scripts.
 their words are counted without docs/reference.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import subprocess

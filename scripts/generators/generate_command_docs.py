@@ -7,8 +7,6 @@ means the same in MANY commands is explained once, and named by each of them. A 
 against the code.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator

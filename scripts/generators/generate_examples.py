@@ -6,8 +6,6 @@ Every file is generated from the formulas and numbers below with a fixed seed, a
 for byte each time.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

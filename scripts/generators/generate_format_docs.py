@@ -6,8 +6,6 @@ Everything below MARK is written anew; what stands above it is written by hand. 
 against the code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@
 A test holds the page against the code.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 python scripts/generators/generate_record_docs.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -42,12 +40,12 @@ def write_record(kind: type) -> str:
 
 def list_fields(kind: type) -> Iterator[str]:
     """Yield the lines of the fields; those that are given by name only come last."""
-    is_by_name = False
-    for field in fields(kind):
-        if field.kw_only and not is_by_name:
-            is_by_name = True
-            yield "_: KW_ONLY"
-        yield f"{field.name}: {field.type}" + (" = ..." if field.default is not MISSING else "")
+    for by_name in (False, True):
+        yield from ["_: KW_ONLY"] * by_name
+        for field in fields(kind):
+            if field.kw_only is by_name:
+                default = " = ..." * (field.default is not MISSING)
+                yield f"{field.name}: {field.type}{default}"
 
 
 if __name__ == "__main__":

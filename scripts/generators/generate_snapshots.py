@@ -5,8 +5,6 @@
 The same code gives the same bytes; tests/bench/test_shipped_data.py checks that they agree.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -6,8 +6,6 @@ The same code gives the same bytes; tests/bench/test_shipped_workloads.py checks
 Existing folders are replaced.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ table is of kubernetes-sigs/kueue (v1beta1 and v1beta2: 0ed155a, 57d3e21), kuber
 (v1alpha2: 0a2be5c) and kubeflow/training-operator (v1: c20bf65).
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -11,8 +11,6 @@ The script simulates and compares shipped workloads. It then writes the reports 
 pictures.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import tempfile

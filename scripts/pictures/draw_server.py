@@ -6,8 +6,6 @@
 Needs the extra "test" (playwright) and chromium. The queue is that of tests/cases/served.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import shutil

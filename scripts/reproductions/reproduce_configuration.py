@@ -22,8 +22,6 @@ regret is the true time (or cost) of the named way over that of the best pool, s
 Standard output is Markdown. Times are CPU seconds with one thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

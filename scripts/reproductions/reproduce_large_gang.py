@@ -10,8 +10,6 @@ stopped, or none of them. The last row is a bound: others that could be stopped 
 nothing, with a gang that starts 30 minutes after it comes.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import itertools

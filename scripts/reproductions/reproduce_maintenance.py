@@ -7,8 +7,6 @@ Ten nodes of 8 GPUs; jobs of 1 to 16 GPUs and 4 hours on average, checkpointed e
 which may not be stopped, keep 80 % of the GPUs busy. Rounds of 15 minutes.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -6,8 +6,6 @@ The published system is the elastic MIP allocator (Hu et al. 2021). The script c
 continued like every sweep of `allocator bench policies`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping, Sequence

@@ -20,8 +20,6 @@ known, by a factor whose logarithm has the standard deviation 0.3.
 Standard output is Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -14,8 +14,6 @@ its colocations sets the speed of a job. Any two jobs fit into memory. "equal" i
 colocations of jobs on as many GPUs only.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 from collections.abc import Callable
@@ -33,20 +31,16 @@ from formulations.colocation import timing as rule
 AllowsColocation = Callable[[int, int, float, float, float, float], bool]
 
 
-def never(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> bool:
-    return False
-
-
-def always(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> bool:
-    return True
-
-
 def by_rule(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> bool:
     return bool(rule.should_share(*map(np.asarray, (a, b, xi_a, xi_b))))
 
 
 def equal(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> bool:
     return n_a == n_b and by_rule(n_a, n_b, a, b, xi_a, xi_b)
+
+
+# never, always, by the rule, and by the rule between equal numbers of GPUs
+RULES: tuple[AllowsColocation, ...] = (lambda *_: False, lambda *_: True, by_rule, equal)
 
 
 def mean_completion_shared(a: float, b: float, xi_a: float, xi_b: float) -> float:
@@ -135,12 +129,7 @@ def main() -> None:
         many = [
             sharing(seed=s, load=load, jobs=240, gpus=gpus, slowdown=slow).workload() for s in seeds
         ]
-        r = np.array(
-            [
-                [completion(w.problem, how).mean() / 60 for how in (never, always, by_rule, equal)]
-                for w in many
-            ]
-        )
+        r = np.array([[completion(w.problem, how).mean() / 60 for how in RULES] for w in many])
         if (gpus, load) not in las:
             las[gpus, load] = np.mean(
                 [simulate(w, policy="las").metrics["jct_s_mean"] / 60 for w in many]

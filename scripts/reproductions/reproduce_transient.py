@@ -8,8 +8,6 @@ checkpoints, redone work, bottlenecks and replacements. FOLDER has the published
 vm_time_measure_*.csv. Standard output is Markdown.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

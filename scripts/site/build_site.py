@@ -8,8 +8,6 @@ navigation is the list of docs/README.md, with its sections and their parts. The
 Python names is their docstrings. A dead link, a dead anchor or a page without a link is an error.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re

@@ -11,8 +11,6 @@ Every case is compared with the simulated scheduler of the site, not with the re
 simulation gets wrong, it gets wrong in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

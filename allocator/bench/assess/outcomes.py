@@ -1,7 +1,5 @@
 """What became of the jobs, recorded or simulated: waiting, completion, GPUs in use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A simulated cluster without the rounds whose plan is plain."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints

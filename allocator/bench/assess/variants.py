@@ -1,7 +1,5 @@
 """The same jobs on the same cluster, otherwise: rigid, some of them elastic, on fewer GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

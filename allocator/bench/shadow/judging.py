@@ -4,8 +4,6 @@ Everything follows from the packed snapshot and the policy, so that a recorded l
 again. What the cluster does is that everything stays as it is: its own scheduler has had its turn.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

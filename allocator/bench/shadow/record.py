@@ -4,8 +4,6 @@ A process that is killed loses at most the look under way. What a look saw is ke
 be decided again.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zlib

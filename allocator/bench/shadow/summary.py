@@ -1,7 +1,5 @@
 """What the looks of a record add up to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

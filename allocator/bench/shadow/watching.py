@@ -4,8 +4,6 @@ A cluster that does not answer is a gap in the record, and an answer that cannot
 neither is an end.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -10,8 +10,6 @@ warm one, and checking reports. When standard input ends, the parent is gone, an
 itself with everything that it started.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

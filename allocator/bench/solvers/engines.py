@@ -3,8 +3,6 @@
 They are the back ends, two heuristics without a solver, and back ends of users.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 import time

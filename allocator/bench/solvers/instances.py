@@ -10,8 +10,6 @@ Each job has these properties:
 Tenants have power-law shares, and quotas.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 2 % of the jobs are replaced, and 5 % of the values change.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ long as no row is violated. A step that does not fit is not tried again. The loo
 repair and no bound.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -4,8 +4,6 @@ The parent starts the process, reads its messages, and kills it with all that it
 late.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -5,8 +5,6 @@ its column `run` names the measurement. Rows are appended, so that a benchmark c
 time and continued. Only one process may write at a time.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import secrets

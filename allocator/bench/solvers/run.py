@@ -9,8 +9,6 @@ Each measurement runs in its own process with a hard time limit:
 This process never loads an engine. docs/results.md explains the columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from allocator.bench.machine import machine

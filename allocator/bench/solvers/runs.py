@@ -1,7 +1,5 @@
 """One measurement of the solver benchmarks as data: what to run, and on which problem."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Sequence

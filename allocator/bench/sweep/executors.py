@@ -4,8 +4,6 @@ The parent starts the process, reads its output, kills it with all that it start
 and reads the files of the result.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

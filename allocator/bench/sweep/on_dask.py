@@ -5,8 +5,6 @@ ends this process and never the worker. Results come back as bytes, and folders 
 sent as bytes, so that no shared file system is needed.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run the missing tasks of a sweep, and keep the results that finish."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ results.csv has a row per finished task. The other two compare every policy with
 docs/policies.md explains the columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, fields

@@ -1,7 +1,5 @@
 """Generators of workloads on clusters whose GPUs stay."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Generators of workloads on clusters with spot machines, which come and go."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

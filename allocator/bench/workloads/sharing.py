@@ -7,8 +7,6 @@ public. Here the slowdown of each model in a colocation with each other model is
 batch, and neither do two fifths of the memory.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

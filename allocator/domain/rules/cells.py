@@ -10,8 +10,6 @@ Work is counted in seconds at the requested size. The starts are those of a sess
 waits: time that a cell waits for GPUs is taken from the thinking after it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Rules between pools, prices, nodes, placements, tenants and speeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Rules between the columns of jobs.csv, and between jobs and the other tables."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

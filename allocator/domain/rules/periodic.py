@@ -7,8 +7,6 @@ the same number of each predecessor of several jobs. The time from submission to
 same for all.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Prices that are text or negative are faults of their cell.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

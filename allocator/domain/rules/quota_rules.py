@@ -1,7 +1,5 @@
 """Rules of the tree of tenants and of quotas by GPU type or pool (R63 to R66)."""
 
-from __future__ import annotations
-
 from allocator.domain.problem import Ints
 from allocator.domain.rules.rule import Check, Round, Rule, reference
 

@@ -5,8 +5,6 @@ All faults are reported at once. Cells come first (grid.py, cells.py), then rule
 the values in force (cluster.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache, partial

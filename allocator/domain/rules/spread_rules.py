@@ -6,8 +6,6 @@ no such pool has nodes, nobody knows on how many nodes a job is: there the row i
 the other rows of its size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np

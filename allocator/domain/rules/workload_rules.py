@@ -8,8 +8,6 @@ takes precedence. In a pool with nodes neither counts: nodes.csv has the nodes a
 node_events.csv has their later states.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A GPU has two jobs at most, so `secondary` (J,) says it all: of a primary job, t
 its GPUs too. `primary` (J,) is of a secondary job the first of its primary jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

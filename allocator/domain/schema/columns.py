@@ -4,8 +4,6 @@ Reading, validating, writing, `allocator schema` and the documentation are all d
 rules between columns are those of docs/reference/rules.md.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping

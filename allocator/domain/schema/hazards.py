@@ -1,7 +1,5 @@
 """Revocations by age of a server, as pools.csv and clusters.csv write them: "0:0.08|1:0.02"."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 The mathematics is in formulations/transient/synchronisation.py.
 """
 
-from __future__ import annotations
-
 import re
 
 from formulations.transient.synchronisation import Mode

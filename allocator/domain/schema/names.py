@@ -1,7 +1,5 @@
 """Names of a snapshot and their numbers, in order of first appearance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, compress

@@ -3,8 +3,6 @@
 The rules are those of docs/reference/rules.md, R54.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from allocator.domain.schema.columns import POOLS, read_tables

@@ -1,7 +1,5 @@
 """Columns of the clusters that one job could be trained on, and of what `allocator spot` fits."""
 
-from __future__ import annotations
-
 from allocator.domain.schema.columns import read_tables
 
 TABLES = read_tables("spot")

@@ -1,7 +1,5 @@
 """Values as the text of CSV cells: the only module that writes cells."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

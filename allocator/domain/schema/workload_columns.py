@@ -4,8 +4,6 @@ The rules are those of docs/reference/rules.md, R50. A job of a workload has not
 are no columns for what a job holds, has left, or has had so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The types that readers of spot markets share: step functions of GPUs and prices by pool."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -8,8 +8,6 @@ machine is not offered as spot. A warning names spot prices that are not below t
 some of these rows are wrong matches of products.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

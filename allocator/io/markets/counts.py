@@ -9,8 +9,6 @@ ZONE_TYPE_GPUS.json. If the folder also has the file of the same zone with one G
 small machine should be available more often. If it is not, a warning says so.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

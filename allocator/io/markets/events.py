@@ -6,8 +6,6 @@ Source of the format: the traces published with Thorpe et al., "Bamboo: Making P
 Resilient for Affordable Training of Large DNNs", NSDI 2023.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Source of the format: the Google Cloud logs published with Bamboo (NSDI 2023). I
 several numbers, the smallest counts.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

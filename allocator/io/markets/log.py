@@ -14,8 +14,6 @@ that no line reports as running did not start. It is counted but not used.
 Source: the logs published with Narayanan et al. (DISPA 2020).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import datetime

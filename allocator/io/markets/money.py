@@ -1,7 +1,5 @@
 """Read prices as plain numbers of US dollars, and check that they are plausible."""
 
-from __future__ import annotations
-
 import re
 
 from allocator.io.markets.base import PoolSeries

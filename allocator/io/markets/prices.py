@@ -11,8 +11,6 @@ Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the Public Cl
 Training", DISPA 2020.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turn published spot markets into the files of a workload: read, cut, name, check, write."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

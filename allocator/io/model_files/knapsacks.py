@@ -15,8 +15,6 @@ The numbers in the first line of a file tell its format:
 - 1: how many problems of the last form follow (Beasley, "OR-Library", 1990).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ order of the columns is kept. A row with two different finite bounds is written 
 columns gets one, `none`, which is fixed at 0, because a row without terms cannot be written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ GPUs) as far as the rows of the model show it, and otherwise `c<index>`. If two 
 would have the same name, ".<index>" is added.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

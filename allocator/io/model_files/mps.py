@@ -7,8 +7,6 @@ columns is kept. Bounds are written wherever the defaults of readers differ. (Hi
 numbers with 15 digits, and an empty column that is not integer as an integer one.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

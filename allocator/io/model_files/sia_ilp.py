@@ -14,8 +14,6 @@ A job that does not run (prev -1) has nothing to restart, so its row of G is not
 model here maximises sum_jc (lam - V_jc) x_jc instead; `sia_objective` converts its value to Sia's.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Reading reports everything that is wrong with the form of the file: encoding, qu
 wrong length.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -5,8 +5,6 @@ pipe or a device in the place of a file does not block the reader, and each read
 of bytes at most.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Read a single CSV file that does not belong to a folder: measurements, clusters, classes."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Any

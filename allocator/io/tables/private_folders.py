@@ -3,8 +3,6 @@
 Their content is later run or trusted.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

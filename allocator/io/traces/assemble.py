@@ -3,8 +3,6 @@
 The files are workload.csv, pools.csv, rates.csv, config.toml, and nodes.csv if the trace has nodes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

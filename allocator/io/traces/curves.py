@@ -13,8 +13,6 @@ runs exactly as long as in the trace, and it runs faster on faster types. For a 
 at the requested size c does not matter and is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

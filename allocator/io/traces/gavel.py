@@ -14,8 +14,6 @@ Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling
 Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which uses the same formats.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -11,8 +11,6 @@ Source of the format: the 2023 GPU trace published with Weng et al., "Beware of 
 Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -9,8 +9,6 @@ traces of Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DN
 Workloads", ATC 2019.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

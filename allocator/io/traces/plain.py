@@ -11,8 +11,6 @@ ElasticFlow, Muri and others use). `--unit ms` is for times that are not in seco
 state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs of one model scale alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 To add a format, write its module (see the docstring of the package) and add one line here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from allocator.io.formats import ExtraOption, FormatEntry

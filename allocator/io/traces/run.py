@@ -1,7 +1,5 @@
 """Turn a trace into a workload folder: read, select, assemble, write."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

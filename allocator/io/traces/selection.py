@@ -6,8 +6,6 @@ the GPUs of the cluster times the span. The span is the length of the window. It
 last submission if no window was asked for, or if the number of jobs cut the window short.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import reduce
 

@@ -8,8 +8,6 @@ slowdown seen on a real cluster, unless `--calibrate no` is given. Restart delay
 simulated execution. Rounds last 60 s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

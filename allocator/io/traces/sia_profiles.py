@@ -20,8 +20,6 @@ Sources: Qiao et al., "Pollux", OSDI 2021, section 3 (goodput, accumulation); Ja
 al., "Sia", SOSP 2023. docs/traces.md says what differs from their simulators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

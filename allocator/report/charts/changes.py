@@ -1,7 +1,5 @@
 """The main picture: changes of all policies against the baseline, with intervals, per load."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Each span of time gets rows of its pool, so that a job stays in the same rows as
 Which GPUs of a pool a job really had is not known and does not matter, because they are alike.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Who holds the GPUs over time: a block for each job, or areas of size classes for many."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Lines of policies: how long jobs take, and waiting jobs, GPUs and dollars per hour over time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rounds: seconds to decide, and proven gap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

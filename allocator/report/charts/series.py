@@ -4,8 +4,6 @@ They are computed from the spans in which jobs held GPUs, not from one sample pe
 under the line of waiting jobs is therefore the time that jobs waited.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which job has which GPUs: a row for each node, a cell for each GPU, a colour for each job."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

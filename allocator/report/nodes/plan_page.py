@@ -1,7 +1,5 @@
 """The page of a plan: which job gets which GPUs of which nodes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

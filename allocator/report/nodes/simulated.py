@@ -1,7 +1,5 @@
 """Charts of the nodes in a simulation: fragmentation over time, and the nodes when it was worst."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report of the solver benchmarks: proven gaps over time and size, and tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results of the solver benchmarks, read back from runs.csv and trace.csv, and their tables."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The API for programs, under /api/v1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Pools, nodes, tenants and events over HTTP."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query

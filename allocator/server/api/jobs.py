@@ -1,7 +1,5 @@
 """Jobs over HTTP: submit, list, show, and the verbs of their owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """The forms of requests and answers; columns come from the schema of the files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

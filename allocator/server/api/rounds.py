@@ -1,7 +1,5 @@
 """Rounds and plans over HTTP, and what-ifs about the present round."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Path, Query

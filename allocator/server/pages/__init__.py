@@ -5,8 +5,6 @@
 change, they change by the handlers of the API.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from allocator.server.pages import forms, logins, reading

@@ -1,7 +1,5 @@
 """Charts of the pages: money, GPUs in use, rounds, nodes, and what a job held."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle

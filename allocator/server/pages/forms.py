@@ -1,7 +1,5 @@
 """Forms that change something, or ask what if; each calls the handler of the API that does it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

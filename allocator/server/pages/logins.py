@@ -1,7 +1,5 @@
 """Log in with a token, and out again; style sheet, script and icon; refusals as pages."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request

@@ -1,7 +1,5 @@
 """Pages that only read: overview, jobs, one job, nodes, tenants, rounds."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Annotated, Any
 

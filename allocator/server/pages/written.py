@@ -1,7 +1,5 @@
 """The report of a queue: its pages in one file, which needs neither the service nor a network."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

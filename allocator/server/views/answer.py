@@ -1,7 +1,5 @@
 """What all answers of the service have: views are answers of the API, and pages show them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar

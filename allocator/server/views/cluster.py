@@ -1,7 +1,5 @@
 """The GPUs of the cluster: pools, nodes, which job has which of them, and their use over time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

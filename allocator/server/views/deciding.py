@@ -5,8 +5,6 @@ longer than stated, and no fault of a decision harms the service, a child does i
 snapshot and the question on standard input, and answers with JSON on standard output.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

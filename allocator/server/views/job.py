@@ -1,7 +1,5 @@
 """The view of one job: its timeline, its observed and expected speeds, and its cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lists of jobs: search, filters, pages, and one row for each job."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

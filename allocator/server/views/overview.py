@@ -1,7 +1,5 @@
 """The whole cluster at a glance: what runs, waits and is stuck, the money, the controller."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The plans of rounds, which are kept for the next request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

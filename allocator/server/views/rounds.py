@@ -1,7 +1,5 @@
 """Rounds of the journal: a list, one of them, and two of them compared."""
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a caller sees of a queue in one transaction: the first argument of all views."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

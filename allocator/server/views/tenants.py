@@ -1,7 +1,5 @@
 """Views of tenants: place in the tree, share, quotas, present use, and dollars by day."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

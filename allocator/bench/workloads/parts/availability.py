@@ -21,8 +21,6 @@ Targets of prices (AWS, 92 days of p3):
 - correlation of days .98
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

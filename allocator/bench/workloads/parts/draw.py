@@ -3,8 +3,6 @@
 Each function works on numpy arrays of all jobs, and takes the random generator as an argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

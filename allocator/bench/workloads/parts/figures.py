@@ -1,7 +1,5 @@
 """The figures of figures.toml, which the generators draw from."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

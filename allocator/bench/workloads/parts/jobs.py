@@ -3,8 +3,6 @@
 The speed on n GPUs of a type is t1 n / (1 + c (n - 1)). Each model variant has its own t1 and c.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

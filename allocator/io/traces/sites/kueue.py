@@ -6,8 +6,6 @@ without them only the last one is known. GPUs are those of its admission, by fla
 that its pods ask for.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ behind the other, to QUERIES. A pod is a job of the GPUs that its containers ask
 sample; it runs while its phase is Running. Its GPU type is what DCGM says, if it does.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Records of other systems in JSON, with the columns of sacct: one way from a record to a job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -21,8 +21,6 @@ one node; the workload says that these sizes are assumed. Jobs are placed on nod
 A time is a date, in UTC if it names no zone, or unix seconds (SLURM_TIME_FORMAT=%s).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 sacct quotes nothing. The character behind the first name of the header separates the cells.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
