@@ -5,8 +5,6 @@ learned are stored apart from the rates that the owner gave, and are merged when
 built.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -5,8 +5,6 @@ sorted by node, so that equal places are equal texts. The text is empty where th
 and where the nodes of a running job are not known.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -9,8 +9,6 @@ guesses 256 random bits.
     operator   reads and changes everything
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from dataclasses import dataclass, fields

@@ -18,8 +18,6 @@ Every plan is audited. Seconds are of the clock, from the snapshot in memory to 
 for `dede` only those of its own `solve`, without the start of its processes.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import subprocess
