@@ -17,7 +17,7 @@ from typing import Any
 from allocator import Fault, InvalidInput
 from allocator.cli.output import Answer, Table, pick, text
 from allocator.cli.parsing import Parser, find_commands
-from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.findings import did_you_mean, input_error, quote
 
 QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
 FILE = "allocator.toml"
@@ -39,7 +39,7 @@ class Setting:
 
     def fault(self, message: str) -> InvalidInput:
         """Return the error that the setting is wrong."""
-        return InvalidInput([Fault(self.source, self.line, message)])
+        return input_error(self.source, message, self.line)
 
 
 def find_file() -> Path | None:
@@ -77,8 +77,8 @@ def _read_file(path: Path) -> Iterator[Setting]:
         document = tomllib.loads(text)
     except (OSError, ValueError) as error:
         line = re.search(r"at line (\d+)", str(error))
-        raise InvalidInput(
-            [Fault(str(path), int(line[1]) if line else None, f"cannot be read: {error}")]
+        raise input_error(
+            path, f"cannot be read: {error}", int(line[1]) if line else None
         ) from None
     for name, value in document.items():
         if not isinstance(value, dict):

@@ -3,8 +3,9 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from allocator.errors import Fault, folded
+from allocator.errors import Fault, InvalidInput, folded
 
 SHOWN = 60  # characters of a value that a message repeats
 ALIKE = 5  # warnings of one kind that are listed one by one
@@ -12,6 +13,11 @@ ALIKE = 5  # warnings of one kind that are listed one by one
 MOST_COMPARED = 1_000
 LONGEST_COMPARED = 64
 HINTED = 20
+
+
+def input_error(path: Path | str, message: str, line: int | None = None) -> InvalidInput:
+    """Return the error for one fault of a file; the caller raises it."""
+    return InvalidInput([Fault(str(path), line, message)])
 
 
 class Findings:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.domain.findings import did_you_mean, find_nearest, quote
+from allocator.domain.findings import did_you_mean, find_nearest, input_error, quote
 from allocator.domain.schema.columns import TableSchema
 from allocator.domain.settings import FILE as CONFIG_FILE
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml, parse_config
 from allocator.io.plans import write_files
 from allocator.io.shipped import describe_copy
@@ -65,7 +65,7 @@ def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
         present = sorted(os.listdir(folder))
     except (OSError, ValueError) as error:
         why = _why_no_folder(folder, error, sort)
-        raise InvalidInput([Fault(folder or '""', None, why)]) from None
+        raise input_error(folder or '""', why) from None
     readings = {file: ReadingLog(file) for file in sort.files}
     contents: dict[str, bytes] = {}
     for file in sort.files:

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.domain.findings import input_error
+from allocator.errors import UsageError
 from allocator.io.model_files.lp_text import lp_text
 from allocator.io.model_files.mps import mps_text
 from allocator.io.plans import write_files
@@ -83,18 +84,18 @@ def read_instance(path: Path | str) -> LinearModel:
     """Read a neutral file. Raises InvalidInput, which names the array that is wrong."""
     given = arrays_of(path)
     if str(given.get("format", "")) != FORMAT:
-        raise _invalid(path, f'format is "{given.get("format", "missing")}", not "{FORMAT}"')
+        raise input_error(path, f'format is "{given.get("format", "missing")}", not "{FORMAT}"')
     needed = (*FIELDS, "family_kind", "family_rows", "row_label")
     if missing := [name for name in needed if name not in given]:
-        raise _invalid(path, f"without {', '.join(missing)}")
+        raise input_error(path, f"without {', '.join(missing)}")
     for name, kind in FIELDS.items():
         if given[name].ndim != 1 or not np.can_cast(given[name].dtype, kind, "same_kind"):
             what = "numbers" if kind is np.float64 else "whole numbers"
-            raise _invalid(path, f"{name} is no list of {what}")
+            raise input_error(path, f"{name} is no list of {what}")
     fields: dict[str, Any] = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
     rows = given["family_rows"].astype(np.int64)
     if len(rows) != len(given["family_kind"]) or (rows < 0).any():
-        raise _invalid(path, "family_rows is not one count per family_kind")
+        raise input_error(path, "family_rows is not one count per family_kind")
     first = np.concatenate([[0], np.cumsum(rows)]).tolist()
     label = given["row_label"].tolist()
     families = tuple(
@@ -103,7 +104,7 @@ def read_instance(path: Path | str) -> LinearModel:
     )
     model = LinearModel(**fields, families=families)
     if fault := _fault(model, int(first[-1]), len(label)):
-        raise _invalid(path, fault)
+        raise input_error(path, fault)
     return model
 
 
@@ -116,7 +117,7 @@ def arrays_of(path: Path | str) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise _invalid(path, f"no numpy archive: {error}") from error
+        raise input_error(path, f"no numpy archive: {error}") from error
 
 
 def _fault(model: LinearModel, rows: int, labels: int) -> str:
@@ -148,7 +149,3 @@ def _fault(model: LinearModel, rows: int, labels: int) -> str:
     if np.isnan(np.concatenate([model.lower, model.upper, model.col_lower, model.col_upper])).any():
         return "a bound is not a number"
     return ""
-
-
-def _invalid(path: Path | str, message: str) -> InvalidInput:
-    return InvalidInput([Fault(str(path), None, message)])

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from allocator.domain.findings import input_error
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.report.measures import BY_KEY, interval, percent
 from allocator.report.theme import order_policies
@@ -252,10 +253,10 @@ def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] | None = 
         )
     except (pd.errors.EmptyDataError, UnicodeDecodeError):
         needed = f"has no header; the columns {', '.join(columns)} are needed"
-        raise InvalidInput([Fault(str(path), 1, needed)]) from None
+        raise input_error(path, needed, 1) from None
     except ValueError as error:
         why = f"cannot be read: {str(error).strip().splitlines()[-1]}"
-        raise InvalidInput([Fault(str(path), None, why)]) from None
+        raise input_error(path, why) from None
     faults = [Fault(str(path), 1, f'column "{c}" is missing') for c in columns if c not in frame]
     numbers = [c for c in frame if c not in TEXT]
     for name in numbers:
@@ -284,9 +285,7 @@ def read_simulation(folder: Path) -> Study:
         or not policies
         or not all(isinstance(m, dict) for m in policies.values())
     ):
-        raise InvalidInput(
-            [Fault(str(path), None, '"policies" should hold the metrics of each policy')]
-        )
+        raise input_error(path, '"policies" should hold the metrics of each policy')
     workload = str(document.get("workload", folder.name))
     seed = int(document.get("seed") or 0)
     baseline = "greedy" if "greedy" in policies else next(iter(policies))
@@ -360,9 +359,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InvalidInput([Fault(str(path), None, f"is not JSON: {error}")]) from None
+        raise input_error(path, f"is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise InvalidInput([Fault(str(path), None, "should be a JSON object")])
+        raise input_error(path, "should be a JSON object")
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
+from allocator.domain.findings import join_words
 from allocator.report.measures import BY_KEY, OF_FINISHED, SENTENCE, duration, number
 from allocator.report.runs import POOLED, MetricChange, Study
 
@@ -25,7 +26,7 @@ def headline(work: Study) -> Markup:
     text = f"On {escape(work.name)} jobs are done soonest, on average, under {'; '.join(parts)}."
     for policy in won:
         lost = [_describe(c) for c in _list_changes(work, policy) if _judge(work, c) == "worse"]
-        text += f" The price, for {escape(policy)}: {_join(lost)}." if lost else ""
+        text += f" The price, for {escape(policy)}: {join_words(lost)}." if lost else ""
     return Markup(text + _describe_others(work))
 
 
@@ -38,7 +39,9 @@ def compare_policies(work: Study) -> Iterator[Markup]:
         for change in _list_changes(work, policy):
             by[_judge(work, change)].append(_describe(change))
         parts = [
-            f"{words} {_join(by[verdict])}" for verdict, words in VERDICTS.items() if verdict in by
+            f"{words} {join_words(by[verdict])}"
+            for verdict, words in VERDICTS.items()
+            if verdict in by
         ]
         if parts:
             text = f"<b>{escape(policy)}</b> against {escape(work.baseline)}{where}: "
@@ -89,7 +92,7 @@ def _where(work: Study, policy: str, loads: Sequence[str]) -> str:
             ground = f" against {escape(work.baseline)}" if not said else ""
             words = f" ({change.words}{ground}{undecided})"
         said.append(f"{escape(load)}{words}")
-    return (" at load " if loads != [""] else "") + _join(said)
+    return (" at load " if loads != [""] else "") + join_words(said)
 
 
 def _describe_others(work: Study) -> str:
@@ -103,12 +106,13 @@ def _describe_others(work: Study) -> str:
             if (others := [load for load in loads if load not in first.get(policy, ())])
         }
         names = [
-            escape(policy) + (f" at load {_join(where)}" if len(where) < len(work.loads) else "")
+            escape(policy)
+            + (f" at load {join_words(where)}" if len(where) < len(work.loads) else "")
             for policy, where in ahead.items()
         ]
         if names:
             parts.append(f"{BY_KEY[key].title} ({', '.join(names)})")
-    return f" Others have better means in {_join(parts)}." if parts else ""
+    return f" Others have better means in {join_words(parts)}." if parts else ""
 
 
 def _list_changes(work: Study, policy: str) -> list[MetricChange]:
@@ -170,8 +174,4 @@ def _describe_exceptions(work: Study, policy: str) -> str:
         and (change := work.change(load, policy, key))
         and change.verdict not in ("open", whole.verdict)
     ]
-    return f" Not everywhere alike: {_join(found)}." if found else ""
-
-
-def _join(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f" Not everywhere alike: {join_words(found)}." if found else ""

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator import Fault, InvalidInput, Queue, UsageError, read_snapshot, validate
+from allocator import Queue, UsageError, read_snapshot, validate
 from allocator.cli.job_options import NAMES
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
-from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.findings import did_you_mean, input_error, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
@@ -150,7 +150,7 @@ def _read(file: str) -> bytes:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidInput([Fault(file, None, f"cannot be read: {why}")]) from None
+        raise input_error(file, f"cannot be read: {why}") from None
 
 
 def export_csv(args: Namespace, queue: Queue) -> Answer:

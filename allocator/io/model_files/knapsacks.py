@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.errors import Fault, InvalidInput
+from allocator.domain.findings import input_error
 from formulations.model.choices import ChoiceModel
 from formulations.model.linear import AT_MOST_ONE, CAPACITY, Floats, Ints, LinearModel, RowFamily
 from formulations.model.sparse_rows import SparseRows
@@ -45,7 +45,7 @@ def read_knapsacks(path: Path | str) -> list[LinearModel]:
             numbers = numbers[kind + size :]
     except (OSError, ValueError, TypeError) as error:
         why = f"problem {len(models) + 1} is of none of the published formats, or ends early"
-        raise InvalidInput([Fault(str(path), None, getattr(error, "strerror", why))]) from error
+        raise input_error(path, getattr(error, "strerror", why)) from error
     return models
 
 

@@ -18,7 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.findings import (
+    did_you_mean,
+    input_error as input_error,  # noqa: PLC0414  traces take it from here
+    quote,
+)
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
@@ -74,11 +78,6 @@ class CsvRows:
         """Return some rows, by their numbers."""
         values = {name: picked(cells, rows) for name, cells in self.values.items()}
         return CsvRows(self.file, values, picked(list(self.lines), rows))
-
-
-def input_error(path: Path | str, message: str, line: int | None = None) -> InvalidInput:
-    """Return the error for one fault of a file; the caller raises it."""
-    return InvalidInput([Fault(str(path), line, message)])
 
 
 def content(path: Path) -> bytes:

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from allocator.domain.findings import input_error
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.errors import UsageError
 from allocator.io.plans import PLAN_JSON
 from allocator.io.snapshots import read_snapshot
 from allocator.report.nodes.cells import STATES, JobPart, NodeRow, draw_nodes
@@ -70,7 +71,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as why:
-        raise InvalidInput([Fault(str(path), None, f"cannot be read: {why}")]) from None
+        raise input_error(path, f"cannot be read: {why}") from None
     if not isinstance(plan, dict) or not isinstance(plan.get("jobs"), list):
-        raise InvalidInput([Fault(str(path), None, "is not a plan")])
+        raise input_error(path, "is not a plan")
     return plan
