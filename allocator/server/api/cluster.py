@@ -84,10 +84,10 @@ def show_spend(sight: Sight, days: Annotated[int, Query(ge=1, le=400)] = 14) -> 
 def change_tenant(
     sight: Sight,
     tenant: str,
-    body: TenantChange,  # type: ignore[valid-type]
+    body: TenantChange,
 ) -> Changed:
     """Change a tenant and one of its quotas, or add them."""
-    values: dict[str, Any] = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    values: dict[str, Any] = body.model_dump(exclude_unset=True)
     quota = values.pop("quota", None) or {}
     of = {name: quota.pop(name, None) or "" for name in ("gpu_type", "pool")}
     warnings = tenants.set_tenant(sight.connection, sight.now_s, tenant, values, quota, **of)

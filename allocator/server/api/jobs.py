@@ -76,7 +76,7 @@ def count_jobs(sight: Sight) -> Counts:
 @router.changes("POST", "/jobs", Writer, status_code=201, responses={200: {"model": Submitted}})
 def submit_job(
     sight: Sight,
-    body: JobSubmission,  # type: ignore[valid-type]
+    body: JobSubmission,
     response: Response,
 ) -> Submitted:
     """Submit a job. It is on disk when this answers.
@@ -84,7 +84,7 @@ def submit_job(
     The same request again finds the job and adds nothing (status 200), so a client that got no
     answer may repeat it. The job needs a job_id or a key.
     """
-    values = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    values = body.model_dump(exclude_unset=True)
     caller = sight.caller
     if caller.is_member and not values.get("tenant"):
         values["tenant"] = caller.tenant
@@ -154,11 +154,11 @@ def show_job(sight: Sight, job_id: str) -> JobAnswer:
 def change_job(
     sight: Sight,
     job_id: str,
-    body: JobChange,  # type: ignore[valid-type]
+    body: JobChange,
 ) -> JobAnswer:
     """Change weight, sizes or deadline of a job; the next round counts with it."""
     find_job(sight, job_id)
-    values: dict[str, Any] = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    values: dict[str, Any] = body.model_dump(exclude_unset=True)
     change_jobs(sight.connection, [job_id], values, sight.now_s)
     return show_job(sight, job_id)
 

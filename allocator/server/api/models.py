@@ -9,7 +9,7 @@ from allocator.domain.schema.columns import JOBS, QUOTAS, TENANTS, ColumnKind, T
 from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.change import CHANGEABLE
 from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
-from allocator.server.views.answer import Answer
+from allocator.server.views.answer import Answer, Form
 from allocator.server.views.jobs import JobAnswer
 from allocator.server.views.rounds import Round
 
@@ -24,10 +24,14 @@ TYPES: Mapping[ColumnKind, Any] = {
 }
 
 
-class Body(BaseModel):
+class Body(Form):
     """A body of a request: no other fields, and only finite numbers."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, str_max_length=MOST_TEXT)
+
+
+def _show_example(**values: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [values]})
 
 
 class Problem(BaseModel):
@@ -44,55 +48,44 @@ class ErrorAnswer(Answer):
     error: Problem
 
 
-def _fields(schema: TableSchema, names: Sequence[str], required: Sequence[str] = ()) -> Any:
-    """Return columns as fields of a body; None is the default of the column."""
-    out = {}
+def _columns(schema: TableSchema, names: Sequence[str], required: Sequence[str] = ()) -> Any:
+    """Return the form of a body with these columns; None is the default of a column."""
+    fields: dict[str, Any] = {}
     for name in names:
         column = schema.column(name)
         kind = float | str if name in (*MOMENTS, *DURATIONS) else TYPES.get(column.kind, str)
         is_list = column.kind in (ColumnKind.INTEGERS, ColumnKind.TEXTS)
         limit = MOST_PARTS if is_list else None
-        if name in required:
-            out[name] = (kind, Field(description=column.doc, max_length=limit))
-        else:
-            out[name] = (kind | None, Field(None, description=column.doc, max_length=limit))
-    return out
+        how = Field(... if name in required else None, description=column.doc, max_length=limit)
+        fields[name] = (kind if name in required else kind | None, how)
+    return create_model("Columns", __base__=Body, **fields)
 
 
-JobSubmission = create_model(
-    "JobSubmission",
-    __base__=Body,
-    __doc__="One job to submit: columns of jobs.csv, its key and its command.",
-    **_fields(JOBS, SET, required=("model", "total_work", "max_gpus")),
-    key=(
-        str | None,
-        Field(None, description="the same again is the same job, not a second one"),
-    ),
-    command=(
-        list[str],
-        Field([], max_length=MOST_PARTS, description="the program and its arguments"),
-    ),
-    environment=(dict[str, str], Field({}, description="environment of the command")),
-    workdir=(str, Field("", description="where the command runs")),
-)
-JobSubmission.model_config["json_schema_extra"] = {
-    "examples": [
-        {
-            "job_id": "bert-7",
-            "model": "bert",
-            "total_work": 9e6,
-            "max_gpus": 8,
-            "command": ["python", "train.py"],
-        }
-    ]
-}
-JobChange = create_model(
-    "JobChange",
-    __base__=Body,
-    __doc__="Columns of a job to change; null is the default.",
-    **_fields(JOBS, CHANGEABLE),
-)
-JobChange.model_config["json_schema_extra"] = {"examples": [{"weight": 2, "max_gpus": 4}]}
+class JobSubmission(_columns(JOBS, SET, required=("model", "total_work", "max_gpus"))):  # type: ignore[misc]
+    """One job to submit: columns of jobs.csv, its key and its command."""
+
+    model_config = _show_example(
+        job_id="bert-7",
+        model="bert",
+        total_work=9e6,
+        max_gpus=8,
+        command=["python", "train.py"],
+    )
+
+    key: str | None = None
+    """the same again is the same job, not a second one"""
+    command: list[str] = Field(default=[], max_length=MOST_PARTS)
+    """the program and its arguments"""
+    environment: dict[str, str] = Field(default={})
+    """environment of the command"""
+    workdir: str = ""
+    """where the command runs"""
+
+
+class JobChange(_columns(JOBS, CHANGEABLE)):  # type: ignore[misc]
+    """Columns of a job to change; null is the default."""
+
+    model_config = _show_example(weight=2, max_gpus=4)
 
 
 class Submitted(Answer):
@@ -107,7 +100,8 @@ class JobsAnswer(Answer):
     """A part of a list of jobs, in the order of submission."""
 
     jobs: list[JobAnswer]
-    next: str | None = Field(description="`after` of the next part; null: this is the last")
+    next: str | None
+    """`after` of the next part; null: this is the last"""
 
 
 class Counts(Answer):
@@ -116,15 +110,17 @@ class Counts(Answer):
     counts: dict[str, int] = Field(examples=[{"queued": 3, "running": 2}])
 
 
-class Pool(BaseModel):
+class Pool(Form):
     """A pool of GPUs."""
 
     model_config = ConfigDict(extra="allow")
 
     pool: str
     gpu_type: str
-    gpus: int = Field(description="GPUs that may be used")
-    used: int = Field(description="GPUs that jobs hold")
+    gpus: int
+    """GPUs that may be used"""
+    used: int
+    """GPUs that jobs hold"""
 
 
 class PoolsAnswer(Answer):
@@ -136,12 +132,12 @@ class PoolsAnswer(Answer):
 class PoolChange(Body):
     """How many GPUs of a pool may be used."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"gpus": 6}]})
+    model_config = _show_example(gpus=6)
 
     gpus: int = Field(ge=0)
 
 
-class Node(BaseModel):
+class Node(Form):
     """A node, and the jobs on it that the caller may see."""
 
     model_config = ConfigDict(extra="allow")
@@ -150,7 +146,8 @@ class Node(BaseModel):
     pool: str
     gpus: int
     used: int
-    state: str = Field(description="up, drain or down")
+    state: str
+    """up, drain or down"""
     labels: dict[str, str]
     jobs: list[str]
 
@@ -168,24 +165,17 @@ class TenantsAnswer(Answer):
     quotas: list[dict[str, Any]]
 
 
-QuotaChange: Any = create_model(
-    "QuotaChange",
-    __base__=Body,
-    __doc__="A quota on GPUs of a type or of a pool; neither: on all.",
-    **_fields(QUOTAS, [c.name for c in QUOTAS.columns if c.name != "tenant"]),
-)
-OF_QUOTA: Any = (
-    QuotaChange | None,
-    Field(None, description="a quota on GPUs of a type or of a pool"),
-)
-TenantChange = create_model(
-    "TenantChange",
-    __base__=Body,
-    __doc__="Columns of a tenant to change, and one of its quotas; null is the default.",
-    **_fields(TENANTS, [c.name for c in TENANTS.columns if c.name != "tenant"]),
-    quota=OF_QUOTA,
-)
-TenantChange.model_config["json_schema_extra"] = {"examples": [{"max_gpus": 24}]}
+class QuotaChange(_columns(QUOTAS, [c.name for c in QUOTAS.columns[1:]])):  # type: ignore[misc]
+    """A quota on GPUs of a type or of a pool; neither: on all."""
+
+
+class TenantChange(_columns(TENANTS, [c.name for c in TENANTS.columns[1:]])):  # type: ignore[misc]
+    """Columns of a tenant to change, and one of its quotas; null is the default."""
+
+    model_config = _show_example(max_gpus=24)
+
+    quota: QuotaChange | None = None
+    """a quota on GPUs of a type or of a pool"""
 
 
 class Changed(Answer):
@@ -199,13 +189,15 @@ class RoundsAnswer(Answer):
     """A part of the journal, the newest round first."""
 
     rounds: list[Round]
-    next: int | None = Field(description="`before` of the next part; null: this is the last")
+    next: int | None
+    """`before` of the next part; null: this is the last"""
 
 
 class PlanAnswer(Answer):
     """The last plan: plan.json; a member sees its own jobs."""
 
-    number: int = Field(description="of the round")
+    number: int
+    """of the round"""
     at_s: float
     plan: dict[str, Any]
     jobs: list[dict[str, Any]]
@@ -214,9 +206,7 @@ class PlanAnswer(Answer):
 class WhatIfRequest(Body):
     """Other values, by place."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"values": {"pools.a100.gpus": "12"}}]}
-    )
+    model_config = _show_example(values={"pools.a100.gpus": "12"})
 
     values: dict[str, str | int | float] = Field(
         min_length=1,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field
 
 from allocator.domain.problem import Floats
 from allocator.domain.snapshot import Snapshot
@@ -22,7 +21,7 @@ from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
 from allocator.errors import AllocatorError
 from allocator.queue.snapshot import unpack_snapshot
-from allocator.server.views.answer import Answer
+from allocator.server.views.answer import Answer, Form
 from allocator.server.views.cluster import OTHERS
 from allocator.server.views.deciding import Effort
 
@@ -35,11 +34,16 @@ class ExplanationAnswer(Answer):
     reason: str | None
     detail: str | None
     changes: list[str]
-    places: list[dict[str, str]] = Field(description="the changes as `values` of a what-if")
-    losers: list[str] = Field(description="who would lose if it had to be served")
-    untried: list[str] = Field(description="kinds of changes for which the time was too short")
-    is_late: bool = Field(description="a decision was cut off by the limit, and is not counted")
-    limit_s: float = Field(description="seconds that the answer could take")
+    places: list[dict[str, str]]
+    """the changes as `values` of a what-if"""
+    losers: list[str]
+    """who would lose if it had to be served"""
+    untried: list[str]
+    """kinds of changes for which the time was too short"""
+    is_late: bool
+    """a decision was cut off by the limit, and is not counted"""
+    limit_s: float
+    """seconds that the answer could take"""
 
     def seen_by_member(self, others: Collection[str]) -> ExplanationAnswer:
         """Return the explanation without the names of other tenants' jobs, which are given."""
@@ -81,32 +85,35 @@ def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationA
     )
 
 
-class ChangedJob(BaseModel):
+class ChangedJob(Form):
     """A job that gets something else with the other values; dollars are per hour."""
 
     job_id: str
     tenant: str
-    what: str = Field(description="starts, stops, grows, shrinks or moves")
+    what: str
+    """starts, stops, grows, shrinks or moves"""
     pool_before: str
     gpus_before: int
     pool_after: str
     gpus_after: int
-    left_h_before: float | None = Field(
-        description="hours for its remaining work at this speed; null while it waits"
-    )
+    left_h_before: float | None
+    """hours for its remaining work at this speed; null while it waits"""
     left_h_after: float | None
     dollars_before: float
     dollars_after: float
 
 
-class ChangedTenant(BaseModel):
+class ChangedTenant(Form):
     """What a tenant gains by the other values."""
 
     tenant: str
-    gaining: int = Field(description="jobs that gain")
-    losing: int = Field(description="jobs that lose")
+    gaining: int
+    """jobs that gain"""
+    losing: int
+    """jobs that lose"""
     gpus: int
-    work_h: float = Field(description="hours of work")
+    work_h: float
+    """hours of work"""
     dollars_per_hour: float
 
 
@@ -114,14 +121,19 @@ class WhatIfAnswer(Answer):
     """The round as it is and with the other values, (before, after) each."""
 
     values: dict[str, str]
-    work_h: tuple[float, float] = Field(description="hours of work that the round does")
-    dollars: tuple[float, float] = Field(description="US dollars per hour")
+    work_h: tuple[float, float]
+    """hours of work that the round does"""
+    dollars: tuple[float, float]
+    """US dollars per hour"""
     gpus: tuple[int, int]
     running: tuple[int, int]
     sentences: list[str]
-    jobs: list[ChangedJob] = Field(description="jobs that get something else")
-    tenants: list[ChangedTenant] = Field(description="who gains and who loses")
-    limit_s: float = Field(description="seconds that the answer could take")
+    jobs: list[ChangedJob]
+    """jobs that get something else"""
+    tenants: list[ChangedTenant]
+    """who gains and who loses"""
+    limit_s: float
+    """seconds that the answer could take"""
 
     def seen_by(self, tenant: str | None) -> WhatIfAnswer:
         """Return what a member of a tenant may see of it; None: all."""

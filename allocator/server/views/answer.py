@@ -2,23 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from allocator.server.errors import SCHEMA_VERSION
 
 T = TypeVar("T")
 
 
-class Answer(BaseModel):
+class Form(BaseModel):
+    """A form whose fields are described by the words below them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Answer(Form):
     """An answer; later versions may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
-    schema_version: Annotated[int, Field(description="version of the form of this answer")] = (
-        SCHEMA_VERSION
-    )
+    schema_version: int = SCHEMA_VERSION
+    """version of the form of this answer"""
 
 
 @dataclass(frozen=True)

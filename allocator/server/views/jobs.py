@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import ColumnElement
 
 from allocator.domain.findings import did_you_mean, quote
@@ -19,7 +19,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
 from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
-from allocator.server.views.answer import Answer, Page, find_page
+from allocator.server.views.answer import Answer, Form, Page, find_page
 from allocator.server.views.sight import Sight
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -30,15 +30,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
-LOW = "begin of its range of 90 %"
-HIGH = "end of its range of 90 %"
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') AND seq <= ? ORDER BY seq"
 
 
 Text = Annotated[str, Field(max_length=200)]
 
 
-class JobFilter(BaseModel):
+class JobFilter(Form):
     """Which jobs a list has; "" stands for any. `reason` is a code of the last plan."""
 
     tenant: Text = ""
@@ -47,7 +45,8 @@ class JobFilter(BaseModel):
     )
     model: Text = ""
     reason: Text = ""
-    text: Text = Field(default="", description="part of a name or a model")
+    text: Text = ""
+    """part of a name or a model"""
 
     @property
     def is_newest_first(self) -> bool:
@@ -59,9 +58,8 @@ class JobQuery(JobFilter):
     """A part of a list of jobs: `limit` jobs at most, after those of an earlier part."""
 
     limit: int = Field(default=100, ge=1, le=MOST_ROWS)
-    after: str = Field(
-        default="", max_length=18, pattern="^[0-9]*$", description="`next` of the part before"
-    )
+    after: str = Field(default="", max_length=18, pattern="^[0-9]*$")
+    """`next` of the part before"""
 
 
 class JobsPage(JobFilter):
@@ -79,40 +77,58 @@ class JobAnswer(Answer):
     """One job. Columns of jobs.csv that were given are fields too."""
 
     job_id: str
-    state: str = Field(description="queued, running, paused, held, done, cancelled or failed")
+    state: str
+    """queued, running, paused, held, done, cancelled or failed"""
     tenant: str
     model: str
-    request: str | None = Field(description="hold or cancel, until it takes effect")
-    pool: str | None = Field(description="the pool whose GPUs it holds")
-    gpus: int = Field(description="GPUs that it holds")
-    progress: float = Field(description="share of its work that is done")
+    request: str | None
+    """hold or cancel, until it takes effect"""
+    pool: str | None
+    """the pool whose GPUs it holds"""
+    gpus: int
+    """GPUs that it holds"""
+    progress: float
+    """share of its work that is done"""
     remaining_work: float
     total_work: float
-    submitted_s: float = Field(description="unix seconds")
+    submitted_s: float
+    """unix seconds"""
     first_started_s: float | None
     finished_s: float | None
-    phase: str | None = Field(description="ordered, running or stopping")
-    shared_with: str | None = Field(description="the job on whose GPUs it runs")
+    phase: str | None
+    """ordered, running or stopping"""
+    shared_with: str | None
+    """the job on whose GPUs it runs"""
     nodes: list[str]
-    position: int | None = Field(description="place among the waiting jobs, from 1")
-    reason: str | None = Field(description="code of the last plan: why it has no more")
-    why: str = Field(description="one sentence: what it has, or what it waits for")
-    expected_start_s: float | None = Field(
-        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
-    )
-    expected_start_low_s: float | None = Field(None, description=LOW)
-    expected_start_high_s: float | None = Field(None, description=HIGH)
-    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
-    expected_done_low_s: float | None = Field(None, description=LOW)
-    expected_done_high_s: float | None = Field(None, description=HIGH)
-    expected_note: str | None = Field(None, description="why nothing is expected of it")
+    position: int | None
+    """place among the waiting jobs, from 1"""
+    reason: str | None
+    """code of the last plan: why it has no more"""
+    why: str
+    """one sentence: what it has, or what it waits for"""
+    expected_start_s: float | None = None
+    """unix seconds, an estimate of the last plan; null: unknown, or it runs"""
+    expected_start_low_s: float | None = None
+    """begin of its range of 90 %"""
+    expected_start_high_s: float | None = None
+    """end of its range of 90 %"""
+    expected_done_s: float | None = None
+    """unix seconds, an estimate"""
+    expected_done_low_s: float | None = None
+    """begin of its range of 90 %"""
+    expected_done_high_s: float | None = None
+    """end of its range of 90 %"""
+    expected_note: str | None = None
+    """why nothing is expected of it"""
     gpu_hours: float
-    dollars: float = Field(description="US dollars so far")
-    command: list[str] | None = Field(description="null where it may not be seen")
-    environment: list[str] | None = Field(
-        description="names of its variables, never their values; null where it may not be seen"
-    )
-    workdir: str | None = Field(description="null where it may not be seen")
+    dollars: float
+    """US dollars so far"""
+    command: list[str] | None
+    """null where it may not be seen"""
+    environment: list[str] | None
+    """names of its variables, never their values; null where it may not be seen"""
+    workdir: str | None
+    """null where it may not be seen"""
 
 
 def list_jobs(sight: Sight, wanted: JobsPage) -> Page[JobAnswer]:

@@ -5,12 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field
-
 from allocator.errors import UsageError
 from allocator.queue import round_journal
 from allocator.queue.database.bulk import query
-from allocator.server.views.answer import Answer, Page, find_page
+from allocator.server.views.answer import Answer, Form, Page, find_page
 from allocator.server.views.plans import read_plan, show_entry
 from allocator.server.views.sight import Sight
 
@@ -26,34 +24,40 @@ class Round(Answer):
     """A round of the journal."""
 
     number: int
-    at_s: float = Field(description="unix seconds")
+    at_s: float
+    """unix seconds"""
     policy: str
     status: str
-    outcome: str = Field(description="decided, applied or failed")
+    outcome: str
+    """decided, applied or failed"""
     value: float | None
     bound: float | None
     gap: float | None
-    changes: int = Field(description="jobs that were started or stopped for it")
-    seconds: dict[str, float] = Field(description="of each part of the round")
+    changes: int
+    """jobs that were started or stopped for it"""
+    seconds: dict[str, float]
+    """of each part of the round"""
     detail: str
 
 
 class RoundAnswer(Round):
     """A round with the jobs that get something else; a member sees its own jobs."""
 
-    actions: dict[str, int] = Field(description="jobs by action")
-    jobs: list[dict[str, Any]] = Field(description="entries of plan.json")
+    actions: dict[str, int]
+    """jobs by action"""
+    jobs: list[dict[str, Any]]
+    """entries of plan.json"""
 
 
-class JobDifference(BaseModel):
+class JobDifference(Form):
     """A job that two plans give different things."""
 
     job_id: str
     tenant: str
-    what: str = Field(description="starts, stops, grows, shrinks, moves, arrived or left")
-    before: dict[str, Any] | None = Field(
-        description="its entry of plan.json; null where the plan does not have it"
-    )
+    what: str
+    """starts, stops, grows, shrinks, moves, arrived or left"""
+    before: dict[str, Any] | None
+    """its entry of plan.json; null where the plan does not have it"""
     after: dict[str, Any] | None
 
     def gain(self, name: str) -> float:
@@ -66,7 +70,8 @@ class ComparisonAnswer(Answer):
 
     before: Round
     after: Round
-    counts: dict[str, int] = Field(description="jobs by what happens: starts, stops, grows ...")
+    counts: dict[str, int]
+    """jobs by what happens: starts, stops, grows ..."""
     jobs: list[JobDifference]
 
 
