@@ -22,21 +22,27 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pkgutil import resolve_name
 
 from allocator import AllocatorError
 from allocator.cli import completion, configuration
-from allocator.cli.declared import add_commands
+from allocator.cli.clusters.commands import ADVISE
+from allocator.cli.measure.commands import MEASURE
+from allocator.cli.models.commands import MODELS
 from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
 from allocator.cli.parsing import (
+    Command,
     Parser,
     WrongCommandLine,
     add_common_options,
     find_commands,
 )
+from allocator.cli.plan.commands import PLAN
+from allocator.cli.queue.commands import RUN
+from allocator.cli.start import START
 from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 
@@ -46,6 +52,14 @@ allocator demo                                   a shipped cluster, MIP against 
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
+GROUPS: Mapping[str, Sequence[Command]] = {
+    "start here": START,
+    "decide one round": PLAN,
+    "advise a cluster that others run": ADVISE,
+    "run a cluster": RUN,
+    "plan what jobs run on": MODELS,
+    "simulate and measure": MEASURE,
+}
 
 
 def parser(given: Sequence[str] | None = None) -> Parser:
@@ -64,7 +78,11 @@ def parser(given: Sequence[str] | None = None) -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and stop")
     top.set_defaults(call="", parser=top)
-    add_commands(top, given)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    for title, group in GROUPS.items():
+        for command in group:
+            command.add(commands, is_whole=given is None or command.name in given)
+        top.headings[group[0].name] = title
     for words, leaf in find_commands(top):
         if leaf.get_default("call"):
             add_common_options(leaf)

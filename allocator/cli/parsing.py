@@ -6,15 +6,17 @@ import argparse
 import math
 import sys
 import time
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
+from inspect import cleandoc
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from allocator import UsageError
 from allocator.domain.findings import did_you_mean
+from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:
     from allocator.solvers.base import SolveLimits
@@ -165,6 +167,119 @@ def find_commands(
             yield from find_commands(below, (*words, name))
 
 
+Add = Callable[[argparse._ActionsContainer], object]
+"""Adds an argument, or a group of them, to a parser."""
+
+
+def option(
+    form: str, words: str | None = None, kind: Any = None, default: Any = None, **how: Any
+) -> Add:
+    """Return an argument, as `--limit N`, whose value `kind` converts; `words` are its help."""
+    name, _, metavar = form.partition(" ")
+    given = {"metavar": metavar or None, "help": words, "type": kind, "default": default} | how
+    return lambda parser: parser.add_argument(name, **given)
+
+
+def seconds(
+    form: str,
+    words: str,
+    at_least: float = 0.0,
+    default: float | None = None,
+    infinite: bool = False,
+    dest: str = "",
+) -> Add:
+    """Return an option for a duration; the argument of `--react TIME` is `react_s`."""
+    name = form.partition(" ")[0].strip("-").replace("-", "_")
+    return option(form, words, duration(at_least, infinite), default, dest=dest or f"{name}_s")
+
+
+def repeated(form: str, words: str, kind: Any = None, default: Any = (), **how: Any) -> Add:
+    """Return an option that may be given several times, whose values are a list."""
+    given = None if default is None else [*default]
+    return option(form, words, kind, given, action="append", **how)
+
+
+def flag(name: str, words: str, **how: Any) -> Add:
+    """Return an option without a value."""
+    return lambda parser: parser.add_argument(
+        name, **({"action": "store_true", "help": words} | how)
+    )
+
+
+def one_of(*arguments: Add, is_required: bool = False) -> Add:
+    """Return arguments of which a command line may give one."""
+    return lambda parser: add_to(
+        parser.add_mutually_exclusive_group(required=is_required), arguments
+    )
+
+
+def group(title: str, *arguments: Add) -> Add:
+    """Return arguments below a title of their own."""
+    return lambda parser: add_to(parser.add_argument_group(title), arguments)
+
+
+def add_to(parser: argparse._ActionsContainer, arguments: Sequence[Add]) -> None:
+    """Add arguments to a parser or a group of it, in their order."""
+    for argument in arguments:
+        argument(parser)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what its help says, its arguments in their order, and the commands below it.
+
+    `call` names its function and the module of that, such as "plan.solve:solve"; the module is
+    imported when the command runs. `title` is that of the commands below.
+    """
+
+    name: str
+    words: str
+    about: str
+    examples: str
+    call: str = ""
+    arguments: Sequence[Add] = ()
+    takes_command: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    epilog: str | None = None
+    below: Sequence[Command] = ()
+    title: str = "verbs"
+
+    def add(self, commands: Any, is_whole: bool = True) -> None:
+        """Add the command to those of a parser, or only its name and what it is for."""
+        if not is_whole:
+            commands.add_parser(self.name, help=self.words)
+            return
+        parser = commands.add_parser(
+            self.name,
+            examples=cleandoc(self.examples),
+            help=self.words,
+            description=_join_lines(self.about),
+            epilog=self.epilog,
+        )
+        add_to(parser, self.arguments)
+        parser.takes_command = self.takes_command
+        parser.set_defaults(call=self.call, parser=parser, **self.defaults)
+        if self.below:
+            metavar = self.title.upper().removesuffix("S")
+            below = parser.add_subparsers(
+                title=self.title, metavar=metavar, parser_class=type(parser)
+            )
+            for command in self.below:
+                command.add(below)
+
+
+def command(
+    name: str, words: str, about: str, examples: str, call: str = "", *arguments: Add, **more: Any
+) -> Command:
+    """Return a command with these arguments; the rest is as of `Command`."""
+    return Command(name, words, about, examples, call, arguments, **more)
+
+
+def _join_lines(text: str) -> str:
+    """Return paragraphs as a line each."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
+
+
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
     """Return an options class with the arguments that were given and are named like its fields."""
     given = {f.name: getattr(args, f.name, None) for f in fields(options)}  # type: ignore[arg-type]
@@ -184,44 +299,79 @@ def add_common_options(parser: Parser) -> None:
         parser.set_defaults(format="text")
 
 
-def number(low: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
-    """Return a converter for a number of at least `low`; `infinite` allows inf."""
+def objective(default: str = "as config.toml says") -> Add:
+    """Return --objective, in the form that domain/objectives.py reads."""
+    from formulations.objectives import BUILT_IN
+
+    words = (
+        f"{', '.join(BUILT_IN)}; or a sum, "
+        f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
+    )
+    return option("--objective NAME", words)
+
+
+QUEUE = option("queue QUEUE", "path or database URL (default: ALLOCATOR_QUEUE)")
+SNAPSHOT = option("snapshot SNAPSHOT", "snapshot folder")
+POLICY = option("--policy NAME", "who decides (default: mip)", default="mip")
+
+
+def folder_or_queue(metavar: str, folder: str) -> Add:
+    """Return an argument that is a folder or a queue; `folder` says in the help what it holds."""
+    what = f"{folder}, or a queue: a path or database URL (default: ALLOCATOR_QUEUE)"
+    return option(f"folder_or_queue {metavar}", what)
+
+
+def formats(*names: str, about: str = "") -> Add:
+    """Return --format, of which the first format is the default; `about` explains the others."""
+    words = "of standard output" + (f"; {about}" if about else "")
+    return option("--format", f"{words} (default: {names[0]})", default=names[0], choices=names)
+
+
+TABLE = formats("table", "json")
+TABLE_OR_CSV = formats("table", "json", "csv")
+
+
+def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
+    """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 
     def convert(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        return _in_range(value, text, low, infinite)
+        return _in_range(value, text, at_least, infinite)
 
     convert.__name__ = "number"
     return convert
 
 
-def _in_range(value: float, text: str, low: float, infinite: bool) -> float:
-    if not value >= low or (math.isinf(value) and not infinite):
-        least = f">= {low:g}" if not 0 < low < 1e-3 else "above 0"
-        raise ArgumentTypeError(f"{text} is not a number {least}")
+def _in_range(value: float, text: str, at_least: float, infinite: bool) -> float:
+    if not value >= at_least or (math.isinf(value) and not infinite):
+        least = f">= {at_least:g}" if not 0 < at_least < 1e-3 else "above 0"
+        raise argparse.ArgumentTypeError(f"{text} is not a number {least}")
     return value
 
 
-UNITS_S = {"s": 1.0, "h": 3600.0, "d": 86400.0}
+HOUR_S = 3600.0
+DAY_S = 86400.0
 
 
-def duration(low: float = 0.0, infinite: bool = False, unit: str = "s") -> Callable[[str], float]:
-    """Return a converter for a duration (domain/times.py), in a unit of UNITS_S.
+def duration(
+    at_least: float = 0.0, infinite: bool = False, unit_s: float = 1.0
+) -> Callable[[str], float]:
+    """Return a converter for a duration (domain/times.py), in units of `unit_s` seconds.
 
-    A plain number counts in that unit. `low` is in it, too; `infinite` allows inf.
+    A plain number counts in that unit. `at_least` is in it, too; `infinite` allows inf.
     """
 
     def convert(text: str) -> float:
         from allocator.domain.times import parse_duration
 
         try:
-            value = parse_duration(text, UNITS_S[unit]) / UNITS_S[unit]
+            value = parse_duration(text, unit_s) / unit_s
         except ValueError as error:
-            raise ArgumentTypeError(str(error)) from None
-        return _in_range(value, text, low, infinite)
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return _in_range(value, text, at_least, infinite)
 
     return convert
 
@@ -233,19 +383,21 @@ def parse_future(text: str) -> float:
     try:
         return parse_time(text, time.time())
     except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def parse_integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
     """Return a converter for a whole number within bounds."""
 
     def convert(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise ArgumentTypeError(f"{text} is not a whole number from {low} to {high}")
+            value = at_least - 1
+        if not at_least <= value <= at_most:
+            raise argparse.ArgumentTypeError(
+                f"{text} is not a whole number from {at_least} to {at_most}"
+            )
         return value
 
     convert.__name__ = "whole number"
@@ -259,7 +411,7 @@ def words(text: str) -> tuple[str, ...]:
     """
     found = tuple(w.strip() for w in text.split(",") if w.strip())
     if not found:
-        raise ArgumentTypeError("a list with nothing in it")
+        raise argparse.ArgumentTypeError("a list with nothing in it")
     return found
 
 
@@ -269,62 +421,91 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except ArgumentTypeError as error:
+        except argparse.ArgumentTypeError as error:
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
-            raise ArgumentTypeError(f"{error}: {form}") from None
+            raise argparse.ArgumentTypeError(f"{error}: {form}") from None
 
     convert_all.__name__ = f"list of {convert.__name__}s"
     return convert_all
 
 
-def pair(form: str, whole: bool = False) -> Callable[[str], tuple[str, Any]]:
+def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tuple[str, Any]]:
     """Return a converter for a name and a value, which `form` shows: POOL=GPUS."""
 
     def split(text: str) -> tuple[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
-            raise ArgumentTypeError(f"{text}: write {form}")
-        return name.strip(), int(value) if whole else value
+            raise argparse.ArgumentTypeError(f"{text}: write {form}")
+        return name.strip(), convert(value)
 
     split.__name__ = form
     return split
 
 
-def parse_value_or_share(text: str) -> tuple[float, bool]:
-    """Return (value, whether it is a share) of '95%' or '12.5'."""
-    share = text.strip().endswith("%")
-    value = number()(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
-    if share and value > 1:
-        raise ArgumentTypeError(f"{text} is no share from 0% to 100%")
-    return value, share
+def settings(whose: str, *names: str) -> Iterator[Add]:
+    """Yield options that take the place of settings of config.toml.
+
+    `whose` says in the help whose settings they are, such as "the workload's".
+    """
+    known = {
+        "budget": option(
+            "--budget USD", f"US dollars per hour for all GPUs, instead of {whose}", number()
+        ),
+        "interval": seconds(
+            "--interval TIME", f"seconds between rounds, instead of {whose} interval_s", 1e-3
+        ),
+        "ageing": seconds(
+            "--ageing TIME",
+            f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
+            1e-3,
+        ),
+        "horizon": option(
+            "--horizon H",
+            f"intervals that the policy horizon plans, instead of {whose} [horizon]",
+            parse_integer(1),
+        ),
+    }
+    return map(known.__getitem__, names)
 
 
-def parse_gpus(text: str) -> int | dict[str, int]:
-    """Return a number of GPUs, or numbers by type as "a100=8,v100=16"."""
-    whole = parse_integer(1, 10_000_000)
-    if "=" not in text:
-        return whole(text)
-    pairs = [part.rpartition("=") for part in text.split(",")]
-    return {name.strip(): whole(n) for name, _, n in pairs}
+def effort(time_limit: float | None = TIME_LIMIT_S, of: str = "the decision after reading") -> Add:
+    """Return the options that limit a search, which all deciding commands share.
 
-
-def parse_shares(text: str) -> tuple[float, ...]:
-    """Return the shares of a list that are above 0."""
-    found = many(number())(text)
-    if any(share > 1 for share in found):
-        raise ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
-    return tuple(share for share in found if share > 0)
-
-
-def parse_span(text: str) -> tuple[float, float]:
-    """Return the ends of LOW..HIGH, multiples of the size asked for."""
-    try:
-        low, high = map(number(), text.split(".."))
-    except ValueError:
-        raise ArgumentTypeError(f"{text} is not LOW..HIGH") from None
-    if not low <= 1 <= high:
-        raise ArgumentTypeError(f"{text} does not hold 1, the size asked for")
-    return low, high
+    Parameters
+    ----------
+    time_limit : default in seconds; inf: no limit; None: the description of the command says it.
+    of : what is limited.
+    """
+    default = (
+        ""
+        if time_limit is None
+        else " (default: none)"
+        if math.isinf(time_limit)
+        else f" (default: {time_limit:g}; inf: none)"
+    )
+    return group(
+        "effort",
+        option(
+            "--solver NAME",
+            "auto (default), highs, cpsat, pulp: who solves the model of policy mip",
+            default="auto",
+        ),
+        seconds(
+            "--time-limit TIME",
+            f"seconds for {of}; a plan is there by TIME plus one second{default}",
+            default=time_limit,
+            infinite=True,
+        ),
+        option(
+            "--gap G",
+            f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
+            "0: search for a proof that the plan is the best)",
+            number(),
+            GAP,
+        ),
+        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0), 0),
+        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
+    )
 
 
 def read_limits(args: Namespace, **more: Any) -> SolveLimits:

@@ -13,7 +13,7 @@ from commands import Output, call
 from queues import BACKENDS, NOW, Story, fresh
 
 import allocator
-from allocator.cli.job_options import CHANGEABLE as OPTIONS
+from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.change import CHANGEABLE

@@ -4,23 +4,15 @@ from argparse import Namespace
 
 from allocator import UsageError
 from allocator.bench.workloads import GENERATORS, generate as make
+from allocator.cli.measure.commands import list_generators
 from allocator.cli.output import Answer, note, pick
-
-
-def list_generators(heading: tuple[str, ...] = ("generators:",)) -> str:
-    """Return the generators of workloads below a heading, two lines each."""
-    lines = (
-        f"  {g.name:<13} {g.about}\n{'':<16}{g.jobs} jobs, load {g.load:g} ({g.unit})"
-        for g in GENERATORS.values()
-    )
-    return "\n".join((*heading, *lines, ""))
 
 
 def generate(args: Namespace) -> Answer:
     if args.name is None:
         names = ("name", "about", "jobs", "load", "unit")
         known = [pick(g, *names) for g in GENERATORS.values()]
-        return Answer({"generators": known}, list_generators(heading=()))
+        return Answer({"generators": known}, f"{list_generators()}\n")
     asked = ("name", "seed", "load", "jobs", "gpus", "nodes_per_rack")
     made = make(**pick(args, *asked))
     if args.out is None:

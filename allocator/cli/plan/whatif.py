@@ -20,7 +20,7 @@ def whatif(args: Namespace) -> Answer:
     command = take(SolveCommand, args, limits=read_limits(args))
     if args.submit is not None:
         return _submit(args, snapshot, command)
-    values = {place: value.strip() for place, value in args.values}
+    values = dict(args.values)
     other = changed(snapshot, values)
     problem = command.problem(other, {})
     after = command.decide(problem)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from allocator import UsageError
 from allocator.cli.output import Answer, note, text, text_of, warn
 from allocator.cli.parsing import take
+from allocator.cli.queue.commands import DRY_RUN
 from allocator.cli.queue.serve import parse_address, served
 from allocator.cli.termination import is_termination_requested
 from allocator.controller.clock import WallClock
@@ -21,7 +22,6 @@ from allocator.loop.stability import Stability
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.connection import QueueDatabase, open_queue
 
-DRY_RUN = "dry-run"
 ACTING = ("state", "devices", "metrics", "port", "log", "serve")
 """Options that only a controller has that carries out its decisions."""
 # seconds after the grace period within which a killed process is seen to be dead

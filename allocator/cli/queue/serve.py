@@ -10,9 +10,9 @@ from pathlib import Path
 from allocator import UsageError
 from allocator.cli.output import warn
 from allocator.cli.parsing import take
+from allocator.cli.queue.commands import LISTEN
 from allocator.controller.reporting.telemetry import open_log
 
-LISTEN = "127.0.0.1:8642"
 END_S = 10.0  # seconds that the service has to end
 LOOPBACK = ("127.", "localhost", "::1")
 

@@ -13,8 +13,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator import Queue, UsageError, read_snapshot, validate
-from allocator.cli.job_options import NAMES
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
+from allocator.cli.queue.job_options import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, input_error, quote

@@ -1,5 +1,10 @@
 """Columns of jobs.csv as options of the queue's command line."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allocator.cli.parsing import Add, option
 from allocator.domain.schema.columns import JOBS, RULE, ColumnKind
 from allocator.domain.schema.workload_columns import CELLS, RECORDED, WORKLOAD
 
@@ -21,15 +26,24 @@ METAVARS = {
 }
 
 
-def job_options(changeable: bool = False) -> dict[str, dict[str, str]]:
-    """Return options for columns of jobs, whose help is what the schema says of them."""
-    declared = {}
-    for name in CHANGEABLE if changeable else NAMES:
+def job_options(*names: str) -> Iterator[Add]:
+    """Yield options for columns of jobs, whose help is what the schema says of them."""
+    for name in names:
         column = JOBS.column(name)
         number = "TIME" if name.endswith("_s") else "X"
         metavar = number if column.kind is ColumnKind.NUMBER else METAVARS.get(column.kind, "NAME")
         words = WORDS.get(name, column.doc).replace("%", "%%")
         if column.default not in (None, "", RULE) and "default" not in words:
             words += f" (default: {str(column.default).lower().removesuffix('.0')})"
-        declared[f"--{name.replace('_', '-')} {metavar}"] = {"text": words}
-    return declared
+        yield option(f"--{name.replace('_', '-')} {metavar}", words)
+
+
+PROGRESS_OPTIONS = (
+    option(
+        "--progress-log REGEX",
+        "finds its progress in what it logs: (?P<work>...) or (?P<step>...)",
+    ),
+    option("--progress-url URL", "its metrics as text of Prometheus"),
+    option("--progress-metric NAME", "metric there that counts its work"),
+)
+"""How its progress is seen."""
