@@ -76,7 +76,7 @@ class ChoiceModel(LinearModel):
         vars(model)["_parts"] = (
             start,
             group,
-            lower[:J] == 1,
+            _find_mandatory(lower[:J] == 1, group, (lower - below)[rows], matrix),
             rows,
             (lower - below)[rows],
             (upper + above)[rows],
@@ -285,7 +285,22 @@ def choices(model: LinearModel) -> Choices:
     below, above = model.tolerance()
     low, high = (model.lower - below)[rows], (model.upper + above)[rows]
     start = starts(group, int(one.sum()))
-    return Choices(model, start, group, model.lower[one] == 1, rows, low, high, matrix)
+    mandatory = _find_mandatory(model.lower[one] == 1, group, low, matrix)
+    return Choices(model, start, group, mandatory, rows, low, high, matrix)
+
+
+def _find_mandatory(named: Bools, group: Ints, low: Floats, matrix: SparseRows) -> Bools:
+    """Return the named groups, and those without which a row is below its lower bound, (J,)."""
+    at = np.flatnonzero(np.isfinite(low)[matrix.indices])
+    if not len(at):
+        return named
+    key = group[matrix.row[at]] * len(low) + matrix.indices[at]
+    key, place = np.unique(key, return_inverse=True)
+    most = np.zeros(len(key))
+    np.maximum.at(most, place, matrix.data[at])
+    owner, row = np.divmod(key, len(low))
+    named[owner[most > (np.bincount(row, most, len(low)) - low)[row]]] = True
+    return named
 
 
 def integers(entries: int) -> Any:

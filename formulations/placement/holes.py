@@ -180,9 +180,10 @@ class Holes:
         for _, n, g in reversed(self._split.get(pool, [])):
             yield n, g
 
-    def total(self, pool: int) -> int:
-        """Return the free whole GPUs of a pool."""
-        return sum(k * len(nodes) for k, nodes in enumerate(self._nodes.get(pool, [])))
+    def total(self, pool: int, pod: int = 1) -> int:
+        """Return the free whole GPUs of a pool that hold pods of so many."""
+        levels = enumerate(self._nodes.get(pool, []))
+        return sum((k - k % pod) * len(nodes) for k, nodes in levels)
 
     def largest(self, pool: int) -> int:
         """Return the most whole GPUs that are free on one node of a pool."""
@@ -324,7 +325,7 @@ class Holes:
             node = self._best_fit(need.gpus, need, without)
             if node >= 0:
                 return ((node, need.gpus, -1),)
-        if need.most_nodes < 2:
+        if need.most_nodes < 2 or self.total(need.pool, need.pod) < need.gpus:
             return None
         left = need.gpus
         out = list[Place]()
