@@ -57,6 +57,7 @@ class GuaranteesOnNodes:
         """
         t = self._options
         problem = self._problem
+        staying = Staying.of(problem)
         mine = ragged(t.start[jobs], t.start[jobs + 1])[1]
         mine = mine[(t.primary[mine] < 0) & pools[t.pool[mine]]]
         if not problem.has_nodes[t.pool[mine]].any():
@@ -67,7 +68,7 @@ class GuaranteesOnNodes:
         gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
         for o in mine.tolist():
             j, pool = int(t.job[o]), int(t.pool[o])
-            held = self._stay(o)
+            held = staying.held.get(j) if t.keep[o] and staying.stays[j] else None
             ways = [] if held is None else [held]
             for way in ways if held and self._is_locked[j] else [*ways, None]:
                 if problem.has_nodes[pool]:
@@ -101,12 +102,6 @@ class GuaranteesOnNodes:
             else:
                 x[o] = 0.0
         return float(model.value @ x)
-
-    def _stay(self, o: int) -> tuple[Place, ...] | None:
-        """Return the places that a job keeps with option `o`, None = none."""
-        j = int(self._options.job[o])
-        staying = Staying.of(self._problem)
-        return staying.held.get(j) if self._options.keep[o] and staying.stays[j] else None
 
     def _model(self, goal: int, option: Ints, limits: Sequence[Limit]) -> LinearModel:
         """Return the model by counts: one option of a job, pools without nodes, and limits."""

@@ -10,16 +10,18 @@ import numpy as np
 from second_reading import Option, Row, kept
 from second_ways import Way, Ways
 
-RISKY = (
-    "response",
-    "cost",
-    "completion",
-    "tardiness",
-    "utility",
-    "fairness",
-    "maxmin",
-    "makespan",
-    "flow",
+RISKY = tuple(
+    [
+        "response",
+        "cost",
+        "completion",
+        "tardiness",
+        "utility",
+        "fairness",
+        "maxmin",
+        "makespan",
+        "flow",
+    ]
 )
 """Objectives that look at revocations and checkpoints: README of formulations."""
 
