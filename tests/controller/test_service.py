@@ -300,7 +300,7 @@ def test_a_round_without_jobs(rig: Rig, capsys: Output) -> None:
     assert rig.queue.job("next").state == "done"
 
 
-WATCHED = ["a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns"]
+WATCHED = ("a", "g", "h", "j", "t", "allocations", "jobs", "observations", "turns")
 
 
 def test_a_step_reads_open_allocations_only(rig: Rig) -> None:

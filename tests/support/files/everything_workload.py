@@ -14,7 +14,7 @@ from allocator.domain.workload import Workload
 WORKLOAD_TEXTS = {
     **{
         file: TEXTS[file]
-        for file in [
+        for file in (
             "config.toml",
             "pools.csv",
             "rates.csv",
@@ -27,7 +27,7 @@ WORKLOAD_TEXTS = {
             "interactive.csv",
             "reservations.csv",
             "finished.csv",
-        ]
+        )
     },
     "workload.csv": (
         """\

@@ -10,18 +10,16 @@ import numpy as np
 from second_reading import Option, Row, kept
 from second_ways import Way, Ways
 
-RISKY = tuple(
-    [
-        "response",
-        "cost",
-        "completion",
-        "tardiness",
-        "utility",
-        "fairness",
-        "maxmin",
-        "makespan",
-        "flow",
-    ]
+RISKY = (
+    "response",
+    "cost",
+    "completion",
+    "tardiness",
+    "utility",
+    "fairness",
+    "maxmin",
+    "makespan",
+    "flow",
 )
 """Objectives that look at revocations and checkpoints: README of formulations."""
 
