@@ -93,8 +93,6 @@ def churn(i: Instance) -> Block:
 
 def exposure(i: Instance) -> Block:
     """Build sum_{o of q in z} k_o x_o <= exposure_q for tenants q with a limit and zones z."""
-    if not i.zones or not np.isfinite(i.exposure).any():
-        return Block.empty(linear.EXPOSURE)
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]

@@ -180,10 +180,9 @@ class Holes:
         for _, n, g in reversed(self._split.get(pool, [])):
             yield n, g
 
-    def total(self, pool: int, pod: int = 1) -> int:
-        """Return the free whole GPUs of a pool that hold pods of so many."""
-        levels = enumerate(self._nodes.get(pool, []))
-        return sum((k - k % pod) * len(nodes) for k, nodes in levels)
+    def total(self, pool: int) -> int:
+        """Return the free whole GPUs of a pool."""
+        return sum(k * len(nodes) for k, nodes in enumerate(self._nodes.get(pool, [])))
 
     def largest(self, pool: int) -> int:
         """Return the most whole GPUs that are free on one node of a pool."""
@@ -325,7 +324,7 @@ class Holes:
             node = self._best_fit(need.gpus, need, without)
             if node >= 0:
                 return ((node, need.gpus, -1),)
-        if need.most_nodes < 2 or self.total(need.pool, need.pod) < need.gpus:
+        if need.most_nodes < 2:
             return None
         left = need.gpus
         out = list[Place]()
