@@ -18,6 +18,7 @@ from allocator.options.staying import Staying
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination
 from formulations.model.linear import LinearModel, RowFamily
+from formulations.model.ragged import ragged
 from formulations.placement.exact import place_options
 from formulations.placement.holes import Need, Place
 
@@ -56,20 +57,18 @@ class GuaranteesOnNodes:
         """
         t = self._options
         problem = self._problem
-        mine = np.concatenate([np.arange(t.start[j], t.start[j + 1]) for j in jobs.tolist()])
+        staying = Staying.of(problem)
+        mine = ragged(t.start[jobs], t.start[jobs + 1])[1]
         mine = mine[(t.primary[mine] < 0) & pools[t.pool[mine]]]
         if not problem.has_nodes[t.pool[mine]].any():
             return goal
-        option = list[int]()
-        needs = dict[int, Need]()
-        stays = dict[int, tuple[Place, ...]]()
+        option, size = list[int](), 0
+        needs, stays = dict[int, Need](), dict[int, tuple[Place, ...]]()
         nodes = np.bincount(problem.nodes.pool, minlength=len(problem.pools))
         gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
-        size = 0
         for o in mine.tolist():
-            j = int(t.job[o])
-            pool = int(t.pool[o])
-            held = self._stay(o)
+            j, pool = int(t.job[o]), int(t.pool[o])
+            held = staying.held.get(j) if t.keep[o] and staying.stays[j] else None
             ways = [] if held is None else [held]
             for way in ways if held and self._is_locked[j] else [*ways, None]:
                 if problem.has_nodes[pool]:
@@ -84,15 +83,25 @@ class GuaranteesOnNodes:
             if size > SMALL or registry.available("highs") is None:
                 return goal
         model = self._model(goal, np.array(option, np.int64), limits)
+        if self._pack(model, needs, stays) == goal:
+            return goal
         placed = place_options(model, needs, stays, self._needs.holes())
         answer = registry.get("highs").solve(placed.model, SolveLimits(SEARCH_S, 0.0))
         return round(answer.bound) if answer.termination is Termination.GAP else goal
 
-    def _stay(self, o: int) -> tuple[Place, ...] | None:
-        """Return the places that a job keeps with option `o`, None = none."""
-        j = int(self._options.job[o])
-        staying = Staying.of(self._problem)
-        return staying.held.get(j) if self._options.keep[o] and staying.stays[j] else None
+    def _pack(
+        self, model: LinearModel, needs: dict[int, Need], stays: dict[int, tuple[Place, ...]]
+    ) -> float:
+        """Return the GPUs of options that nodes hold if they are placed the largest first."""
+        holes, x = self._needs.holes(), np.zeros(model.n)
+        for o in np.argsort(-model.value, kind="stable").tolist():
+            x[o] = 1.0
+            places = stays.get(o) or holes.find(needs[o]) if o in needs else None
+            if places and holes.can_take(places, needs[o]) and model.feasible(x):
+                holes.take(places, needs[o])
+            else:
+                x[o] = 0.0
+        return float(model.value @ x)
 
     def _model(self, goal: int, option: Ints, limits: Sequence[Limit]) -> LinearModel:
         """Return the model by counts: one option of a job, pools without nodes, and limits."""
@@ -103,21 +112,15 @@ class GuaranteesOnNodes:
         bare = np.flatnonzero(~problem.has_nodes).tolist()
         tenant = problem.jobs.tenant[t.job[option]]
         few = np.flatnonzero(np.isfinite(self._most_jobs)).tolist()
-        rows = [
-            *(np.where(job == n, 1.0, 0.0) for n in range(len(jobs))),
-            *(np.where(t.pool[option] == p, gpus, 0.0) for p in bare),
-            *(gpus * (who[t.job[option]] & where[t.pool[option]]) for who, where, _ in limits),
-            *(np.where(tenant == q, 1.0, 0.0) for q in few),
-            gpus,
+        most_of = [
+            *((job == n, 1.0) for n in range(len(jobs))),
+            *((gpus * (t.pool[option] == p), problem.pools.gpus[p]) for p in bare),
+            *((gpus * (who[t.job[option]] & where[t.pool[option]]), k) for who, where, k in limits),
+            *((tenant == q, self._most_jobs[q]) for q in few),
+            (gpus, goal),
         ]
-        upper = [
-            *np.ones(len(jobs)),
-            *problem.pools.gpus[bare].astype(float),
-            *(most for *_, most in limits),
-            *self._most_jobs[few],
-            float(goal),
-        ]
-        matrix = np.stack(rows, axis=1)
+        rows, upper = zip(*most_of, strict=True)
+        matrix = np.stack(rows, axis=1).astype(float)
         column, row = np.nonzero(matrix)
         n = len(option)
         return LinearModel(
@@ -129,6 +132,6 @@ class GuaranteesOnNodes:
             index=row,
             coef=matrix[column, row],
             lower=np.full(len(upper), -np.inf),
-            upper=np.array(upper),
+            upper=np.array(upper, float),
             families=(RowFamily("guarantee", 0, [""] * len(upper)),),
         )

@@ -36,20 +36,14 @@ def options_of_moves(problem: Problem, exclusive: OptionTable, movable: Bools) -
         & (exclusive.primary < 0)
         & (movable & ~find_locked_jobs(problem))[exclusive.job]
     )
+    job, pool, gpus = exclusive.job[now], exclusive.pool[now], exclusive.gpus[now]
     packed = np.array([name == "packed" for name in jobs.placement], bool)
-    fewest = problem.fewest_nodes(exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
-    now = now[~(packed[exclusive.job[now]] & (exclusive.nodes[now] > fewest))]
-    now = now[
-        is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
-    ]
-    rate, _ = RateTable.of(problem).rate_in_pools(
-        pools,
-        jobs.model[exclusive.job[now]],
-        exclusive.pool[now],
-        exclusive.gpus[now],
-        nodes=exclusive.nodes[now],
-    )
-    now = now[rate > 0]
+    nodes = exclusive.nodes[now]
+    can = ~(packed[job] & (nodes > problem.fewest_nodes(job, pool, gpus)))
+    can &= is_allowed_option(problem, job, pool, gpus)
+    rates = RateTable.of(problem)
+    rate, _ = rates.rate_in_pools(pools, jobs.model[job], pool, gpus, nodes=nodes)
+    now = now[can & (rate > 0)]
     here = exclusive.columns_of(now)
     job = here["job"]
     pool = here["pool"]

@@ -27,15 +27,14 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
     pools = problem.pools
     unit = _units(problem, option_table)
     running = jobs.state == State.RUNNING
-    has_keep = np.zeros(len(jobs), bool)
-    has_keep[option_table.job[option_table.keep]] = True
+    has_keep = _find_keepers(option_table, len(jobs))
     released = np.zeros(len(jobs), bool)
-    messages: list[str] = []
-    forced = int((running & ~has_keep).sum())
-    messages += [
+    lost = np.flatnonzero(running & ~has_keep)
+    forced = len(lost)
+    messages = [
         f'job "{jobs.job_id[j]}" holds {jobs.gpus[j]} GPUs of pool "{pools.pool[jobs.pool[j]]}"'
         f" that it can not keep: {_why_lost(problem, int(j))}"
-        for j in np.flatnonzero(running & ~has_keep)
+        for j in lost
     ]
     for p in range(len(pools)):
         here = np.flatnonzero(running & has_keep & (jobs.pool == p))
@@ -78,9 +77,12 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
 
 def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: Bools) -> Bools:
     """Find the non-preemptible running jobs that can keep what they hold, (J,)."""
-    keeps = np.zeros(len(problem.jobs), bool)
-    keeps[option_table.job[option_table.keep]] = True
+    keeps = _find_keepers(option_table, len(released))
     return keeps & ~problem.jobs.preemptible & ~released
+
+
+def _find_keepers(option_table: OptionTable, jobs: int) -> Bools:
+    return np.bincount(option_table.job[option_table.keep], minlength=jobs) > 0
 
 
 def _units(problem: Problem, option_table: OptionTable) -> Ints:

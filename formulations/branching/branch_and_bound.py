@@ -142,11 +142,11 @@ class _Open:
         low, high = c.low - use, c.high - use
         least, most = entries.ranges(first)
         can_hold = (count > 0).all() and (least <= high).all() and (most >= low).all()
-        rows = np.flatnonzero((most > high) | (least < low))
-        low, high, price = low[rows], high[rows], project_prices(c, prices)[rows]
-        entries = entries.take_rows(rows)
-        units = entries.units()
-        entries = entries.with_parts(np.flatnonzero((units == 0) & (price != 0)), units)
+        binds, price = (most > high) | (least < low), project_prices(c, prices)
+        rows = np.flatnonzero(binds)
+        entries = entries.with_parts(binds, price)
+        entries = entries.take_rows(np.append(rows, np.arange(c.R, entries.R)))
+        low, high, price = low[rows], high[rows], price[rows]
         free = np.full(entries.R - len(rows), np.inf)
         field = loops.Field(
             c.value_of(settled),
@@ -303,25 +303,24 @@ class _Entries:
             unit[np.bincount(self.row[odd], minlength=self.R) == 0] = one
         return unit
 
-    def with_parts(self, rows: Ints, units: Floats) -> _Entries:
-        """Return further rows: what the columns of some rows use of rows in whole units.
+    def with_parts(self, binds: Bools, price: Floats) -> _Entries:
+        """Return further rows: what the columns of priced rows use of rows in whole units.
 
         A node can be branched on these as well, such as the GPUs of every pool that a tenant with a
-        tight budget holds.
+        tight budget holds. Rows that do not bind are no rows to branch on otherwise.
         """
-        bounds, total = (
-            starts(self.column, len(self.owner)),
-            np.bincount(self.row, minlength=self.R),
-        )
+        bounds, units = starts(self.column, len(self.owner)), self.units()
+        total = np.bincount(self.row, minlength=self.R)
         parts: dict[tuple[int, bytes], Ints] = {}
-        for r in rows.tolist():
+        for r in np.flatnonzero(binds & (units == 0) & (price != 0)).tolist():
             own = self.column[self.row == r]
             at = ragged(bounds[own], bounds[own + 1])[1]
             at = at[units[self.row[at]] > 0]
             at = at[np.argsort(self.row[at], kind="stable")]
             for part in np.split(at, np.flatnonzero(np.diff(self.row[at])) + 1):
-                if len(part) and len(part) < total[self.row[part[0]]]:
-                    parts.setdefault((int(self.row[part[0]]), part.tobytes()), part)
+                whole = self.row[part[:1]]
+                if (len(part) < total[whole]).any() or not binds[whole].all():
+                    parts.setdefault((int(whole[0]), part.tobytes()), part)
         if not parts:
             return self
         at = np.concatenate(list(parts.values()))

@@ -38,6 +38,7 @@ STEPS = 60.0  # of the simplex method, until the basis is inverted anew
 ROOT, INNER = 4000.0, 400.0  # most steps at the root, and at other nodes
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
 PASSES = 4  # of banning columns
+FEW = 500.0  # free places: with fewer, nodes that end soon come first
 # what becomes of a node
 CLOSED, OPTIMAL, UNCLEAR, BRANCHED = 0, 1, 2, 3
 
@@ -631,19 +632,21 @@ def choose_branch(field: Any, node: Any, spare: Any, slack: float) -> tuple[int,
     """Return the variable to branch on, its value in its units, and the better way: down 0, up 1.
 
     It is the variable with a part whose branches lower the bound most, by the product of both, and
-    -1 if none has a part. A step of the dual simplex method is a lower estimate of what a branch
-    gains (Driebeek 1966, "An algorithm for the solution of mixed integer programming problems").
+    -1 if none has a part. By how much an activity may exceed its bounds is no part. A step of the
+    dual simplex method is a lower estimate of what a branch gains (Driebeek 1966, "An algorithm for
+    the solution of mixed integer programming problems").
     """
     R, G, k = len(node.basic), len(node.key), len(field.group)
     best, pick, pick_value, pick_way = -1.0, -1, 0.0, 0
     for t in range(R + G):
-        own, size = -1, 1.0
+        own, size, whole = -1, 1.0, WHOLE
         if t < R:
             what = node.basic[t]
             if what >= k:
                 size = field.unit[what - k]
                 if size == 0.0:
                     continue
+                whole += 2.0 * FEASIBLE * (1.0 + abs(node.level[t])) / size
             value = node.level[t] / size
         else:
             own = t - R
@@ -651,7 +654,7 @@ def choose_branch(field: Any, node: Any, spare: Any, slack: float) -> tuple[int,
                 continue
             what, value = node.key[own], spare.rest[own]
         part = value - math.floor(value)
-        if part <= WHOLE or part >= 1.0 - WHOLE:
+        if part <= whole or part >= 1.0 - whole:
             continue
         if own >= 0:
             fill_key_row(field, node, own, spare.row)
@@ -696,6 +699,23 @@ def find_waiting(waiting: Any, sign: float) -> int:
         if sign * waiting.bound[s] > sign * waiting.bound[at]:
             at = s
     return at
+
+
+def choose_waiting(waiting: Any, enough: float) -> int:
+    """Return the place of the node to go on with: that of the highest bound.
+
+    Where few places are free it is that of the lowest bound that is not closed.
+    """
+    low, high, free = 0, 0, 0.0
+    for s in range(len(waiting.bound)):
+        bound = waiting.bound[s]
+        if bound > waiting.bound[high]:
+            high = s
+        if bound <= enough:
+            free += 1.0
+        elif bound < waiting.bound[low] or waiting.bound[low] <= enough:
+            low = s
+    return low if free < FEW else high
 
 
 def let_wait(node: Any, waiting: Any, s: int, bound: float) -> None:
@@ -761,7 +781,7 @@ def visit(
         return CLOSED, bound, -np.inf
     what, part, way = choose_branch(field, node, spare, here - enough)
     s = find_waiting(waiting, -1.0)
-    if what < 0 or waiting.bound[s] > -np.inf:
+    if what < 0 or waiting.bound[s] > enough:
         return UNCLEAR, bound, -np.inf
     let_wait(node, waiting, s, bound)
     branch(field, waiting.low[s], waiting.high[s], waiting.banned[s], what, part, 1 - way)
@@ -844,7 +864,7 @@ def search(
             enough = value + gap * abs(value)
             for g in range(len(plan)):
                 plan[g] = trial[g]
-        s = find_waiting(waiting, 1.0)
+        s = choose_waiting(waiting, enough)
         if status == BRANCHED:
             above, age = bound, 0.0
         elif waiting.bound[s] <= enough:

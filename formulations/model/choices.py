@@ -22,6 +22,7 @@ from formulations.model.ragged import ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
 LARGEST_WHOLE = 2.0**53  # number up to which every whole one is exact
+CLOSE = 1e-6  # relative: the rounding of sums of uses, and what rows are widened by
 MANY = 3_000_000  # entries whose places are short integers, which take half the memory
 
 
@@ -73,15 +74,9 @@ class ChoiceModel(LinearModel):
         J = len(start) - 1
         rows = np.arange(J, len(lower))
         below, above = model.tolerance()
-        vars(model)["_parts"] = (
-            start,
-            group,
-            lower[:J] == 1,
-            rows,
-            (lower - below)[rows],
-            (upper + above)[rows],
-            matrix,
-        )
+        low, high = (lower - below)[rows], (upper + above)[rows]
+        mandatory = _find_mandatory(lower[:J] == 1, group, low, matrix)
+        vars(model)["_parts"] = (start, group, mandatory, rows, low, high, matrix)
         return model
 
     def __getattr__(self, name: str) -> Any:
@@ -285,7 +280,23 @@ def choices(model: LinearModel) -> Choices:
     below, above = model.tolerance()
     low, high = (model.lower - below)[rows], (model.upper + above)[rows]
     start = starts(group, int(one.sum()))
-    return Choices(model, start, group, model.lower[one] == 1, rows, low, high, matrix)
+    mandatory = _find_mandatory(model.lower[one] == 1, group, low, matrix)
+    return Choices(model, start, group, mandatory, rows, low, high, matrix)
+
+
+def _find_mandatory(named: Bools, group: Ints, low: Floats, matrix: SparseRows) -> Bools:
+    """Return the named groups, and all of rows that need the most that their groups use, (J,)."""
+    at = np.flatnonzero(np.isfinite(low)[matrix.indices])
+    if not len(at):
+        return named
+    key = group[matrix.row[at]] * len(low) + matrix.indices[at]
+    key, place = np.unique(key, return_inverse=True)
+    most = np.zeros(len(key))
+    np.maximum.at(most, place, matrix.data[at])
+    owner, row = np.divmod(key, len(low))
+    spare = np.bincount(row, most, len(low)) - low
+    named[owner[(most > 0) & (spare < CLOSE * (1 + np.abs(low)))[row]]] = True
+    return named
 
 
 def integers(entries: int) -> Any:

@@ -68,10 +68,9 @@ def build_elastic_model(model: LinearModel) -> Elastic:
     n = model.n
     # soft rows are one-sided, except "must run" = [1, 1]
     low = np.isfinite(model.lower[rows])
-    most = np.where(
-        low, np.maximum(model.lower[rows], 0.0), _largest_use(model)[rows] - model.upper[rows]
-    )
-    most = np.maximum(most, 1e-6)
+    use = np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m)  # at most
+    over = use[rows] - model.upper[rows]
+    most = np.maximum(np.where(low, np.maximum(model.lower[rows], 0.0), over), 1e-6)
     limit = np.maximum(1.0, np.abs(np.where(low, model.lower[rows], model.upper[rows])))
     weight = _weights(model)[rows]
     sign = np.where(low, 1.0, -1.0)
@@ -106,14 +105,6 @@ def _weights(model: LinearModel) -> Floats:
     for family in model.families:
         weights[family.first : family.stop] = WEIGHT.get(family.kind, 1.0)
     return weights
-
-
-def _largest_use(model: LinearModel) -> Floats:
-    """Return the use of each row if all columns with positive coefficients were chosen, (m,)."""
-    use: Floats = np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m).astype(
-        np.float64
-    )
-    return use
 
 
 def without_rows(model: LinearModel, rows: Ints) -> LinearModel:

@@ -12,7 +12,7 @@ import numpy as np
 from formulations.model import linear
 from formulations.model.block import Block
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools
+from formulations.model.linear import Ints
 
 
 def at_most_one(i: Instance) -> Block:
@@ -35,37 +35,28 @@ def capacity(i: Instance) -> Block:
 
 def budget(i: Instance) -> Block:
     """Build sum_o c_o x_o <= budget; no row without a budget."""
-    if not np.isfinite(i.budget):
-        return Block.empty(linear.BUDGET)
     row = np.where(i.cost > 0, 0, -1)
-    return Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget]))
+    return Block.at_most(linear.BUDGET, ("",), row, i.cost, np.array([i.budget]))
 
 
 def quota(i: Instance) -> Block:
     """Build sum_{o of q} k_o x_o <= max_gpus_q for every quota q of a tenant that has one."""
-    return _quota_block(linear.QUOTA, i, ~_is_common(i))
+    return _quota_block(linear.QUOTA, i, is_common=False)
 
 
 def lending(i: Instance) -> Block:
     """Build sum_{o in g} k_o x_o <= GPUs of g that are lent, for pools g of which some are not."""
-    return _quota_block(linear.LENDING, i, _is_common(i))
+    return _quota_block(linear.LENDING, i, is_common=True)
 
 
-def _is_common(i: Instance) -> Bools:
-    return np.zeros(len(i.quota), dtype=bool) if i.common is None else i.common
-
-
-def _quota_block(kind: str, i: Instance, common: Bools) -> Block:
-    most = np.where(common, i.quota, np.inf)
-    if not np.isfinite(most).any():
-        return Block.empty(kind)
+def _quota_block(kind: str, i: Instance, is_common: bool) -> Block:
+    common = np.zeros(len(i.quota), dtype=bool) if i.common is None else i.common
+    most = np.where(common == is_common, i.quota, np.inf)
     return Block.at_most(kind, i.quota_names, i.account, i.held, most)
 
 
 def tenant_budget(i: Instance) -> Block:
     """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every quota q that has one."""
-    if not np.isfinite(i.tenant_budget).any():
-        return Block.empty(linear.TENANT_BUDGET)
     row = np.where(i.cost > 0, i.account, -1)
     return Block.at_most(linear.TENANT_BUDGET, i.quota_names, row, i.cost, i.tenant_budget)
 
@@ -75,8 +66,6 @@ def guarantee(i: Instance) -> Block:
 
     u_q is the usable part of the guarantee (formulations/model/guarantee.py).
     """
-    if not (i.guarantee > 0).any():
-        return Block.empty(linear.GUARANTEE)
     block = Block(
         linear.GUARANTEE,
         i.quota_names,
@@ -104,8 +93,6 @@ def churn(i: Instance) -> Block:
 
 def exposure(i: Instance) -> Block:
     """Build sum_{o of q in z} k_o x_o <= exposure_q for tenants q with a limit and zones z."""
-    if not i.zones or not np.isfinite(i.exposure).any():
-        return Block.empty(linear.EXPOSURE)
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
@@ -131,23 +118,9 @@ def colocation(i: Instance) -> Block:
     row = np.where(colocated, number[i.primary], number[:-1])
     if i.primaries is not None:
         row = np.vstack([row, number[i.primaries[:, 1:]].T])
-    labels = [
-        colocation_label(i.jobs[j], int(k), i.pools[p])
-        for j, k, p in zip(
-            i.job[primaries].tolist(),
-            i.gpus[primaries].tolist(),
-            i.pool[primaries].tolist(),
-            strict=True,
-        )
-    ]
-    return Block(
-        linear.COLOCATION,
-        labels,
-        row,
-        np.where(colocated, 1.0, -1.0),
-        np.full(len(primaries), -np.inf),
-        np.zeros(len(primaries)),
-    )
+    use = np.where(colocated, 1.0, -1.0)
+    limit = np.zeros(len(primaries))
+    return Block.at_most(linear.COLOCATION, _name_options(i, primaries), row, use, limit)
 
 
 def takeover(i: Instance) -> Block:
@@ -167,20 +140,13 @@ def takeover(i: Instance) -> Block:
     row = np.full((int(layer.max(initial=0)) + 1, len(i.job)), -1)
     row[layer, option] = number
     row[0, other] = number
-    labels = [
-        colocation_label(i.jobs[j], int(k), i.pools[p])
-        for j, k, p in zip(
-            i.job[own].tolist(), i.gpus[own].tolist(), i.pool[own].tolist(), strict=True
-        )
-    ]
-    return Block(
-        linear.TAKEOVER,
-        labels,
-        row,
-        np.ones(len(i.job)),
-        np.full(len(own), -np.inf),
-        np.ones(len(own)),
-    )
+    use, limit = np.ones(len(i.job)), np.ones(len(own))
+    return Block.at_most(linear.TAKEOVER, _name_options(i, own), row, use, limit)
+
+
+def _name_options(i: Instance, options: Ints) -> list[str]:
+    parts = (part[options].tolist() for part in (i.job, i.gpus, i.pool))
+    return [colocation_label(i.jobs[j], k, i.pools[p]) for j, k, p in zip(*parts, strict=True)]
 
 
 def colocation_label(job: str, gpus: int, pool: str) -> str:

@@ -21,6 +21,7 @@ from executor_rigs import (
     named,
     shell,
 )
+from text_tables import cases
 from waiting import wait_for
 
 from allocator.errors import UsageError
@@ -255,21 +256,21 @@ def test_device_map() -> None:
     assert device_map("a=0-3,c=1=4-7", gpus) == {"a": (0, 1, 2, 3), "b": (), "c=1": (4, 5, 6, 7)}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a=0-1,c=2-3,c=1=4-5", 'no pool "c"'),
-        ("a=0-2,c=1=2-3", 'GPU 2 is named for pool "a" and again for pool "c=1"'),
-        ("a=0-1,1,c=1=4-5", 'GPU 1 is named for pool "a" and again for pool "a"'),
-        ("a=0-1", 'pool "c=1" has 2 GPUs in the queue, but 0 indices'),
-        ("0-1,a=0-1,c=1=2-3", "belongs to no pool"),
-        ("a=3-2,c=1=4-5", '"3-2" is neither'),
-        ("a=,c=1=4-5", '"" is neither'),
-        ("a=0--1,c=1=4-5", "neither"),
-        ("", "neither"),
-        ("a=0-99999999999,c=1=1", "neither"),
-    ],
-)
+WRONG_MAPS = """
+a=0-1,c=2-3,c=1=4-5 -> no pool "c"
+a=0-2,c=1=2-3 -> GPU 2 is named for pool "a" and again for pool "c=1"
+a=0-1,1,c=1=4-5 -> GPU 1 is named for pool "a" and again for pool "a"
+a=0-1 -> pool "c=1" has 2 GPUs in the queue, but 0 indices
+0-1,a=0-1,c=1=2-3 -> belongs to no pool
+a=3-2,c=1=4-5 -> "3-2" is neither
+a=,c=1=4-5 -> "" is neither
+a=0--1,c=1=4-5 -> neither
+ -> neither
+a=0-99999999999,c=1=1 -> neither
+"""
+
+
+@pytest.mark.parametrize(("text", "words"), cases(WRONG_MAPS))
 def test_device_maps_that_cannot_be(text: str, words: str) -> None:
     """Each says what is wrong with it."""
     with pytest.raises(UsageError, match=r"^devices: ") as caught:

@@ -51,6 +51,14 @@ def test_the_bound_covers_plans_within_the_tolerance():
         assert bound_at(c, np.array([0, 0, price])) >= 2
 
 
+def test_groups_that_a_row_needs_all_of_are_mandatory():
+    """A guarantee of 8 GPUs, which one job of 8 can hold, at 20 GPUs for 20 other jobs."""
+    jobs = [[(1, {0: 1})]] * 20 + [[(0.1, {0: 8, 1: 8})]]
+    c = view(jobs, [(-np.inf, 20), (8, np.inf)])
+    assert np.flatnonzero(c.mandatory).tolist() == [20]
+    assert minimise_dual(c).bound == pytest.approx(12.1, 1e-4)
+
+
 @examples(10, 150)
 @given(
     seed=st.integers(0, 10**9),

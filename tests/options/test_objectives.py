@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, settings, strategies as st
+from text_tables import cases
 
 from allocator.domain.objectives import names, normalise, parse_levels
 from allocator.domain.rules.snapshot_rules import validate
@@ -34,21 +35,21 @@ def test_objectives_are_names_sums_and_ranks() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("progres", 'did you mean "progress"'),
-        ("", "is not known (known: progress"),
-        ("progress=", "above 0"),
-        ("progress=0", "above 0"),
-        ("progress=nan", "above 0"),
-        ("progress=1_0", "above 0"),
-        ("cost=1,cost=2", "names cost twice"),
-        ("cost >", "is not known"),
-        ("cost > cost > cost > cost", "3 levels"),
-        ("cost=1e99", "above 0"),
-    ],
-)
+WRONG = """
+progres -> did you mean "progress"
+ -> is not known (known: progress
+progress= -> above 0
+progress=0 -> above 0
+progress=nan -> above 0
+progress=1_0 -> above 0
+cost=1,cost=2 -> names cost twice
+cost > -> is not known
+cost > cost > cost > cost -> 3 levels
+cost=1e99 -> above 0
+"""
+
+
+@pytest.mark.parametrize(("text", "told"), cases(WRONG))
 def test_what_is_wrong_is_told(text: str, told: str) -> None:
     """In config.toml with its line, and to callers."""
     with pytest.raises(UsageError, match=told.replace("(", r"\(")):

@@ -26,17 +26,18 @@ def everything(c: Choices) -> tuple[Bools, Bools]:
     return np.ones(c.n, dtype=bool), ~c.mandatory
 
 
-@pytest.mark.parametrize("others", [0, 1])
-def test_a_node_is_branched_on_what_is_held_of_a_pool(others: int):
+@pytest.mark.parametrize(("others", "gpus"), [(0, 29), (1, 30), (0, 99)])
+def test_a_node_is_branched_on_what_is_held_of_a_pool(others: int, gpus: int):
     """Thirty equal jobs of one GPU for 2 dollars, 19 dollars: all pay for 9.5 of them.
 
     No job tells that only nine can run; the number of GPUs does, in one branch. Next to a job of
-    another tenant the use of the whole pool is 10.5; that of the tenant is a row without bounds.
+    another tenant the use of the whole pool is 10.5; that of the tenant is a row without bounds,
+    and so is that of a pool which is never full.
     """
     jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)] + [[(9.0, {0: 1})]] * others
-    c = view(jobs, [(-np.inf, 29 + others), (-np.inf, 19)])
+    c = view(jobs, [(-np.inf, gpus), (-np.inf, 19)])
     best = 9.0 * others + sum(1.0 + 1e-3 * j for j in range(21, 30))
-    prices = np.append(np.zeros(31 + others), float(others))
+    prices = np.append(np.zeros(31 + others), 1.0)
     asked = c, *everything(c), best - 1e-6, 0.0, prices
     found = search_plans(*asked, 1_000, False)
     assert found is not None and found.plan is not None
