@@ -17,7 +17,7 @@ import numpy as np
 
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.engine.decision import decide, run_policy
+from allocator.engine.decision import decide, decide_round, run_policy
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.options.instance_building import compile_round
 from allocator.options.option_table import OptionTable
@@ -34,8 +34,10 @@ class Checker:
     it."""
 
     def __init__(self, problem: Problem, limits: SolveLimits, gap: float = 0.0) -> None:
-        self.problem, self.exact = problem, dataclasses.replace(limits, gap=gap)
+        self.exact = dataclasses.replace(limits, gap=gap)
         self.result = decide(problem, limits=limits)
+        kept = decide_round(problem, limits=limits).round.problem.kept
+        self.problem = dataclasses.replace(problem, kept=kept)
         self._known: dict[Key, Plan | None] = {}
         self._option_tables: dict[Key, OptionTable] = {}
 
@@ -61,7 +63,7 @@ class Checker:
         if code == "outranked":
             if TOGETHER not in detail:
                 return not any(self.gets_more(j, {limit}) for limit in ("budget", "quota"))
-            words = detail.partition(TOGETHER)[2].removesuffix(" together")
+            words = detail.partition(TOGETHER)[2].partition("; ")[0].removesuffix(" together")
             named = words.replace(" and ", ", ").split(", ")
             proper = [
                 set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)
@@ -139,15 +141,28 @@ def without(
     if "max_changes" in limits:
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
-        tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        names = (*tenants.OF_TREE, *tenants.OF_OWN_JOBS)  # a share of no guarantee is no GPU
-        much = {name: math.inf if "share" in name else float(MUCH) for name in names}
-        lifted = {name: np.where(own, much[name], getattr(tenants, name)) for name in names}
-        problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **lifted))
+        tenants, line = problem.tenants, [tenant]
+        while tenants.parent[line[-1]] >= 0:
+            line.append(int(tenants.parent[line[-1]]))
+        whose = dict.fromkeys(tenants.OF_TREE, line) | dict.fromkeys(tenants.OF_OWN_JOBS, line[:1])
+        lifted = {name: getattr(tenants, name).copy() for name in whose}
+        for name, column in lifted.items():  # a share of no guarantee is no GPU
+            column[whose[name]] = math.inf if "share" in name else float(MUCH)
+        quotas = problem.quotas
+        most = np.where(np.isin(quotas.tenant, line), float(MUCH), quotas.max_gpus)
+        problem = dataclasses.replace(
+            problem,
+            tenants=dataclasses.replace(tenants, **lifted),
+            quotas=dataclasses.replace(
+                quotas, max_gpus=most, lend_gpus=np.full(len(quotas), float(MUCH))
+            ),
+        )
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
         gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000
-        problem = dataclasses.replace(problem, pools=dataclasses.replace(problem.pools, gpus=gpus))
+        problem = dataclasses.replace(
+            problem, pools=dataclasses.replace(problem.pools, gpus=gpus), kept=()
+        )
     return problem
 
 
