@@ -49,8 +49,10 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
+from allocator.policies.memory import Memory
 from formulations.bounds.lagrangian import (
     Dual,
+    evaluate,
     minimise_dual,
     project_prices,
     sample_of_choices,
@@ -60,7 +62,12 @@ from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import round_pairs
 from formulations.model.choices import Choices, choices
 from formulations.model.ragged import ragged
+from formulations.primal.closing import Search
 
+# reasons concern the best plan without a limit, not any plan within the gap
+REASONS_GAP = 1e-5
+MANY = 1000  # columns from which on prices are found before plans
+EFFORT = 4e6  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -256,6 +263,82 @@ class DecisionSearch:
         more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
         jobs = asked[more]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
+
+
+class PlanSearch:
+    """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
+
+    A search begins from the best plan and the prices that are known of a round with more limits. It
+    ends at once if no plan above that one gives a better column to a job that is asked about. For
+    rounds whose jobs do not share GPUs, in pools without nodes.
+    """
+
+    def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
+        self._decision = decision
+        self._is_exact = is_exact  # no plan within the same limits is better
+        self._seconds = seconds
+        self._known: dict[tuple[bool, frozenset[str]], tuple[Ints, Floats]] = {}
+
+    @cached_property
+    def _until(self) -> float:  # reasons may be read long after the plan was made
+        return time.monotonic() + self._seconds
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """Return which jobs get more, see `CauseSearch`."""
+        if self._is_exact and not limits:
+            return NOBODY
+        more_gpus, others = GPUS in limits, frozenset(limits) - {QUOTA}
+        at = self._with_more_gpus if more_gpus else self._unchanged
+        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
+        alike = [x for x in self._known if x[0] == more_gpus and x[1] <= others]
+        plan, prices = self._known[max(alike, key=lambda x: len(x[1]))]
+        search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
+        if c.n > MANY and self._can_gain(at, search, asked):
+            dual = minimise_dual(c, prices, self._until)
+            search = Search(c, dual, plan, REASONS_GAP, self._until, math.inf)
+        if not search.is_closed() and self._can_gain(at, search, asked):
+            if search.may_go_on():
+                search.prove(EFFORT)
+            if not search.is_closed():
+                raise SearchFailed
+        if QUOTA not in limits:
+            self._known[more_gpus, others] = search.plan, search.dual.prices
+        own = search.plan[asked]
+        more = (own >= 0) & at.is_better[own]
+        option = at.round.option[own[more]]
+        m = at.round.option_table
+        return GainingJobs(asked[more], m.pool[option], m.gpus[option], asked[:0])
+
+    @staticmethod
+    def _can_gain(at: _PlanContext, search: Search, asked: Ints) -> bool:
+        """Return whether a plan above the known one may have a better column of a job."""
+        near = search.losses.leaves(search.value)[0] & at.is_better
+        return bool(np.isin(search.c.group[near], asked).any())
+
+    @cached_property
+    def _unchanged(self) -> _PlanContext:
+        return self._begin(self._decision.round.problem, False)
+
+    @cached_property
+    def _with_more_gpus(self) -> _PlanContext:
+        return self._begin(lift_limits(self._decision.round.problem, (GPUS,), -1), True)
+
+    def _begin(self, problem: Problem, more_gpus: bool) -> _PlanContext:
+        old = self._decision
+        at = _PlanContext.of(
+            compile_round(problem, prunes=False), old.chosen, old.round.option_table
+        )
+        plan = option_at(
+            at.round.option_table,
+            np.arange(len(old.chosen)),
+            old.allocation.pool,
+            old.allocation.gpus,
+        )
+        prices = Memory.of(problem.objective, old.round.model, old.prices)
+        self._known[more_gpus, frozenset()] = plan, prices.row_prices(at.round.model)[0]
+        if not at.choices.feasible(plan):
+            raise SearchFailed
+        return at
 
 
 class PriceSearch:

@@ -22,7 +22,7 @@ from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
 from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
-from allocator.engine.causes import FEW, DecisionSearch
+from allocator.engine.causes import FEW, REASONS_GAP, CauseSearch, DecisionSearch, PlanSearch
 from allocator.engine.decided import Decision, tolerance
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
@@ -45,11 +45,10 @@ from allocator.policies.registry import AnyPolicy
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
+from formulations.colocation.prices import has_pair_rows
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
-# reasons concern the best plan without a limit, not any plan within the gap
-REASONS_GAP = 1e-5
 GIVE_WAY = "no plan keeps {} of reservations.csv beside the other rules: this round goes without"
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
 
@@ -167,7 +166,7 @@ def explain_decision(
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     problem = dataclasses.replace(problem, kept=decision.round.problem.kept)
-    search = None  # reasons come from prices
+    searches: list[CauseSearch] = []  # without any, reasons come from prices
     if not decision.proposal.fallback and (
         not policies.policy(policy).prunes or len(problem.jobs) <= FEW
     ):
@@ -183,14 +182,17 @@ def explain_decision(
 
         gap = min(limits.gap, decision.proof[2])
         is_exact = decision.proposal.termination != "gap" or gap <= REASONS_GAP
-        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S), is_exact)
+        reasons_s = min(left_s, REASONS_S)
+        if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
+            searches.append(PlanSearch(decision, reasons_s, is_exact))
+        searches.append(DecisionSearch(decide_again, problem, decision, reasons_s, is_exact))
     return build_result(
         decision.round.problem,
         decision,
         policy=policies.name_of(policy),
         seed=limits.seed,
         seconds=spent,
-        search=search,
+        searches=searches,
         left_s=left_s,
         whose=whose,
     )

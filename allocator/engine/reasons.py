@@ -93,7 +93,7 @@ def find_reasons(
     round_: CompiledRound,
     choice: Ints,
     prices: Floats,
-    search: CauseSearch | None = None,
+    searches: Sequence[CauseSearch] = (),
     seconds: float = np.inf,
     fragments: Fragments | None = None,
     whose: Bools | None = None,
@@ -106,9 +106,9 @@ def find_reasons(
         Column of the round's model that each job got, -1 = nothing.
     prices : (m,)
         Prices of the rows of the model.
-    search : CauseSearch, optional
-        Finds the jobs that get more without some limits. What it does not know is found from
-        prices.
+    searches : sequence of CauseSearch
+        Find the jobs that get more without some limits. What the first does not know is asked of
+        the next, and at last found from prices.
     seconds : float
         Approximate limit of the time for that.
     fragments : Fragments, optional
@@ -144,8 +144,8 @@ def find_reasons(
     best, offered, needed = price_to_beat(round_, chosen, price)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
-    searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
-    found = find_causes(problem, asked, *searches)
+    by_price = PriceSearch(round_, choice, prices, seconds)
+    found = find_causes(problem, asked, *searches, by_price)
     alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
     helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
     cases = flags | {

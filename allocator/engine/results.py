@@ -49,7 +49,7 @@ def build_result(
     policy: str,
     seed: int,
     seconds: Mapping[str, float],
-    search: CauseSearch | None = None,
+    searches: Sequence[CauseSearch] = (),
     left_s: float = math.inf,
     whose: Bools | None = None,
 ) -> Plan:
@@ -63,8 +63,8 @@ def build_result(
         The round, as the plan names it.
     seconds : mapping of str to float
         Wall seconds by phase, with "total".
-    search : CauseSearch, optional
-        Decides again without some limits. If it is None, reasons come from prices.
+    searches : sequence of CauseSearch
+        Decide again without some limits. Without any, reasons come from prices.
     left_s : float
         Approximate limit of the seconds for these decisions.
     whose : (J,), optional
@@ -80,7 +80,7 @@ def build_result(
     def explain_actions() -> dict[str, Sequence[object]]:
         fragments = None if proposal.placed is None else Fragments(problem, allocation)
         reasons = find_reasons(
-            round_, proposal.choice, decision.prices, search, left_s, fragments, whose
+            round_, proposal.choice, decision.prices, searches, left_s, fragments, whose
         )
         return {
             "reason": reasons.code,
