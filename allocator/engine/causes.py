@@ -33,6 +33,7 @@ from typing import Protocol
 
 import numpy as np
 
+from allocator.domain.allocation import Allocation
 from allocator.domain.problem import (
     NO_NODES,
     NO_PLACEMENTS,
@@ -66,8 +67,8 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
-MANY = 1000  # columns from which on prices are found before plans
-EFFORT = 4e6  # of a search for plans: columns times steps of the simplex method
+MANY = 300  # columns beside the best ones of a first search for a good plan
+EFFORT = 1e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -76,6 +77,8 @@ MOST_PRICED = 16  # the same, where prices are found for each
 COARSE = 9e-4  # temperature at which the search for prices ends
 # Up to this number of jobs the policy decides again, and prices count only where they are a proof.
 FEW = 300
+# up to this number the plans of lifted rounds are searched without looking at prices first
+SMALL = 50
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
 MOST_LARGE = 6
@@ -265,82 +268,6 @@ class DecisionSearch:
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
 
-class PlanSearch:
-    """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
-
-    A search begins from the best plan and the prices that are known of a round with more limits. It
-    ends at once if no plan above that one gives a better column to a job that is asked about. For
-    rounds whose jobs do not share GPUs, in pools without nodes.
-    """
-
-    def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
-        self._decision = decision
-        self._is_exact = is_exact  # no plan within the same limits is better
-        self._seconds = seconds
-        self._known: dict[tuple[bool, frozenset[str]], tuple[Ints, Floats]] = {}
-
-    @cached_property
-    def _until(self) -> float:  # reasons may be read long after the plan was made
-        return time.monotonic() + self._seconds
-
-    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
-        """Return which jobs get more, see `CauseSearch`."""
-        if self._is_exact and not limits:
-            return NOBODY
-        more_gpus, others = GPUS in limits, frozenset(limits) - {QUOTA}
-        at = self._with_more_gpus if more_gpus else self._unchanged
-        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
-        alike = [x for x in self._known if x[0] == more_gpus and x[1] <= others]
-        plan, prices = self._known[max(alike, key=lambda x: len(x[1]))]
-        search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
-        if c.n > MANY and self._can_gain(at, search, asked):
-            dual = minimise_dual(c, prices, self._until)
-            search = Search(c, dual, plan, REASONS_GAP, self._until, math.inf)
-        if not search.is_closed() and self._can_gain(at, search, asked):
-            if search.may_go_on():
-                search.prove(EFFORT)
-            if not search.is_closed():
-                raise SearchFailed
-        if QUOTA not in limits:
-            self._known[more_gpus, others] = search.plan, search.dual.prices
-        own = search.plan[asked]
-        more = (own >= 0) & at.is_better[own]
-        option = at.round.option[own[more]]
-        m = at.round.option_table
-        return GainingJobs(asked[more], m.pool[option], m.gpus[option], asked[:0])
-
-    @staticmethod
-    def _can_gain(at: _PlanContext, search: Search, asked: Ints) -> bool:
-        """Return whether a plan above the known one may have a better column of a job."""
-        near = search.losses.leaves(search.value)[0] & at.is_better
-        return bool(np.isin(search.c.group[near], asked).any())
-
-    @cached_property
-    def _unchanged(self) -> _PlanContext:
-        return self._begin(self._decision.round.problem, False)
-
-    @cached_property
-    def _with_more_gpus(self) -> _PlanContext:
-        return self._begin(lift_limits(self._decision.round.problem, (GPUS,), -1), True)
-
-    def _begin(self, problem: Problem, more_gpus: bool) -> _PlanContext:
-        old = self._decision
-        at = _PlanContext.of(
-            compile_round(problem, prunes=False), old.chosen, old.round.option_table
-        )
-        plan = option_at(
-            at.round.option_table,
-            np.arange(len(old.chosen)),
-            old.allocation.pool,
-            old.allocation.gpus,
-        )
-        prices = Memory.of(problem.objective, old.round.model, old.prices)
-        self._known[more_gpus, frozenset()] = plan, prices.row_prices(at.round.model)[0]
-        if not at.choices.feasible(plan):
-            raise SearchFailed
-        return at
-
-
 class PriceSearch:
     """Finds the prices of lifted rounds.
 
@@ -349,42 +276,62 @@ class PriceSearch:
     sample of the jobs, except for the round without a budget.
     """
 
-    def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
+    def __init__(self, decision: Decision, seconds: float) -> None:
+        round_ = decision.round
+        self._decision = decision
+        self._seconds = seconds
+        self._prunes = True
         self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
-        self._until = time.monotonic() + seconds
         self._left = MOST_LARGE if self._large else MOST_PRICED
-        self._unchanged = _PlanContext.of(
-            round_, np.append(round_.option, -1)[choice], round_.option_table
-        )
-        self._prices: dict[tuple[str, ...], _LiftedPrices] = {(): _LiftedPrices(prices, 0.0)}
+        self._prices: dict[tuple[str, ...], _LiftedPrices] = {
+            (): _LiftedPrices(decision.prices, 0.0)
+        }
+
+    @cached_property
+    def _until(self) -> float:  # reasons may be read long after the plan was made
+        return time.monotonic() + self._seconds
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        if not limits:
-            return NOBODY
-        at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
+        return self.ask_prices(limits, tenant, asked)[0] if limits else NOBODY
+
+    def ask_prices(
+        self, limits: tuple[str, ...], tenant: int, asked: Ints
+    ) -> tuple[GainingJobs, Floats]:
+        """Return which jobs get more, and the prices of the lifted round."""
+        at = self.context(limits)
         others = tuple(limit for limit in limits if limit != QUOTA)
         if others not in self._prices:
             self._prices[others] = self._solve_prices(at, others, -1)
         known = self._prices[others]
         if QUOTA in limits:
-            free = replace(
-                known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
-            )
-            if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
-                # the quota of the tenant has no price, or a very small one
-                return NOBODY
+            gone = lifted_rows(at.round, (QUOTA,), tenant)
+            free = replace(known, prices=np.where(gone, 0.0, known.prices))
+            # A quota without a price changes nothing. Without the budget and with GPUs for all, the
+            # jobs of the tenant share no row with others.
+            if (free.prices == known.prices).all():
+                return NOBODY, free.prices
+            found = at.find_gaining(free, asked)
+            if not len(found.jobs) or {GPUS, BUDGET} <= set(limits):
+                return found, free.prices
             known = self._solve_prices(at, limits, tenant, free.prices)
-        return at.find_gaining(known, asked)
+        return at.find_gaining(known, asked), known.prices
+
+    def context(self, limits: tuple[str, ...]) -> _PlanContext:
+        """Return the round in which these limits are lifted."""
+        return self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
+
+    @cached_property
+    def _unchanged(self) -> _PlanContext:
+        round_ = self._decision.round
+        if not self._prunes:
+            round_ = compile_round(round_.problem, prunes=False)
+        return _PlanContext.of(round_, self._decision)
 
     @cached_property
     def _with_more_gpus(self) -> _PlanContext:
-        round_ = self._unchanged.round
-        return _PlanContext.of(
-            compile_round(lift_limits(round_.problem, (GPUS,), -1)),
-            self._unchanged.chosen,
-            round_.option_table,
-        )
+        problem = lift_limits(self._decision.round.problem, (GPUS,), -1)
+        return _PlanContext.of(compile_round(problem, self._prunes), self._decision)
 
     def _solve_prices(
         self,
@@ -410,10 +357,10 @@ class PriceSearch:
                     upper=np.where(gone, np.inf, model.upper),
                 )
             )
-            return self._price_margins(c, best_prices(c, deadline=self._until, close=1e-3))
+            return _LiftedPrices(best_prices(c, deadline=self._until, close=1e-3).prices, MARGIN)
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return self._price_margins(c, minimise_dual(c, start, self._until))
+            return _LiftedPrices(minimise_dual(c, start, self._until, COARSE).prices, MARGIN)
         few, there = self._sample_jobs
         move = (
             minimise_dual(
@@ -432,22 +379,76 @@ class PriceSearch:
             )
         return _LiftedPrices(prices, SAMPLE_MARGIN)
 
-    def _price_margins(self, c: Choices, dual: Dual) -> _LiftedPrices:
-        # with many jobs, the prices predict wrongly for only a few
-        if c.J > FEW:
-            return _LiftedPrices(dual.prices, MARGIN)
-        plan = round_pairs(c, dual, self._until)
-        return _LiftedPrices(
-            dual.prices,
-            MARGIN,
-            math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)),
-        )
-
     @cached_property
     def _sample_jobs(self) -> tuple[Choices, Floats]:
         """Return a sample of the jobs and the prices (m,) of the sample alone."""
         few = sample_of_choices(self._unchanged.choices, SAMPLE)
         return few, minimise_dual(few, deadline=self._until, coldest=SAMPLE_COARSE).prices
+
+
+class PlanSearch(PriceSearch):
+    """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
+
+    A search begins from the best plan and the prices that are known of a round with more limits. It
+    ends at once if no better plan has a better column for a job that is asked about. In rounds of
+    more than SMALL jobs prices decide first, and plans only about the jobs that are near to a
+    change. For rounds whose jobs do not share GPUs, in pools without nodes.
+    """
+
+    def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
+        super().__init__(decision, seconds)
+        self._is_exact = is_exact  # no plan within the same limits is better
+        # options that cost more than the budget matter, too
+        self._prunes = len(decision.round.problem.jobs) > SMALL
+        self._plans: dict[tuple[bool, frozenset[str]], Ints] = {}
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """Return which jobs get more, see `CauseSearch`."""
+        if not limits and self._is_exact:
+            return NOBODY
+        at = self.context(limits)
+        if not self._prunes or not limits:
+            prices = self._decision.prices
+            if at is not self._unchanged:
+                memory = Memory.of("", self._decision.round.model, prices)
+                prices = memory.row_prices(at.round.model)[0]
+            return self._find_plan(at, limits, tenant, asked, prices)
+        answer, prices = self.ask_prices(limits, tenant, asked)
+        if not len(answer.near):
+            return answer
+        with suppress(SearchFailed):
+            found = self._find_plan(at, limits, tenant, answer.near, prices)
+            answer = GainingJobs(
+                np.append(answer.jobs, found.jobs),
+                np.append(answer.pool, found.pool),
+                np.append(answer.gpus, found.gpus),
+                found.near,
+            )
+        return answer
+
+    def _find_plan(
+        self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
+    ) -> GainingJobs:
+        """Return which jobs get more in the best plan; raises SearchFailed."""
+        more_gpus, others = GPUS in limits, frozenset(limits) - {QUOTA}
+        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
+        alike = [x for x in self._plans if x[0] == more_gpus and x[1] <= others]
+        plan = self._plans[max(alike, key=lambda x: len(x[1]))] if alike else at.plan
+        if not c.feasible(plan):
+            raise SearchFailed
+        search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
+        if at.can_gain(search, asked) and search.may_go_on():
+            if self._prunes:
+                search.search(*search.losses.least(MANY), EFFORT)
+            search.prove(EFFORT)
+        if at.can_gain(search, asked) and not search.is_closed():
+            raise SearchFailed
+        if QUOTA not in limits:
+            self._plans[more_gpus, others] = search.plan
+        own = search.plan[asked]
+        jobs = asked[(own >= 0) & at.is_better[own]]
+        m, option = at.round.option_table, at.round.option[search.plan[jobs]]
+        return GainingJobs(jobs, m.pool[option], m.gpus[option], asked[:0])
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -459,16 +460,10 @@ def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
 
 @dataclass(frozen=True)
 class _LiftedPrices:
-    """The prices (m,) of a model's rows, and the least gain that counts.
-
-    The least gain is the larger of `share` of the value, and `amount`. A job that gains more than
-    the bound less the value of a plan is served in every best plan. A job that loses more is served
-    in none.
-    """
+    """The prices (m,) of a model's rows, and the least gain that counts, a share of the value."""
 
     prices: Floats
     share: float
-    amount: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -477,31 +472,44 @@ class _PlanContext:
 
     Attributes
     ----------
-    chosen : (J,)
-        Options of the option table of the plan's round.
+    allocation : Allocation
+        The plan.
     is_better : (n,)
         True for columns of this round with GPUs of their own and more value here than what their
         job has in the plan.
     """
 
     round: CompiledRound
-    chosen: Ints
+    allocation: Allocation
     choices: Choices
     is_better: Bools
 
     @classmethod
-    def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
-        """Build the context; `option_table` is that of the round of the plan."""
-        m = round_.option_table
+    def of(cls, round_: CompiledRound, decision: Decision) -> _PlanContext:
+        """Build the context of the plan of a decision."""
+        m, old, chosen = round_.option_table, decision.round.option_table, decision.chosen
         i = round_.instance
-        now = np.append(option_table.value, 0.0)[chosen]
-        if option_table is not m:
-            on = np.flatnonzero((chosen >= 0) & (np.append(option_table.primary, -1)[chosen] < 0))
-            same = option_at(m, on, option_table.pool[chosen[on]], option_table.gpus[chosen[on]])
+        now = np.append(old.value, 0.0)[chosen]
+        if old is not m:
+            on = np.flatnonzero((chosen >= 0) & (np.append(old.primary, -1)[chosen] < 0))
+            same = option_at(m, on, old.pool[chosen[on]], old.gpus[chosen[on]])
             now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
-        return cls(
-            round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.primary < 0)
-        )
+        better = is_more(i.value, now[i.job]) & (i.primary < 0)
+        return cls(round_, decision.allocation, choices(round_.model), better)
+
+    @cached_property
+    def plan(self) -> Ints:
+        """The columns of this round that are the plan, (J,), -1 where there is none."""
+        m, old = self.round.option_table, self.allocation
+        option = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
+        column = np.full(len(m) + 1, -1)
+        column[self.round.option] = np.arange(len(self.round.option))
+        return column[option]
+
+    def can_gain(self, search: Search, asked: Ints) -> bool:
+        """Return whether a plan above the known one may have a better column of a job."""
+        near = search.losses.leaves(search.value)[0] & self.is_better
+        return bool(np.isin(search.c.group[near], asked).any())
 
     def find_gaining(self, known: _LiftedPrices, asked: Ints) -> GainingJobs:
         """Return the jobs that gain by a better column at these prices.
@@ -525,7 +533,7 @@ class _PlanContext:
         column[owner[at]] = columns[at]
         some = np.flatnonzero(column >= 0)
         gain = (best - np.maximum(kept, -1e300))[some]
-        least = np.maximum(known.share * np.abs(c.value[column[some]]), known.amount)
+        least = known.share * np.abs(c.value[column[some]])
         more = some[gain > least]
         option = self.round.option[column[more]]
         return GainingJobs(

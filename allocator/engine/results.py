@@ -79,9 +79,7 @@ def build_result(
 
     def explain_actions() -> dict[str, Sequence[object]]:
         fragments = None if proposal.placed is None else Fragments(problem, allocation)
-        reasons = find_reasons(
-            round_, proposal.choice, decision.prices, searches, left_s, fragments, whose
-        )
+        reasons = find_reasons(decision, searches, left_s, fragments, whose)
         return {
             "reason": reasons.code,
             "detail": _describe_details(problem, round_, allocation, reasons.detail),
