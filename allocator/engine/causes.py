@@ -67,8 +67,8 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
-MANY = 300  # columns beside the best ones of a first search for a good plan
-EFFORT = 1e5  # of a search for plans: columns times steps of the simplex method
+MANY = 40  # open jobs from which on a good plan is searched before the best one
+EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -78,7 +78,8 @@ COARSE = 9e-4  # temperature at which the search for prices ends
 # Up to this number of jobs the policy decides again, and prices count only where they are a proof.
 FEW = 300
 # up to this number the plans of lifted rounds are searched without looking at prices first
-SMALL = 50
+SMALL = 30
+MIDDLE = 100  # with more, only those without the budget are
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
 MOST_LARGE = 6
@@ -293,29 +294,34 @@ class PriceSearch:
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        return self.ask_prices(limits, tenant, asked)[0] if limits else NOBODY
+        if not limits:
+            return NOBODY
+        at, known = self.context(limits), self.lifted_prices(limits, tenant)
+        if QUOTA in limits and not self.is_apart(limits):
+            if (known.prices == self.lifted_prices(limits, -1).prices).all():
+                return NOBODY  # the quota has no price
+            if not len(at.find_gaining(known, asked).jobs):
+                return NOBODY  # or a very small one
+            known = self._solve_prices(at, limits, tenant, known.prices)
+        return at.find_gaining(known, asked)
 
-    def ask_prices(
-        self, limits: tuple[str, ...], tenant: int, asked: Ints
-    ) -> tuple[GainingJobs, Floats]:
-        """Return which jobs get more, and the prices of the lifted round."""
+    @staticmethod
+    def is_apart(limits: tuple[str, ...]) -> bool:
+        """Return whether the jobs of a tenant without quota share no limit with others."""
+        return {QUOTA, GPUS, BUDGET} <= set(limits)
+
+    def lifted_prices(self, limits: tuple[str, ...], tenant: int) -> _LiftedPrices:
+        """Return prices of the lifted round, where the quota of a tenant leaves them as they are.
+
+        Raises SearchFailed.
+        """
         at = self.context(limits)
         others = tuple(limit for limit in limits if limit != QUOTA)
         if others not in self._prices:
             self._prices[others] = self._solve_prices(at, others, -1)
         known = self._prices[others]
-        if QUOTA in limits:
-            gone = lifted_rows(at.round, (QUOTA,), tenant)
-            free = replace(known, prices=np.where(gone, 0.0, known.prices))
-            # A quota without a price changes nothing. Without the budget and with GPUs for all, the
-            # jobs of the tenant share no row with others.
-            if (free.prices == known.prices).all():
-                return NOBODY, free.prices
-            found = at.find_gaining(free, asked)
-            if not len(found.jobs) or {GPUS, BUDGET} <= set(limits):
-                return found, free.prices
-            known = self._solve_prices(at, limits, tenant, free.prices)
-        return at.find_gaining(known, asked), known.prices
+        gone = lifted_rows(at.round, limits, tenant)
+        return replace(known, prices=np.where(gone, 0.0, known.prices))
 
     def context(self, limits: tuple[str, ...]) -> _PlanContext:
         """Return the round in which these limits are lifted."""
@@ -400,6 +406,7 @@ class PlanSearch(PriceSearch):
         self._is_exact = is_exact  # no plan within the same limits is better
         # options that cost more than the budget matter, too
         self._prunes = len(decision.round.problem.jobs) > SMALL
+        self._is_middle = len(decision.round.problem.jobs) <= MIDDLE
         self._plans: dict[tuple[bool, frozenset[str]], Ints] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
@@ -407,24 +414,14 @@ class PlanSearch(PriceSearch):
         if not limits and self._is_exact:
             return NOBODY
         at = self.context(limits)
-        if not self._prunes or not limits:
-            prices = self._decision.prices
-            if at is not self._unchanged:
-                memory = Memory.of("", self._decision.round.model, prices)
-                prices = memory.row_prices(at.round.model)[0]
-            return self._find_plan(at, limits, tenant, asked, prices)
-        answer, prices = self.ask_prices(limits, tenant, asked)
-        if not len(answer.near):
-            return answer
-        with suppress(SearchFailed):
-            found = self._find_plan(at, limits, tenant, answer.near, prices)
-            answer = GainingJobs(
-                np.append(answer.jobs, found.jobs),
-                np.append(answer.pool, found.pool),
-                np.append(answer.gpus, found.gpus),
-                found.near,
-            )
-        return answer
+        if not self._prunes:
+            memory = Memory.of("", self._decision.round.model, self._decision.prices)
+            return self._find_plan(at, limits, tenant, asked, memory.row_prices(at.round.model)[0])
+        known = self.lifted_prices(limits, tenant)
+        if self._is_middle or limits in ((), (BUDGET,)):
+            with suppress(SearchFailed):
+                return self._find_plan(at, limits, tenant, asked, known.prices)
+        return super().find_without(limits, tenant, asked)
 
     def _find_plan(
         self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
@@ -438,9 +435,10 @@ class PlanSearch(PriceSearch):
             raise SearchFailed
         search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
         if at.can_gain(search, asked) and search.may_go_on():
-            if self._prunes:
-                search.search(*search.losses.least(MANY), EFFORT)
-            search.prove(EFFORT)
+            if len(search.find_open(search.value)) > MANY:
+                search.search(*search.losses.least(c.J), EFFORT)
+            if at.can_gain(search, asked):
+                search.prove(EFFORT)
         if at.can_gain(search, asked) and not search.is_closed():
             raise SearchFailed
         if QUOTA not in limits:
