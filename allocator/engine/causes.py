@@ -74,11 +74,13 @@ MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
 MOST = 60  # largest number of sets of limits that are lifted
 MOST_PRICED = 16  # the same, where prices are found for each
+ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
+CLOSE = 1e-3
 COARSE = 9e-4  # temperature at which the search for prices ends
 # Up to this number of jobs the policy decides again, and prices count only where they are a proof.
 FEW = 300
 # up to this number the plans of lifted rounds are searched without looking at prices first
-SMALL = 30
+SMALL = 40
 MIDDLE = 100  # with more, only those without the budget are
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
@@ -263,7 +265,7 @@ class DecisionSearch:
         alone = (same >= 0) & (old.primary[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
-        gains = found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))
+        gains = found.witness.value[asked] > now + ROUNDING * np.maximum(1.0, np.abs(now))
         more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
         jobs = asked[more]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
@@ -318,7 +320,9 @@ class PriceSearch:
         at = self.context(limits)
         others = tuple(limit for limit in limits if limit != QUOTA)
         if others not in self._prices:
-            self._prices[others] = self._solve_prices(at, others, -1)
+            alike = [x for x in self._prices if x and set(x) < set(others) and (GPUS in x) == (GPUS in others)]
+            start = self._prices[max(alike, key=len)].prices if alike else None
+            self._prices[others] = self._solve_prices(at, others, -1, start)
         known = self._prices[others]
         gone = lifted_rows(at.round, limits, tenant)
         return replace(known, prices=np.where(gone, 0.0, known.prices))
@@ -366,7 +370,7 @@ class PriceSearch:
             return _LiftedPrices(best_prices(c, deadline=self._until, close=1e-3).prices, MARGIN)
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return _LiftedPrices(minimise_dual(c, start, self._until, COARSE).prices, MARGIN)
+            return _LiftedPrices(minimise_dual(c, start, self._until, COARSE, CLOSE).prices, MARGIN)
         few, there = self._sample_jobs
         move = (
             minimise_dual(
@@ -413,9 +417,13 @@ class PlanSearch(PriceSearch):
         """Return which jobs get more, see `CauseSearch`."""
         if not limits and self._is_exact:
             return NOBODY
+        round_ = self._decision.round
+        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+        if QUOTA in limits and (round_.repairs.usable < owed).any():
+            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
         at = self.context(limits)
         if not self._prunes:
-            memory = Memory.of("", self._decision.round.model, self._decision.prices)
+            memory = Memory.of("", round_.model, self._decision.prices)
             return self._find_plan(at, limits, tenant, asked, memory.row_prices(at.round.model)[0])
         known = self.lifted_prices(limits, tenant)
         if self._is_middle or limits in ((), (BUDGET,)):
@@ -492,6 +500,7 @@ class _PlanContext:
             on = np.flatnonzero((chosen >= 0) & (np.append(old.primary, -1)[chosen] < 0))
             same = option_at(m, on, old.pool[chosen[on]], old.gpus[chosen[on]])
             now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
+        now += np.where(chosen >= 0, ROUNDING * np.maximum(1.0, np.abs(now)), 0.0)
         better = is_more(i.value, now[i.job]) & (i.primary < 0)
         return cls(round_, decision.allocation, choices(round_.model), better)
 
