@@ -52,17 +52,15 @@ from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
 from allocator.policies.memory import Memory
 from formulations.bounds.lagrangian import (
-    Dual,
     evaluate,
+    group_max,
     minimise_dual,
     project_prices,
     sample_of_choices,
     spread_prices,
 )
 from formulations.colocation.prices import best_prices, has_pair_rows
-from formulations.colocation.rounding import round_pairs
 from formulations.model.choices import Choices, choices
-from formulations.model.ragged import ragged
 from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
@@ -72,8 +70,7 @@ EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
-MOST = 60  # largest number of sets of limits that are lifted
-MOST_PRICED = 16  # the same, where prices are found for each
+MOST_PRICED = 16  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
 CLOSE = 1e-3
 COARSE = 9e-4  # temperature at which the search for prices ends
@@ -237,37 +234,24 @@ class DecisionSearch:
         self._decide = decide
         self._is_exact = is_exact  # no decision within the same limits is better
         self._problem = problem
-        self._plan = decision.allocation
-        self._witness = decision.witness
-        self._seconds = seconds
-        self._left = MOST
-
-    @cached_property
-    def _until(self) -> float:  # reasons may be read long after the plan was made
-        return time.monotonic() + self._seconds
+        self._decision = decision
+        self._until = time.monotonic() + seconds
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         if self._is_exact and not limits:
             return NOBODY
-        self._left -= 1
         seconds = self._until - time.monotonic()
-        if self._left < 0 or seconds <= 0:
+        if seconds <= 0:
             raise SearchFailed
         found = self._decide(lift_limits(self._problem, limits, tenant), seconds)
         if found is None:
             raise SearchFailed
-        old = self._plan
-        new = found.allocation
-        m = found.round.option_table
-        # the option that the job has now may have another value in the lifted round
-        same = option_at(m, asked, old.pool[asked], old.gpus[asked])
-        alone = (same >= 0) & (old.primary[asked] < 0)
-        now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
+        old, new = self._decision.allocation, found.allocation
+        least = _least_gain(found.round.option_table, self._decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
-        gains = found.witness.value[asked] > now + ROUNDING * np.maximum(1.0, np.abs(now))
-        more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
-        jobs = asked[more]
+        more = other & (new.pool >= 0) & ((old.pool < 0) | (found.witness.value > least))
+        jobs = asked[more[asked]]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
 
@@ -282,17 +266,13 @@ class PriceSearch:
     def __init__(self, decision: Decision, seconds: float) -> None:
         round_ = decision.round
         self._decision = decision
-        self._seconds = seconds
+        self._until = time.monotonic() + seconds
         self._prunes = True
         self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
         self._left = MOST_LARGE if self._large else MOST_PRICED
         self._prices: dict[tuple[str, ...], _LiftedPrices] = {
             (): _LiftedPrices(decision.prices, 0.0)
         }
-
-    @cached_property
-    def _until(self) -> float:  # reasons may be read long after the plan was made
-        return time.monotonic() + self._seconds
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
@@ -320,7 +300,7 @@ class PriceSearch:
         at = self.context(limits)
         others = tuple(limit for limit in limits if limit != QUOTA)
         if others not in self._prices:
-            alike = [x for x in self._prices if x and set(x) < set(others) and (GPUS in x) == (GPUS in others)]
+            alike = [x for x in self._prices if x and {*x} < {*others} and self.context(x) is at]
             start = self._prices[max(alike, key=len)].prices if alike else None
             self._prices[others] = self._solve_prices(at, others, -1, start)
         known = self._prices[others]
@@ -453,8 +433,7 @@ class PlanSearch(PriceSearch):
             self._plans[more_gpus, others] = search.plan
         own = search.plan[asked]
         jobs = asked[(own >= 0) & at.is_better[own]]
-        m, option = at.round.option_table, at.round.option[search.plan[jobs]]
-        return GainingJobs(jobs, m.pool[option], m.gpus[option], asked[:0])
+        return at.describe(jobs, search.plan[jobs], asked[:0])
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -493,15 +472,9 @@ class _PlanContext:
     @classmethod
     def of(cls, round_: CompiledRound, decision: Decision) -> _PlanContext:
         """Build the context of the plan of a decision."""
-        m, old, chosen = round_.option_table, decision.round.option_table, decision.chosen
         i = round_.instance
-        now = np.append(old.value, 0.0)[chosen]
-        if old is not m:
-            on = np.flatnonzero((chosen >= 0) & (np.append(old.primary, -1)[chosen] < 0))
-            same = option_at(m, on, old.pool[chosen[on]], old.gpus[chosen[on]])
-            now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
-        now += np.where(chosen >= 0, ROUNDING * np.maximum(1.0, np.abs(now)), 0.0)
-        better = is_more(i.value, now[i.job]) & (i.primary < 0)
+        least = _least_gain(round_.option_table, decision)
+        better = is_more(i.value, least[i.job]) & (i.primary < 0)
         return cls(round_, decision.allocation, choices(round_.model), better)
 
     @cached_property
@@ -523,29 +496,35 @@ class _PlanContext:
 
         `near` are those whose gain or loss is too small to decide.
         """
-        c = self.choices
-        m = self.round.option_table
-        prices = known.prices
-        owner, columns = ragged(c.start[asked], c.start[asked + 1])
-        surplus = c.value[columns]
-        if prices.any():
-            surplus = surplus - c.matrix[columns] @ prices[c.rows]
-        better = self.is_better[columns]
-        best = np.full(len(asked), -np.inf)
-        kept = np.where(c.mandatory[asked], -np.inf, 0.0)
-        np.maximum.at(best, owner[better], surplus[better])
-        np.maximum.at(kept, owner[~better], surplus[~better])
-        at = np.flatnonzero(better & (surplus >= best[owner]))[::-1]
-        column = np.full(len(asked), -1)
-        column[owner[at]] = columns[at]
-        some = np.flatnonzero(column >= 0)
-        gain = (best - np.maximum(kept, -1e300))[some]
-        least = known.share * np.abs(c.value[column[some]])
-        more = some[gain > least]
-        option = self.round.option[column[more]]
-        return GainingJobs(
-            asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]]
-        )
+        c, better = self.choices, self.is_better
+        surplus = c.value - c.matrix @ known.prices[c.rows]
+        best = group_max(c, np.where(better, surplus, -np.inf), -np.inf)
+        kept = group_max(c, np.where(better, -np.inf, surplus), -np.inf)
+        kept = np.maximum(kept, np.where(c.mandatory, -1e300, 0.0))
+        at = np.flatnonzero(better & (surplus >= best[c.group]))[::-1]
+        column = np.full(c.J, -1)
+        column[c.group[at]] = at
+        some = asked[column[asked] >= 0]
+        gain, least = (best - kept)[some], known.share * np.abs(c.value[column[some]])
+        jobs = some[gain > least]
+        return self.describe(jobs, column[jobs], some[np.abs(gain) <= least])
+
+    def describe(self, jobs: Ints, columns: Ints, near: Ints) -> GainingJobs:
+        """Return the jobs that get columns of this round, (k,) each."""
+        m, option = self.round.option_table, self.round.option[columns]
+        return GainingJobs(jobs, m.pool[option], m.gpus[option], near)
+
+
+def _least_gain(m: OptionTable, decision: Decision) -> Floats:
+    """Return the value above which each job of a plan gets more in a lifted round, (J,).
+
+    The option that a job has may have another value there; `m` are the options of that round.
+    """
+    old = decision.allocation
+    same = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
+    alone = (same >= 0) & (old.primary < 0)
+    now = np.where(alone, np.append(m.value, 0.0)[same], decision.witness.value)
+    return np.where(old.pool >= 0, now + ROUNDING * np.maximum(1.0, np.abs(now)), 0.0)
 
 
 def is_more(value: Floats, than: Floats) -> Bools:

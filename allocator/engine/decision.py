@@ -166,26 +166,28 @@ def explain_decision(
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     problem = dataclasses.replace(problem, kept=decision.round.problem.kept)
-    searches: list[CauseSearch] = []  # without any, reasons come from prices
-    if not decision.proposal.fallback and (
-        not policies.policy(policy).prunes or len(problem.jobs) <= FEW
-    ):
 
-        def decide_again(changed: Problem, seconds: float) -> Decision | None:
-            effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
-            try:
-                found = decide_round(changed, policy=policy, solver=solver, limits=effort)
-            except AllocatorError:
-                return None
-            is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
-            return None if is_cut else found
-
+    def searches() -> Iterator[CauseSearch]:
+        """Yield those that do not go by prices alone; the time begins when reasons are read."""
+        by_rules = not policies.policy(policy).prunes
+        if decision.proposal.fallback or not (by_rules or len(problem.jobs) <= FEW):
+            return
         gap = min(limits.gap, decision.proof[2])
         is_exact = decision.proposal.termination != "gap" or gap <= REASONS_GAP
         reasons_s = min(left_s, REASONS_S)
         if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
-            searches.append(PlanSearch(decision, reasons_s, is_exact))
-        searches.append(DecisionSearch(decide_again, problem, decision, reasons_s, is_exact))
+            yield PlanSearch(decision, reasons_s, is_exact)
+        yield DecisionSearch(decide_again, problem, decision, reasons_s, is_exact)
+
+    def decide_again(changed: Problem, seconds: float) -> Decision | None:
+        effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
+        try:
+            found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+        except AllocatorError:
+            return None
+        is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
+        return None if is_cut else found
+
     return build_result(
         decision.round.problem,
         decision,

@@ -28,7 +28,7 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -92,7 +92,7 @@ class Reasons:
 
 def find_reasons(
     decision: Decision,
-    searches: Sequence[CauseSearch] = (),
+    searches: Callable[[], Iterable[CauseSearch]] = tuple,
     seconds: float = np.inf,
     fragments: Fragments | None = None,
     whose: Bools | None = None,
@@ -101,9 +101,9 @@ def find_reasons(
 
     Parameters
     ----------
-    searches : sequence of CauseSearch
-        Find the jobs that get more without some limits. What the first does not know is asked of
-        the next, and at last found from prices.
+    searches : callable
+        Returns what finds the jobs that get more without some limits. What the first does not know
+        is asked of the next, and at last found from prices.
     seconds : float
         Approximate limit of the time for that.
     fragments : Fragments, optional
@@ -139,7 +139,7 @@ def find_reasons(
     best, offered, needed = price_to_beat(round_, chosen, price)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
-    found = find_causes(problem, asked, *searches, PriceSearch(decision, seconds))
+    found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
     alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
     helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
     cases = flags | {

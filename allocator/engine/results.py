@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def build_result(
     policy: str,
     seed: int,
     seconds: Mapping[str, float],
-    searches: Sequence[CauseSearch] = (),
+    searches: Callable[[], Iterable[CauseSearch]] = tuple,
     left_s: float = math.inf,
     whose: Bools | None = None,
 ) -> Plan:
@@ -63,8 +63,8 @@ def build_result(
         The round, as the plan names it.
     seconds : mapping of str to float
         Wall seconds by phase, with "total".
-    searches : sequence of CauseSearch
-        Decide again without some limits. Without any, reasons come from prices.
+    searches : callable
+        Returns what decides again without some limits. Without any, reasons come from prices.
     left_s : float
         Approximate limit of the seconds for these decisions.
     whose : (J,), optional
