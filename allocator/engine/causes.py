@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import (
     NO_NODES,
     NO_PLACEMENTS,
@@ -83,6 +82,10 @@ MIDDLE = 100  # with more, only those without the budget are
 LARGE = 3000
 MOST_LARGE = 6
 SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
+
+
+# Without these the jobs of a tenant share no limit with others.
+APART = (BUDGET, QUOTA, GPUS)
 
 
 class SearchFailed(Exception):
@@ -177,14 +180,18 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     return Causes(found, pool, gpus, is_sure)
 
 
+def without_quota(limits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the limits that concern all tenants."""
+    return tuple(limit for limit in limits if limit != QUOTA)
+
+
 def _limit_sets() -> Iterator[tuple[str, ...]]:
     """Yield sets of limits, small ones first, and those with max_changes last."""
     yield ()
-    three = (BUDGET, QUOTA, GPUS)
-    yield from ((limit,) for limit in three)
-    yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), three)
+    yield from ((limit,) for limit in APART)
+    yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), APART)
     for size in (0, 1, 2, 3):
-        yield from ((*limits, CHANGES) for limits in combinations(three, size))
+        yield from ((*limits, CHANGES) for limits in combinations(APART, size))
 
 
 def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
@@ -270,42 +277,41 @@ class PriceSearch:
         self._prunes = True
         self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
         self._left = MOST_LARGE if self._large else MOST_PRICED
-        self._prices: dict[tuple[str, ...], _LiftedPrices] = {
-            (): _LiftedPrices(decision.prices, 0.0)
-        }
+        self._prices: dict[tuple[str, ...], Floats] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         if not limits:
             return NOBODY
-        at, known = self.context(limits), self.lifted_prices(limits, tenant)
-        if QUOTA in limits and not self.is_apart(limits):
-            if (known.prices == self.lifted_prices(limits, -1).prices).all():
+        share = SAMPLE_MARGIN if self._large and limits != (BUDGET,) else MARGIN
+        at, prices = self.context(limits), self.lifted_prices(limits, tenant)
+        if QUOTA in limits and limits[:3] != APART:
+            if (prices == self.lifted_prices(limits, -1)).all():
                 return NOBODY  # the quota has no price
-            if not len(at.find_gaining(known, asked).jobs):
+            if not len(at.find_gaining(prices, share, asked).jobs):
                 return NOBODY  # or a very small one
-            known = self._solve_prices(at, limits, tenant, known.prices)
-        return at.find_gaining(known, asked)
+            prices = self._solve_prices(at, limits, tenant, prices)
+        return at.find_gaining(prices, share, asked)
 
-    @staticmethod
-    def is_apart(limits: tuple[str, ...]) -> bool:
-        """Return whether the jobs of a tenant without quota share no limit with others."""
-        return {QUOTA, GPUS, BUDGET} <= set(limits)
-
-    def lifted_prices(self, limits: tuple[str, ...], tenant: int) -> _LiftedPrices:
+    def lifted_prices(self, limits: tuple[str, ...], tenant: int) -> Floats:
         """Return prices of the lifted round, where the quota of a tenant leaves them as they are.
 
         Raises SearchFailed.
         """
-        at = self.context(limits)
-        others = tuple(limit for limit in limits if limit != QUOTA)
-        if others not in self._prices:
-            alike = [x for x in self._prices if x and {*x} < {*others} and self.context(x) is at]
-            start = self._prices[max(alike, key=len)].prices if alike else None
+        at, others = self.context(limits), without_quota(limits)
+        if others and others not in self._prices:
+            start = self.nearest(self._prices, limits, at.prices)
             self._prices[others] = self._solve_prices(at, others, -1, start)
-        known = self._prices[others]
-        gone = lifted_rows(at.round, limits, tenant)
-        return replace(known, prices=np.where(gone, 0.0, known.prices))
+        prices = self._prices.get(others, at.prices)
+        return np.where(lifted_rows(at.round, limits, tenant), 0.0, prices)
+
+    def nearest(
+        self, known: Mapping[tuple[str, ...], Any], limits: tuple[str, ...], first: Any
+    ) -> Any:
+        """Return what is known of the most of these limits, `first` if nothing is."""
+        at = self.context(limits)
+        alike = [x for x in known if {*x} <= {*limits} and self.context(x) is at]
+        return known[max(alike, key=len)] if alike else first
 
     def context(self, limits: tuple[str, ...]) -> _PlanContext:
         """Return the round in which these limits are lifted."""
@@ -328,9 +334,9 @@ class PriceSearch:
         at: _PlanContext,
         limits: tuple[str, ...],
         tenant: int,
-        start: Floats | None = None,
-    ) -> _LiftedPrices:
-        """Return the prices of a lifted round, found from those of a similar one, if any.
+        start: Floats,
+    ) -> Floats:
+        """Return the prices of a lifted round, found from those of a similar one.
 
         Raises SearchFailed.
         """
@@ -347,10 +353,10 @@ class PriceSearch:
                     upper=np.where(gone, np.inf, model.upper),
                 )
             )
-            return _LiftedPrices(best_prices(c, deadline=self._until, close=1e-3).prices, MARGIN)
+            return best_prices(c, deadline=self._until, close=CLOSE).prices
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return _LiftedPrices(minimise_dual(c, start, self._until, COARSE, CLOSE).prices, MARGIN)
+            return minimise_dual(c, start, self._until, COARSE, CLOSE).prices
         few, there = self._sample_jobs
         move = (
             minimise_dual(
@@ -360,14 +366,10 @@ class PriceSearch:
         )
         # The change of prices in the sample is added to the prices of all jobs, so that most of the
         # errors of the sample cancel.
-        prices = spread_prices(
-            c, project_prices(c, np.where(gone, 0.0, self._prices[()].prices + move))
-        )
+        prices = spread_prices(c, project_prices(c, np.where(gone, 0.0, at.prices + move)))
         if limits == (BUDGET,):
-            return _LiftedPrices(
-                minimise_dual(c, prices, self._until, coldest=COARSE).prices, MARGIN
-            )
-        return _LiftedPrices(prices, SAMPLE_MARGIN)
+            return minimise_dual(c, prices, self._until, COARSE).prices
+        return prices
 
     @cached_property
     def _sample_jobs(self) -> tuple[Choices, Floats]:
@@ -391,34 +393,30 @@ class PlanSearch(PriceSearch):
         # options that cost more than the budget matter, too
         self._prunes = len(decision.round.problem.jobs) > SMALL
         self._is_middle = len(decision.round.problem.jobs) <= MIDDLE
-        self._plans: dict[tuple[bool, frozenset[str]], Ints] = {}
+        self._plans: dict[tuple[str, ...], Ints] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         if not limits and self._is_exact:
             return NOBODY
-        round_ = self._decision.round
-        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-        if QUOTA in limits and (round_.repairs.usable < owed).any():
-            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-        at = self.context(limits)
+        at, round_ = self.context(limits), self._decision.round
         if not self._prunes:
-            memory = Memory.of("", round_.model, self._decision.prices)
-            return self._find_plan(at, limits, tenant, asked, memory.row_prices(at.round.model)[0])
-        known = self.lifted_prices(limits, tenant)
+            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+            if QUOTA in limits and (round_.repairs.usable < owed).any():
+                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+            return self._find_plan(at, limits, tenant, asked, at.prices)
+        prices = self.lifted_prices(limits, tenant)
         if self._is_middle or limits in ((), (BUDGET,)):
             with suppress(SearchFailed):
-                return self._find_plan(at, limits, tenant, asked, known.prices)
+                return self._find_plan(at, limits, tenant, asked, prices)
         return super().find_without(limits, tenant, asked)
 
     def _find_plan(
         self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
     ) -> GainingJobs:
         """Return which jobs get more in the best plan; raises SearchFailed."""
-        more_gpus, others = GPUS in limits, frozenset(limits) - {QUOTA}
         c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
-        alike = [x for x in self._plans if x[0] == more_gpus and x[1] <= others]
-        plan = self._plans[max(alike, key=lambda x: len(x[1]))] if alike else at.plan
+        plan = self.nearest(self._plans, limits, at.plan)
         if not c.feasible(plan):
             raise SearchFailed
         search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
@@ -430,7 +428,7 @@ class PlanSearch(PriceSearch):
         if at.can_gain(search, asked) and not search.is_closed():
             raise SearchFailed
         if QUOTA not in limits:
-            self._plans[more_gpus, others] = search.plan
+            self._plans[limits] = search.plan
         own = search.plan[asked]
         jobs = asked[(own >= 0) & at.is_better[own]]
         return at.describe(jobs, search.plan[jobs], asked[:0])
@@ -444,20 +442,12 @@ def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
 
 
 @dataclass(frozen=True)
-class _LiftedPrices:
-    """The prices (m,) of a model's rows, and the least gain that counts, a share of the value."""
-
-    prices: Floats
-    share: float
-
-
-@dataclass(frozen=True)
 class _PlanContext:
     """A round seen from a plan.
 
     Attributes
     ----------
-    allocation : Allocation
+    decision : Decision
         The plan.
     is_better : (n,)
         True for columns of this round with GPUs of their own and more value here than what their
@@ -465,7 +455,7 @@ class _PlanContext:
     """
 
     round: CompiledRound
-    allocation: Allocation
+    decision: Decision
     choices: Choices
     is_better: Bools
 
@@ -475,29 +465,35 @@ class _PlanContext:
         i = round_.instance
         least = _least_gain(round_.option_table, decision)
         better = is_more(i.value, least[i.job]) & (i.primary < 0)
-        return cls(round_, decision.allocation, choices(round_.model), better)
+        return cls(round_, decision, choices(round_.model), better)
 
     @cached_property
     def plan(self) -> Ints:
         """The columns of this round that are the plan, (J,), -1 where there is none."""
-        m, old = self.round.option_table, self.allocation
+        m, old = self.round.option_table, self.decision.allocation
         option = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
         column = np.full(len(m) + 1, -1)
         column[self.round.option] = np.arange(len(self.round.option))
         return column[option]
+
+    @cached_property
+    def prices(self) -> Floats:
+        """The prices of the decision, (m,), 0 for rows that it does not have."""
+        known = Memory.of("", self.decision.round.model, self.decision.prices)
+        return known.row_prices(self.round.model)[0]
 
     def can_gain(self, search: Search, asked: Ints) -> bool:
         """Return whether a plan above the known one may have a better column of a job."""
         near = search.losses.leaves(search.value)[0] & self.is_better
         return bool(np.isin(search.c.group[near], asked).any())
 
-    def find_gaining(self, known: _LiftedPrices, asked: Ints) -> GainingJobs:
+    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
         """Return the jobs that gain by a better column at these prices.
 
-        `near` are those whose gain or loss is too small to decide.
+        `near` are those whose gain or loss is less than this share of its value.
         """
         c, better = self.choices, self.is_better
-        surplus = c.value - c.matrix @ known.prices[c.rows]
+        surplus = c.value - c.matrix @ prices[c.rows]
         best = group_max(c, np.where(better, surplus, -np.inf), -np.inf)
         kept = group_max(c, np.where(better, -np.inf, surplus), -np.inf)
         kept = np.maximum(kept, np.where(c.mandatory, -1e300, 0.0))
@@ -505,7 +501,7 @@ class _PlanContext:
         column = np.full(c.J, -1)
         column[c.group[at]] = at
         some = asked[column[asked] >= 0]
-        gain, least = (best - kept)[some], known.share * np.abs(c.value[column[some]])
+        gain, least = (best - kept)[some], share * np.abs(c.value[column[some]])
         jobs = some[gain > least]
         return self.describe(jobs, column[jobs], some[np.abs(gain) <= least])
 
