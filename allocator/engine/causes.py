@@ -14,10 +14,11 @@ No limit at all is tried first, where the plan is not the best one: a job that g
 left out by the asked gap.
 
 All jobs of a round are treated at once, so the number of new decisions depends on the limits and
-not on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of
-more than FEW jobs: the prices of the lifted round show which jobs would get more. If a job's gain
-or loss at these prices is less than MARGIN of its value, the job may or may not get more. It is
-reported as outranked, without a cause.
+not on the jobs. `PlanSearch` searches the best plans of the lifted round from the known one, for
+`mip`. `DecisionSearch` decides again by any policy. `PriceSearch` is for all else: the prices of
+the lifted round show which jobs would get more. If a job's gain or loss at these prices is less
+than MARGIN of its value, the job may or may not get more. It is reported as outranked, without a
+cause.
 """
 
 from __future__ import annotations
@@ -71,13 +72,10 @@ MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
 MOST_PRICED = 16  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
-CLOSE = 1e-3
+CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
-# Up to this number of jobs the policy decides again, and prices count only where they are a proof.
-FEW = 300
-# up to this number the plans of lifted rounds are searched without looking at prices first
-SMALL = 40
-MIDDLE = 100  # with more, only those without the budget are
+FEW = 150  # up to this number of jobs rounds are decided again; with more, all is told by prices
+SMALL = 40  # up to this number the plans of all lifted rounds are searched
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
 MOST_LARGE = 6
@@ -383,8 +381,8 @@ class PlanSearch(PriceSearch):
 
     A search begins from the best plan and the prices that are known of a round with more limits. It
     ends at once if no better plan has a better column for a job that is asked about. In rounds of
-    more than SMALL jobs prices decide first, and plans only about the jobs that are near to a
-    change. For rounds whose jobs do not share GPUs, in pools without nodes.
+    more than SMALL jobs plans decide about the asked gap, the budget and the quotas alone, and
+    prices about all else. For rounds whose jobs do not share GPUs, in pools without nodes.
     """
 
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
@@ -392,7 +390,6 @@ class PlanSearch(PriceSearch):
         self._is_exact = is_exact  # no plan within the same limits is better
         # options that cost more than the budget matter, too
         self._prunes = len(decision.round.problem.jobs) > SMALL
-        self._is_middle = len(decision.round.problem.jobs) <= MIDDLE
         self._plans: dict[tuple[str, ...], Ints] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
@@ -405,11 +402,15 @@ class PlanSearch(PriceSearch):
             if QUOTA in limits and (round_.repairs.usable < owed).any():
                 raise SearchFailed  # without the quota, more of what is guaranteed may be usable
             return self._find_plan(at, limits, tenant, asked, at.prices)
-        prices = self.lifted_prices(limits, tenant)
-        if self._is_middle or limits in ((), (BUDGET,)):
+        answer = super().find_without(limits, tenant, asked)
+        is_claim = (
+            not limits or limits == (BUDGET,) or (limits == (QUOTA,) and len(answer.jobs) > 0)
+        )
+        if is_claim:
             with suppress(SearchFailed):
+                prices = self.lifted_prices(limits, tenant)
                 return self._find_plan(at, limits, tenant, asked, prices)
-        return super().find_without(limits, tenant, asked)
+        return answer
 
     def _find_plan(
         self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
