@@ -70,7 +70,7 @@ EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
-MOST_PRICED = 16  # largest number of sets of limits for which prices are found
+MOST_PRICED = 10  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
 CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
