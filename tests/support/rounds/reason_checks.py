@@ -17,7 +17,7 @@ import numpy as np
 
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.engine.decision import decide, decide_round, run_policy
+from allocator.engine.decision import decide, decide_round, explain_decision, run_policy
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.options.instance_building import compile_round
 from allocator.options.option_table import OptionTable
@@ -35,9 +35,9 @@ class Checker:
 
     def __init__(self, problem: Problem, limits: SolveLimits, gap: float = 0.0) -> None:
         self.exact = dataclasses.replace(limits, gap=gap)
-        self.result = decide(problem, limits=limits)
-        kept = decide_round(problem, limits=limits).round.problem.kept
-        self.problem = dataclasses.replace(problem, kept=kept)
+        decision = decide_round(problem, limits=limits)
+        self.result = explain_decision(problem, decision, policy="mip", limits=limits)
+        self.problem = decision.round.problem
         self._known: dict[Key, Plan | None] = {}
         self._option_tables: dict[Key, OptionTable] = {}
 
@@ -52,10 +52,8 @@ class Checker:
     def is_true(self, j: int) -> bool:
         """Whether the reason of job j is."""
         code, detail = self.result.jobs["reason"][j], str(self.result.jobs["detail"][j])
-        if code == "budget":
-            return self.gets_more(j, {"budget"})
-        if code == "quota":
-            return self.gets_more(j, {"quota"})
+        if code in ("budget", "quota"):
+            return self.gets_more(j, {code})
         if code == "capacity":
             return self.gets_more(j, {"GPUs"}) or any(
                 self.gets_more(j, {"GPUs"}, p) for p in range(len(self.problem.pools))
@@ -73,7 +71,7 @@ class Checker:
             return self.gets_more(j, set(named)) and not any(self.gets_more(j, s) for s in proper)
         if code in ("protected", "exceeds_quota", "exceeds_cluster"):
             return not self._can_have_more(j)
-        return self._gpus(j, {"GPUs", "budget", "quota"}) == 0  # no_matching_gpu_type
+        return not self.gets_more(j, {"GPUs", "budget", "quota"})  # no_matching_gpu_type
 
     def gets_more(self, j: int, limits: set[str], pool: int = -1) -> bool:
         """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
@@ -103,10 +101,6 @@ class Checker:
             m.gpus[at] == jobs["gpus"][j]
         )
         return float(m.value[at][own & (m.primary[at] < 0)][0])
-
-    def _gpus(self, j: int, limits: set[str]) -> int:
-        found = self._without(frozenset(limits), j, -1)[1]
-        return 0 if found is None else int(found.jobs["gpus"][j])
 
     def _without(self, limits: frozenset[str], j: int, pool: int) -> tuple[Key, Plan | None]:
         key = (limits, int(self.problem.jobs.tenant[j]) if "quota" in limits else -1, pool)
@@ -141,14 +135,13 @@ def without(
     if "max_changes" in limits:
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
-        tenants, line = problem.tenants, [tenant]
-        while tenants.parent[line[-1]] >= 0:
-            line.append(int(tenants.parent[line[-1]]))
-        whose = dict.fromkeys(tenants.OF_TREE, line) | dict.fromkeys(tenants.OF_OWN_JOBS, line[:1])
-        lifted = {name: getattr(tenants, name).copy() for name in whose}
-        for name, column in lifted.items():  # a share of no guarantee is no GPU
-            column[whose[name]] = math.inf if "share" in name else float(MUCH)
-        quotas = problem.quotas
+        tenants, quotas = problem.tenants, problem.quotas
+        line = [q for q in tenants.ancestors[:, tenant] if q >= 0]
+        lifted = {}
+        for name in (*tenants.OF_TREE, *tenants.OF_OWN_JOBS):
+            own = np.isin(np.arange(len(tenants)), line if name in tenants.OF_TREE else tenant)
+            much = math.inf if "share" in name else float(MUCH)  # a share of no guarantee is no GPU
+            lifted[name] = np.where(own, much, getattr(tenants, name))
         most = np.where(np.isin(quotas.tenant, line), float(MUCH), quotas.max_gpus)
         problem = dataclasses.replace(
             problem,
@@ -159,7 +152,7 @@ def without(
         )
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
-        gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000
+        gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] += problem.jobs.max_gpus.sum()
         problem = dataclasses.replace(
             problem, pools=dataclasses.replace(problem.pools, gpus=gpus), kept=()
         )
