@@ -81,14 +81,11 @@ def test_the_smallest_budget_to_the_cent() -> None:
         e.got["reason"] == "budget"
         and said(e)[0] == "budget_per_hour 4.02 instead of 3: it would get 1 x p0"
     )
-    e = explain(
-        snapshot(jobs, pools, config={"budget_per_hour": 90}), "j1", budget=3.0, limits=EXACT
-    )
+    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT)
     assert e.changes[0].values == {"--budget": "4.02"}
     jobs[1] |= {"min_gpus": 2, "max_gpus": 2}  # in place of the other one, which the guess keeps
-    p = snapshot(jobs, pools, config={"budget_per_hour": 3})
-    e = explain(p, "j1", limits=EXACT, tries=20)
-    assert said(e)[0] == "budget_per_hour 4.02 instead of 3: it would get 2 x p0"
+    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT, tries=20)
+    assert e.changes[0].values == {"--budget": "4.02"}
 
 
 def test_unknown_job_and_plain_data() -> None:
