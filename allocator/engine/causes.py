@@ -14,22 +14,23 @@ No limit at all is tried first, where the plan is not the best one: a job that g
 left out by the asked gap.
 
 All jobs of a round are treated at once, so the number of new decisions depends on the limits and
-not on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of
-more than FEW jobs: the prices of the lifted round show which jobs would get more. If a job's gain
-or loss at these prices is less than MARGIN of its value, the job may or may not get more. It is
-reported as outranked, without a cause.
+not on the jobs. `PlanSearch` searches the best plans of the lifted round from the known one, for
+`mip`. `DecisionSearch` decides again by any policy. `PriceSearch` is for all else: the prices of
+the lifted round show which jobs would get more. If a job's gain or loss at these prices is less
+than MARGIN of its value, the job may or may not get more. It is reported as outranked, without a
+cause.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,30 +50,40 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
+from allocator.policies.memory import Memory
 from formulations.bounds.lagrangian import (
-    Dual,
+    evaluate,
+    group_max,
     minimise_dual,
     project_prices,
     sample_of_choices,
     spread_prices,
 )
 from formulations.colocation.prices import best_prices, has_pair_rows
-from formulations.colocation.rounding import round_pairs
 from formulations.model.choices import Choices, choices
-from formulations.model.ragged import ragged
+from formulations.primal.closing import Search
 
+# reasons concern the best plan without a limit, not any plan within the gap
+REASONS_GAP = 1e-5
+MANY = 40  # open jobs from which on a good plan is searched before the best one
+EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
-MOST = 60  # largest number of sets of limits that are lifted
-MOST_PRICED = 16  # the same, where prices are found for each
+MOST_PRICED = 10  # largest number of sets of limits for which prices are found
+ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
+CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
-# Up to this number of jobs the policy decides again, and prices count only where they are a proof.
-FEW = 300
+FEW = 150  # up to this number of jobs rounds are decided again; with more, all is told by prices
+SMALL = 40  # up to this number the plans of all lifted rounds are searched
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
 MOST_LARGE = 6
 SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
+
+
+# Without these the jobs of a tenant share no limit with others.
+APART = (BUDGET, QUOTA, GPUS)
 
 
 class SearchFailed(Exception):
@@ -167,14 +178,18 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     return Causes(found, pool, gpus, is_sure)
 
 
+def without_quota(limits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the limits that concern all tenants."""
+    return tuple(limit for limit in limits if limit != QUOTA)
+
+
 def _limit_sets() -> Iterator[tuple[str, ...]]:
     """Yield sets of limits, small ones first, and those with max_changes last."""
     yield ()
-    three = (BUDGET, QUOTA, GPUS)
-    yield from ((limit,) for limit in three)
-    yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), three)
+    yield from ((limit,) for limit in APART)
+    yield from ((BUDGET, GPUS), (BUDGET, QUOTA), (QUOTA, GPUS), APART)
     for size in (0, 1, 2, 3):
-        yield from ((*limits, CHANGES) for limits in combinations(three, size))
+        yield from ((*limits, CHANGES) for limits in combinations(APART, size))
 
 
 def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
@@ -224,37 +239,24 @@ class DecisionSearch:
         self._decide = decide
         self._is_exact = is_exact  # no decision within the same limits is better
         self._problem = problem
-        self._plan = decision.allocation
-        self._witness = decision.witness
-        self._seconds = seconds
-        self._left = MOST
-
-    @cached_property
-    def _until(self) -> float:  # reasons may be read long after the plan was made
-        return time.monotonic() + self._seconds
+        self._decision = decision
+        self._until = time.monotonic() + seconds
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         if self._is_exact and not limits:
             return NOBODY
-        self._left -= 1
         seconds = self._until - time.monotonic()
-        if self._left < 0 or seconds <= 0:
+        if seconds <= 0:
             raise SearchFailed
         found = self._decide(lift_limits(self._problem, limits, tenant), seconds)
         if found is None:
             raise SearchFailed
-        old = self._plan
-        new = found.allocation
-        m = found.round.option_table
-        # the option that the job has now may have another value in the lifted round
-        same = option_at(m, asked, old.pool[asked], old.gpus[asked])
-        alone = (same >= 0) & (old.primary[asked] < 0)
-        now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
+        old, new = self._decision.allocation, found.allocation
+        least = _least_gain(found.round.option_table, self._decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
-        gains = found.witness.value[asked] > now + 1e-9 * np.maximum(1.0, np.abs(now))
-        more = other[asked] & (new.pool[asked] >= 0) & ((old.pool[asked] < 0) | gains)
-        jobs = asked[more]
+        more = other & (new.pool >= 0) & ((old.pool < 0) | (found.witness.value > least))
+        jobs = asked[more[asked]]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
 
@@ -266,51 +268,73 @@ class PriceSearch:
     sample of the jobs, except for the round without a budget.
     """
 
-    def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
-        self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
+    def __init__(self, decision: Decision, seconds: float) -> None:
+        round_ = decision.round
+        self._decision = decision
         self._until = time.monotonic() + seconds
+        self._prunes = True
+        self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
         self._left = MOST_LARGE if self._large else MOST_PRICED
-        self._unchanged = _PlanContext.of(
-            round_, np.append(round_.option, -1)[choice], round_.option_table
-        )
-        self._prices: dict[tuple[str, ...], _LiftedPrices] = {(): _LiftedPrices(prices, 0.0)}
+        self._prices: dict[tuple[str, ...], Floats] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
         if not limits:
             return NOBODY
-        at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
-        others = tuple(limit for limit in limits if limit != QUOTA)
-        if others not in self._prices:
-            self._prices[others] = self._solve_prices(at, others, -1)
-        known = self._prices[others]
-        if QUOTA in limits:
-            free = replace(
-                known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
-            )
-            if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
-                # the quota of the tenant has no price, or a very small one
-                return NOBODY
-            known = self._solve_prices(at, limits, tenant, free.prices)
-        return at.find_gaining(known, asked)
+        share = SAMPLE_MARGIN if self._large and limits != (BUDGET,) else MARGIN
+        at, prices = self.context(limits), self.lifted_prices(limits, tenant)
+        if QUOTA in limits and limits[:3] != APART:
+            if (prices == self.lifted_prices(limits, -1)).all():
+                return NOBODY  # the quota has no price
+            if not len(at.find_gaining(prices, share, asked).jobs):
+                return NOBODY  # or a very small one
+            prices = self._solve_prices(at, limits, tenant, prices)
+        return at.find_gaining(prices, share, asked)
+
+    def lifted_prices(self, limits: tuple[str, ...], tenant: int) -> Floats:
+        """Return prices of the lifted round, where the quota of a tenant leaves them as they are.
+
+        Raises SearchFailed.
+        """
+        at, others = self.context(limits), without_quota(limits)
+        if others and others not in self._prices:
+            start = self.nearest(self._prices, limits, at.prices)
+            self._prices[others] = self._solve_prices(at, others, -1, start)
+        prices = self._prices.get(others, at.prices)
+        return np.where(lifted_rows(at.round, limits, tenant), 0.0, prices)
+
+    def nearest(
+        self, known: Mapping[tuple[str, ...], Any], limits: tuple[str, ...], first: Any
+    ) -> Any:
+        """Return what is known of the most of these limits, `first` if nothing is."""
+        at = self.context(limits)
+        alike = [x for x in known if {*x} <= {*limits} and self.context(x) is at]
+        return known[max(alike, key=len)] if alike else first
+
+    def context(self, limits: tuple[str, ...]) -> _PlanContext:
+        """Return the round in which these limits are lifted."""
+        return self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
+
+    @cached_property
+    def _unchanged(self) -> _PlanContext:
+        round_ = self._decision.round
+        if not self._prunes:
+            round_ = compile_round(round_.problem, prunes=False)
+        return _PlanContext.of(round_, self._decision)
 
     @cached_property
     def _with_more_gpus(self) -> _PlanContext:
-        round_ = self._unchanged.round
-        return _PlanContext.of(
-            compile_round(lift_limits(round_.problem, (GPUS,), -1)),
-            self._unchanged.chosen,
-            round_.option_table,
-        )
+        problem = lift_limits(self._decision.round.problem, (GPUS,), -1)
+        return _PlanContext.of(compile_round(problem, self._prunes), self._decision)
 
     def _solve_prices(
         self,
         at: _PlanContext,
         limits: tuple[str, ...],
         tenant: int,
-        start: Floats | None = None,
-    ) -> _LiftedPrices:
-        """Return the prices of a lifted round, found from those of a similar one, if any.
+        start: Floats,
+    ) -> Floats:
+        """Return the prices of a lifted round, found from those of a similar one.
 
         Raises SearchFailed.
         """
@@ -327,10 +351,10 @@ class PriceSearch:
                     upper=np.where(gone, np.inf, model.upper),
                 )
             )
-            return self._price_margins(c, best_prices(c, deadline=self._until, close=1e-3))
+            return best_prices(c, deadline=self._until, close=CLOSE).prices
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
-            return self._price_margins(c, minimise_dual(c, start, self._until))
+            return minimise_dual(c, start, self._until, COARSE, CLOSE).prices
         few, there = self._sample_jobs
         move = (
             minimise_dual(
@@ -340,31 +364,75 @@ class PriceSearch:
         )
         # The change of prices in the sample is added to the prices of all jobs, so that most of the
         # errors of the sample cancel.
-        prices = spread_prices(
-            c, project_prices(c, np.where(gone, 0.0, self._prices[()].prices + move))
-        )
+        prices = spread_prices(c, project_prices(c, np.where(gone, 0.0, at.prices + move)))
         if limits == (BUDGET,):
-            return _LiftedPrices(
-                minimise_dual(c, prices, self._until, coldest=COARSE).prices, MARGIN
-            )
-        return _LiftedPrices(prices, SAMPLE_MARGIN)
-
-    def _price_margins(self, c: Choices, dual: Dual) -> _LiftedPrices:
-        # with many jobs, the prices predict wrongly for only a few
-        if c.J > FEW:
-            return _LiftedPrices(dual.prices, MARGIN)
-        plan = round_pairs(c, dual, self._until)
-        return _LiftedPrices(
-            dual.prices,
-            MARGIN,
-            math.inf if plan is None else max(0.0, dual.bound - c.value_of(plan)),
-        )
+            return minimise_dual(c, prices, self._until, COARSE).prices
+        return prices
 
     @cached_property
     def _sample_jobs(self) -> tuple[Choices, Floats]:
         """Return a sample of the jobs and the prices (m,) of the sample alone."""
         few = sample_of_choices(self._unchanged.choices, SAMPLE)
         return few, minimise_dual(few, deadline=self._until, coldest=SAMPLE_COARSE).prices
+
+
+class PlanSearch(PriceSearch):
+    """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
+
+    A search begins from the best plan and the prices that are known of a round with more limits. It
+    ends at once if no better plan has a better column for a job that is asked about. In rounds of
+    more than SMALL jobs plans decide about the asked gap, the budget and the quotas alone, and
+    prices about all else. For rounds whose jobs do not share GPUs, in pools without nodes.
+    """
+
+    def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
+        super().__init__(decision, seconds)
+        self._is_exact = is_exact  # no plan within the same limits is better
+        # options that cost more than the budget matter, too
+        self._prunes = len(decision.round.problem.jobs) > SMALL
+        self._plans: dict[tuple[str, ...], Ints] = {}
+
+    def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
+        """Return which jobs get more, see `CauseSearch`."""
+        if not limits and self._is_exact:
+            return NOBODY
+        at, round_ = self.context(limits), self._decision.round
+        if not self._prunes:
+            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+            if QUOTA in limits and (round_.repairs.usable < owed).any():
+                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+            return self._find_plan(at, limits, tenant, asked, at.prices)
+        answer = super().find_without(limits, tenant, asked)
+        is_claim = (
+            not limits or limits == (BUDGET,) or (limits == (QUOTA,) and len(answer.jobs) > 0)
+        )
+        if is_claim:
+            with suppress(SearchFailed):
+                prices = self.lifted_prices(limits, tenant)
+                return self._find_plan(at, limits, tenant, asked, prices)
+        return answer
+
+    def _find_plan(
+        self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
+    ) -> GainingJobs:
+        """Return which jobs get more in the best plan; raises SearchFailed."""
+        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
+        plan = self.nearest(self._plans, limits, at.plan)
+        if not c.feasible(plan):
+            raise SearchFailed
+        search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
+        if at.can_gain(search, asked) and search.may_go_on():
+            if len(search.find_open(search.value)) > MANY:
+                search.search(*search.losses.least(c.J), EFFORT)
+            if at.can_gain(search, asked):
+                search.prove(EFFORT)
+        if at.can_gain(search, asked) and not search.is_closed():
+            raise SearchFailed
+        if QUOTA not in limits:
+            self._plans[limits] = search.plan
+        own = search.plan[asked]
+        jobs = asked[(own >= 0) & at.is_better[own]]
+        return at.describe(jobs, search.plan[jobs], asked[:0])
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -375,79 +443,85 @@ def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
 
 
 @dataclass(frozen=True)
-class _LiftedPrices:
-    """The prices (m,) of a model's rows, and the least gain that counts.
-
-    The least gain is the larger of `share` of the value, and `amount`. A job that gains more than
-    the bound less the value of a plan is served in every best plan. A job that loses more is served
-    in none.
-    """
-
-    prices: Floats
-    share: float
-    amount: float = 0.0
-
-
-@dataclass(frozen=True)
 class _PlanContext:
     """A round seen from a plan.
 
     Attributes
     ----------
-    chosen : (J,)
-        Options of the option table of the plan's round.
+    decision : Decision
+        The plan.
     is_better : (n,)
         True for columns of this round with GPUs of their own and more value here than what their
         job has in the plan.
     """
 
     round: CompiledRound
-    chosen: Ints
+    decision: Decision
     choices: Choices
     is_better: Bools
 
     @classmethod
-    def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
-        """Build the context; `option_table` is that of the round of the plan."""
-        m = round_.option_table
+    def of(cls, round_: CompiledRound, decision: Decision) -> _PlanContext:
+        """Build the context of the plan of a decision."""
         i = round_.instance
-        now = np.append(option_table.value, 0.0)[chosen]
-        if option_table is not m:
-            on = np.flatnonzero((chosen >= 0) & (np.append(option_table.primary, -1)[chosen] < 0))
-            same = option_at(m, on, option_table.pool[chosen[on]], option_table.gpus[chosen[on]])
-            now[on] = np.where(same >= 0, np.append(m.value, 0.0)[same], now[on])
-        return cls(
-            round_, chosen, choices(round_.model), is_more(i.value, now[i.job]) & (i.primary < 0)
-        )
+        least = _least_gain(round_.option_table, decision)
+        better = is_more(i.value, least[i.job]) & (i.primary < 0)
+        return cls(round_, decision, choices(round_.model), better)
 
-    def find_gaining(self, known: _LiftedPrices, asked: Ints) -> GainingJobs:
+    @cached_property
+    def plan(self) -> Ints:
+        """The columns of this round that are the plan, (J,), -1 where there is none."""
+        m, old = self.round.option_table, self.decision.allocation
+        option = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
+        column = np.full(len(m) + 1, -1)
+        column[self.round.option] = np.arange(len(self.round.option))
+        return column[option]
+
+    @cached_property
+    def prices(self) -> Floats:
+        """The prices of the decision, (m,), 0 for rows that it does not have."""
+        known = Memory.of("", self.decision.round.model, self.decision.prices)
+        return known.row_prices(self.round.model)[0]
+
+    def can_gain(self, search: Search, asked: Ints) -> bool:
+        """Return whether a plan above the known one may have a better column of a job."""
+        near = search.losses.leaves(search.value)[0] & self.is_better
+        return bool(np.isin(search.c.group[near], asked).any())
+
+    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
         """Return the jobs that gain by a better column at these prices.
 
-        `near` are those whose gain or loss is too small to decide.
+        `near` are those whose gain or loss is less than this share of its value.
         """
-        c = self.choices
-        m = self.round.option_table
-        prices = known.prices
-        owner, columns = ragged(c.start[asked], c.start[asked + 1])
-        surplus = c.value[columns]
-        if prices.any():
-            surplus = surplus - c.matrix[columns] @ prices[c.rows]
-        better = self.is_better[columns]
-        best = np.full(len(asked), -np.inf)
-        kept = np.where(c.mandatory[asked], -np.inf, 0.0)
-        np.maximum.at(best, owner[better], surplus[better])
-        np.maximum.at(kept, owner[~better], surplus[~better])
-        at = np.flatnonzero(better & (surplus >= best[owner]))[::-1]
-        column = np.full(len(asked), -1)
-        column[owner[at]] = columns[at]
-        some = np.flatnonzero(column >= 0)
-        gain = (best - np.maximum(kept, -1e300))[some]
-        least = np.maximum(known.share * np.abs(c.value[column[some]]), known.amount)
-        more = some[gain > least]
-        option = self.round.option[column[more]]
-        return GainingJobs(
-            asked[more], m.pool[option], m.gpus[option], asked[some[np.abs(gain) <= least]]
-        )
+        c, better = self.choices, self.is_better
+        surplus = c.value - c.matrix @ prices[c.rows]
+        best = group_max(c, np.where(better, surplus, -np.inf), -np.inf)
+        kept = group_max(c, np.where(better, -np.inf, surplus), -np.inf)
+        kept = np.maximum(kept, np.where(c.mandatory, -1e300, 0.0))
+        at = np.flatnonzero(better & (surplus >= best[c.group]))[::-1]
+        column = np.full(c.J, -1)
+        column[c.group[at]] = at
+        some = asked[column[asked] >= 0]
+        gain, least = (best - kept)[some], share * np.abs(c.value[column[some]])
+        jobs = some[gain > least]
+        return self.describe(jobs, column[jobs], some[np.abs(gain) <= least])
+
+    def describe(self, jobs: Ints, columns: Ints, near: Ints) -> GainingJobs:
+        """Return the jobs that get columns of this round, (k,) each."""
+        m, option = self.round.option_table, self.round.option[columns]
+        return GainingJobs(jobs, m.pool[option], m.gpus[option], near)
+
+
+def _least_gain(m: OptionTable, decision: Decision) -> Floats:
+    """Return the value above which each job of a plan gets more in a lifted round, (J,).
+
+    The option that a job has may have another value there; `m` are the options of that round.
+    """
+    old = decision.allocation
+    same = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
+    alone = (same >= 0) & (old.primary < 0)
+    now = np.where(alone, np.append(m.value, 0.0)[same], decision.witness.value)
+    return np.where(old.pool >= 0, now + ROUNDING * np.maximum(1.0, np.abs(now)), 0.0)
 
 
 def is_more(value: Floats, than: Floats) -> Bools:

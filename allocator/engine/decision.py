@@ -22,7 +22,7 @@ from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
 from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
-from allocator.engine.causes import FEW, DecisionSearch
+from allocator.engine.causes import FEW, REASONS_GAP, SMALL, CauseSearch, DecisionSearch, PlanSearch
 from allocator.engine.decided import Decision, tolerance
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
@@ -45,11 +45,10 @@ from allocator.policies.registry import AnyPolicy
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
+from formulations.colocation.prices import has_pair_rows
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
-# reasons concern the best plan without a limit, not any plan within the gap
-REASONS_GAP = 1e-5
 GIVE_WAY = "no plan keeps {} of reservations.csv beside the other rules: this round goes without"
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
 
@@ -167,30 +166,37 @@ def explain_decision(
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     problem = dataclasses.replace(problem, kept=decision.round.problem.kept)
-    search = None  # reasons come from prices
-    if not decision.proposal.fallback and (
-        not policies.policy(policy).prunes or len(problem.jobs) <= FEW
-    ):
 
-        def decide_again(changed: Problem, seconds: float) -> Decision | None:
-            effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
-            try:
-                found = decide_round(changed, policy=policy, solver=solver, limits=effort)
-            except AllocatorError:
-                return None
-            is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
-            return None if is_cut else found
-
+    def searches() -> Iterator[CauseSearch]:
+        """Yield those that do not go by prices alone; the time begins when reasons are read."""
+        by_rules = not policies.policy(policy).prunes
+        if decision.proposal.fallback or not (by_rules or len(problem.jobs) <= FEW):
+            return
         gap = min(limits.gap, decision.proof[2])
         is_exact = decision.proposal.termination != "gap" or gap <= REASONS_GAP
-        search = DecisionSearch(decide_again, problem, decision, min(left_s, REASONS_S), is_exact)
+        reasons_s = min(left_s, REASONS_S)
+        if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
+            yield PlanSearch(decision, reasons_s, is_exact)
+            if len(problem.jobs) > SMALL:
+                return
+        yield DecisionSearch(decide_again, problem, decision, reasons_s, is_exact)
+
+    def decide_again(changed: Problem, seconds: float) -> Decision | None:
+        effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))
+        try:
+            found = decide_round(changed, policy=policy, solver=solver, limits=effort)
+        except AllocatorError:
+            return None
+        is_cut = found.proposal.termination == "time_limit" or found.proposal.fallback
+        return None if is_cut else found
+
     return build_result(
         decision.round.problem,
         decision,
         policy=policies.name_of(policy),
         seed=limits.seed,
         seconds=spent,
-        search=search,
+        searches=searches,
         left_s=left_s,
         whose=whose,
     )

@@ -28,7 +28,7 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -37,6 +37,7 @@ import numpy as np
 from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
+from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
@@ -90,10 +91,8 @@ class Reasons:
 
 
 def find_reasons(
-    round_: CompiledRound,
-    choice: Ints,
-    prices: Floats,
-    search: CauseSearch | None = None,
+    decision: Decision,
+    searches: Callable[[], Iterable[CauseSearch]] = tuple,
     seconds: float = np.inf,
     fragments: Fragments | None = None,
     whose: Bools | None = None,
@@ -102,13 +101,9 @@ def find_reasons(
 
     Parameters
     ----------
-    choice : (J,)
-        Column of the round's model that each job got, -1 = nothing.
-    prices : (m,)
-        Prices of the rows of the model.
-    search : CauseSearch, optional
-        Finds the jobs that get more without some limits. What it does not know is found from
-        prices.
+    searches : callable
+        Returns what finds the jobs that get more without some limits. What the first does not know
+        is asked of the next, and at last found from prices.
     seconds : float
         Approximate limit of the time for that.
     fragments : Fragments, optional
@@ -120,11 +115,11 @@ def find_reasons(
     -----
     Only options with GPUs of their own are compared, no secondary jobs.
     """
+    round_, chosen = decision.round, decision.chosen
     problem = round_.problem
     m = round_.option_table
-    chosen = np.append(round_.option, -1)[choice]
     better = is_better(round_, chosen)
-    price = usage_cost(round_, prices)
+    price = usage_cost(round_, decision.prices)
     wants = _has_option(m, better, len(chosen)) | (chosen < 0)
     if whose is not None:
         wants &= whose
@@ -144,8 +139,7 @@ def find_reasons(
     best, offered, needed = price_to_beat(round_, chosen, price)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
-    searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
-    found = find_causes(problem, asked, *searches)
+    found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
     alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
     helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
     cases = flags | {

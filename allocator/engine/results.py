@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def build_result(
     policy: str,
     seed: int,
     seconds: Mapping[str, float],
-    search: CauseSearch | None = None,
+    searches: Callable[[], Iterable[CauseSearch]] = tuple,
     left_s: float = math.inf,
     whose: Bools | None = None,
 ) -> Plan:
@@ -63,8 +63,8 @@ def build_result(
         The round, as the plan names it.
     seconds : mapping of str to float
         Wall seconds by phase, with "total".
-    search : CauseSearch, optional
-        Decides again without some limits. If it is None, reasons come from prices.
+    searches : callable
+        Returns what decides again without some limits. Without any, reasons come from prices.
     left_s : float
         Approximate limit of the seconds for these decisions.
     whose : (J,), optional
@@ -79,9 +79,7 @@ def build_result(
 
     def explain_actions() -> dict[str, Sequence[object]]:
         fragments = None if proposal.placed is None else Fragments(problem, allocation)
-        reasons = find_reasons(
-            round_, proposal.choice, decision.prices, search, left_s, fragments, whose
-        )
+        reasons = find_reasons(decision, searches, left_s, fragments, whose)
         return {
             "reason": reasons.code,
             "detail": _describe_details(problem, round_, allocation, reasons.detail),

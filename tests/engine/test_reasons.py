@@ -30,7 +30,6 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS = 20
 CAUSES = ("budget", "quota", "capacity")
 
 
@@ -138,33 +137,32 @@ def checked(
             counts += Checker(p, limits, gap).counts()
         except AllocatorError:
             continue
-    print("\n" + table(counts))
+    print(table(counts))
     return counts
 
 
-def share(counts: Counter[tuple[str, bool]], codes: tuple[str, ...]) -> float:
+def share(counts: Counter[tuple[str, bool]], *codes: str) -> float:
     """Share of reasons with these codes that are true."""
     true, false = (sum(counts[code, is_true] for code in codes) for is_true in (True, False))
-    return true / max(1, true + false)
+    return true / (true + false or 1)
 
 
 def all_true(counts: Counter[tuple[str, bool]]) -> None:
     """What is asked of generated rounds: see docs/concepts.md on what a gap leaves open."""
     for code in CAUSES:
-        assert counts[code, True] and share(counts, (code,)) >= 0.99, table(counts)
+        assert counts[code, True] and share(counts, code) >= 0.99
     assert (
-        share(counts, ("exceeds_quota", "exceeds_cluster", "no_matching_gpu_type", "protected"))
-        == 1.0
+        share(counts, "exceeds_quota", "exceeds_cluster", "no_matching_gpu_type", "protected") == 1
     )
-    assert share(counts, ("outranked",)) >= 0.97, table(counts)
+    assert share(counts, "outranked") >= 0.97
 
 
 @pytest.mark.nightly
 def test_reasons_of_generated_rounds() -> None:
     """Of every code, in small rounds of every objective: what it names gives the job more, and less
     does not."""
-    counts = checked(rounds(11, ROUNDS, (3, 5, 8, 12, 20)), SolveLimits(time_s=300), 0.0)
-    assert sum(counts[code, True] for code in CAUSES) > 0.7 * ROUNDS
+    counts = checked(rounds(11, 20, (3, 5, 8, 12, 20)), SolveLimits(time_s=300), 0.0)
+    assert sum(counts[code, True] for code in CAUSES) > 14
     all_true(counts)
 
 

@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 import numpy as np
 
 from allocator.domain.objectives import parse_objectives
-from allocator.domain.problem import Floats, Problem, State
+from allocator.domain.problem import Bools, Floats, Problem, State
 from allocator.domain.schema.columns import LEAST_NUMBER
 from allocator.domain.size_rule import sizes_by_rule, sizes_of_pods
 from allocator.engine.advice.change import BUDGET_OPTION
@@ -121,13 +121,12 @@ def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
     running = int((p.jobs.state == State.RUNNING).sum())
     most_changes = p.max_changes if p.max_changes >= 0 else math.inf
     dollars = "budget_per_hour" if command.budget is None else BUDGET_OPTION
-    spent = float(s.decision.witness.cost.sum())
     every = [
         *_search_weight(s),
         *_search_preemptible(s),
         *_search_sizes(s),
         *_search_types(s),
-        *_search_dollars("budget", dollars, p.budget_per_hour, spent, s),
+        *_search_dollars("budget", dollars, p.budget_per_hour, s, np.ones(len(p.jobs), bool)),
         *_search_quotas(s),
         *_search_capacity(s),
         *_search_headroom(s),
@@ -275,20 +274,26 @@ def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _search_dollars(
-    kind: str, place: str, limit: float, spent: float, s: JobContext
+    kind: str, place: str, limit: float, s: JobContext, whose: Bools
 ) -> Iterator[ChangeSearch]:
-    """Search a budget raised by cents, up to the cost of all GPUs."""
+    """Search a budget of some jobs, (J,), raised by cents, up to the cost of all GPUs."""
     whole = float((s.problem.pools.gpus * s.problem.dearest_prices).sum())
     if limit < whole:
         cents = math.ceil((whole - limit) * 100) + 1
         begin = Decimal(repr(limit)).quantize(Decimal("0.01"), ROUND_FLOOR)
-        extra = s.option_table.cost[s.options] - s.decision.witness.cost[s.j]
-        least = float(extra[extra > 0].min(initial=math.inf)) + spent - limit
+        spent = s.decision.witness.cost
+        extra = s.option_table.cost[s.options] - spent[s.j]
+        least = float(extra[extra > 0].min(initial=math.inf))
+
+        def needed(cost: Floats) -> int:
+            return math.ceil((float(cost[whose].sum()) - float(begin)) * 100 - 1e-6)
+
         yield ChangeScale(
             kind,
             lambda n: {place: format_decimal(begin + Decimal(n) / 100)},
             cents,
-            math.ceil(least * 100 - 1e-6) if math.isfinite(least) else 1,
+            needed(spent) + math.ceil(least * 100 - 1e-6) if math.isfinite(least) else 1,
+            needed=needed,
         )
 
 
@@ -302,7 +307,7 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
     least = int(extra[extra > 0].min(initial=total))
     i = s.decision.round.instance
     taken = s.decision.proposal.choice[s.decision.proposal.choice >= 0]
-    used, spent = i.usage(taken, i.held[taken]), i.usage(taken, i.cost[taken])
+    used = i.usage(taken, i.held[taken])
     for k in i.quotas_of(q).tolist():
         if quotas.is_common[k]:
             # more GPUs that other tenants lend
@@ -320,7 +325,8 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
         else:
             yield from _search_more("quota", f"{place}.max_gpus", limit, total, guess)
         budget = float(quotas.budget_per_hour[k])
-        yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, float(spent[k]), s)
+        whose = quotas.members(k)[p.jobs.tenant]
+        yield from _search_dollars("quota", f"{place}.budget_per_hour", budget, s, whose)
     owner = f"tenants.{p.tenants.tenant[q]}"
     for place, rows, row, most in (
         (f"{owner}.max_jobs", p.tenants.max_jobs, q, max(total, len(p.jobs))),

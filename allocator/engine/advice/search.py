@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from allocator.domain.problem import Floats
 from allocator.engine.advice.change import VerifiedChange
 from allocator.engine.advice.trials import OutOfTries, Trials, Values
 
@@ -22,7 +23,8 @@ FIRST = 15  # most decisions of a search before others, unless its equal share i
 class ChangeScale:
     """Changes of growing size, values(n) for n = 1 .. most.
 
-    The search starts at `guess` with the step `step`.
+    The search starts at `guess` with the step `step`. Where `needed` is given, it is the smallest n
+    that allows a plan whose jobs cost so much, (J,).
     """
 
     kind: str
@@ -30,6 +32,7 @@ class ChangeScale:
     most: int
     guess: int = 1
     step: int = 1
+    needed: Callable[[Floats], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def find_changes(
                 untried[search.kind] = None
         left -= trials.decisions - spent
         if trials.best is not None:
-            values, share = trials.best
+            values, share, _ = trials.best
             found[search.kind] = VerifiedChange(
                 search.kind,
                 job_id,
@@ -122,9 +125,14 @@ def _search_scale(scale: ChangeScale, trials: Trials, close: int) -> None:
             step = 2 * step
         if high == low:
             return
+    step = 1
     while high - low > close:
         middle = (low + high) // 2
+        if scale.needed is not None and trials.best is not None:
+            # the plan that helped stays the best one down to what it needs
+            needed = scale.needed(trials.best[2])
+            middle = needed if low < needed < high else max(middle, high - step)
         if helps(middle):
-            high = middle
+            high, step = middle, 2 * step
         else:
             low = middle

@@ -17,7 +17,7 @@ import numpy as np
 
 from allocator.domain.changes import changed, text_at
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Bools, Problem
+from allocator.domain.problem import Bools, Floats, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
@@ -125,11 +125,11 @@ class Trials:
         self.command = command
         self.decisions = 0
         self.late = 0
-        self.best: tuple[Values, JobOutcome] | None = None
+        self.best: tuple[Values, JobOutcome, Floats] | None = None
         self._end = 0
         self._j = j
         self._share = JobOutcome.of(now, j)
-        self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
+        self._known: dict[tuple[tuple[str, str], ...], tuple[JobOutcome, Floats] | None] = {}
 
     def allow(self, most: int) -> None:
         """Allow so many more decisions, of a new search."""
@@ -139,8 +139,8 @@ class Trials:
     def helps(self, values: Values) -> bool:
         """Return whether the job gets more with these values.
 
-        The last values that helped are kept as `best`, with what it gets. Raises OutOfTries where a
-        decision would be one too many.
+        The last values that helped are kept as `best`, with what it gets and what all jobs cost.
+        Raises OutOfTries where a decision would be one too many.
         """
         key = tuple(sorted(values.items()))
         if key not in self._known:
@@ -150,7 +150,7 @@ class Trials:
             self._known[key] = self._decide(values)
         share = self._known[key]
         if share is not None:
-            self.best = values, share
+            self.best = values, *share
         return share is not None
 
     def is_out_of_time(self) -> bool:
@@ -173,7 +173,7 @@ class Trials:
             return text
         return f"{default:g}" if isinstance(default, float) else str(default).lower()
 
-    def _decide(self, values: Values) -> JobOutcome | None:
+    def _decide(self, values: Values) -> tuple[JobOutcome, Floats] | None:
         try:
             decision = self.command.decide(self.command.problem(self.snapshot, values))
         except AllocatorError:
@@ -182,7 +182,7 @@ class Trials:
             self.late += 1
             return None
         share = JobOutcome.of(decision, self._j)
-        return share if self._is_better(decision, share) else None
+        return (share, decision.witness.cost) if self._is_better(decision, share) else None
 
     def _is_better(self, decision: Decision, share: JobOutcome) -> bool:
         """Return whether the job gets more than now, as the changed round values both.

@@ -74,16 +74,17 @@ def test_price_weight_and_loser_by_hand() -> None:
 def test_the_smallest_budget_to_the_cent() -> None:
     """The second GPU costs 2.01 $/h more than the 2.01 spent; the place of a budget given with the
     command is there."""
-    jobs = [{"min_gpus": 1, "max_gpus": 1, "weight": w} for w in (2, 1)]
+    jobs = [{"min_gpus": 1, "max_gpus": 1, "weight": w} for w in (2, 1.5)]
     pools = [{"price_per_gpu_hour": 2.01}]
     e = why(snapshot(jobs, pools, config={"budget_per_hour": 3}), "j1")
     assert (
         e.got["reason"] == "budget"
         and said(e)[0] == "budget_per_hour 4.02 instead of 3: it would get 1 x p0"
     )
-    e = explain(
-        snapshot(jobs, pools, config={"budget_per_hour": 90}), "j1", budget=3.0, limits=EXACT
-    )
+    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT)
+    assert e.changes[0].values == {"--budget": "4.02"}
+    jobs[1] |= {"min_gpus": 2, "max_gpus": 2}  # in place of the other one, which the guess keeps
+    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT, tries=20)
     assert e.changes[0].values == {"--budget": "4.02"}
 
 

@@ -11,21 +11,20 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Set
+from typing import Any
 
 import numpy as np
 
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.engine.decision import decide, run_policy
+from allocator.engine.decision import decide, decide_round, explain_decision, run_policy
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.options.instance_building import compile_round
-from allocator.options.option_table import OptionTable
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
 
 MUCH = 10**6
-TOGETHER = "; it lacks "
 Key = tuple[frozenset[str], int, int]  # limits, tenant, pool
 
 
@@ -34,10 +33,11 @@ class Checker:
     it."""
 
     def __init__(self, problem: Problem, limits: SolveLimits, gap: float = 0.0) -> None:
-        self.problem, self.exact = problem, dataclasses.replace(limits, gap=gap)
-        self.result = decide(problem, limits=limits)
+        self.exact = dataclasses.replace(limits, gap=gap)
+        decision = decide_round(problem, limits=limits)
+        self.result = explain_decision(problem, decision, policy="mip", limits=limits)
+        self.problem = decision.round.problem
         self._known: dict[Key, Plan | None] = {}
-        self._option_tables: dict[Key, OptionTable] = {}
 
     def counts(self) -> Counter[tuple[str, bool]]:
         """(code, whether it is true) of every reason that can be checked."""
@@ -50,28 +50,22 @@ class Checker:
     def is_true(self, j: int) -> bool:
         """Whether the reason of job j is."""
         code, detail = self.result.jobs["reason"][j], str(self.result.jobs["detail"][j])
-        if code == "budget":
-            return self.gets_more(j, {"budget"})
-        if code == "quota":
-            return self.gets_more(j, {"quota"})
+        if code in ("budget", "quota"):
+            return self.gets_more(j, {code})
         if code == "capacity":
-            return self.gets_more(j, {"GPUs"}) or any(
-                self.gets_more(j, {"GPUs"}, p) for p in range(len(self.problem.pools))
-            )
+            return any(self.gets_more(j, {"GPUs"}, p) for p in range(-1, len(self.problem.pools)))
         if code == "outranked":
-            if TOGETHER not in detail:
-                return not any(self.gets_more(j, {limit}) for limit in ("budget", "quota"))
-            words = detail.partition(TOGETHER)[2].removesuffix(" together")
-            named = words.replace(" and ", ", ").split(", ")
-            proper = [
-                set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)
-            ]
-            if named == ["GPUs"]:
-                proper = [{"budget"}, {"quota"}]
+            alone = [{"budget"}, {"quota"}]
+            said = detail.partition("; it lacks ")[2].partition("; ")[0]
+            if not said:
+                return not any(self.gets_more(j, s) for s in alone)
+            named = said.removesuffix(" together").replace(" and ", ", ").split(", ")
+            fewer = (itertools.combinations(named, n) for n in range(1, len(named)))
+            proper = list(map(set, itertools.chain(*fewer))) or alone
             return self.gets_more(j, set(named)) and not any(self.gets_more(j, s) for s in proper)
         if code in ("protected", "exceeds_quota", "exceeds_cluster"):
             return not self._can_have_more(j)
-        return self._gpus(j, {"GPUs", "budget", "quota"}) == 0  # no_matching_gpu_type
+        return not self.gets_more(j, {"GPUs", "budget", "quota"})  # no_matching_gpu_type
 
     def gets_more(self, j: int, limits: set[str], pool: int = -1) -> bool:
         """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
@@ -80,7 +74,7 @@ class Checker:
         More is counted by the values of the lifted round: other limits may change the value of
         work.
         """
-        key, found = self._without(frozenset(limits), j, pool)
+        key, found = self._without(limits, j, pool)
         if found is None:
             return False
         before, after = self.result.jobs, found.jobs
@@ -91,23 +85,17 @@ class Checker:
 
     def _value_of_job(self, key: Key, j: int) -> float:
         """Return the value of the option that job j got, in a lifted round."""
-        if key not in self._option_tables:
-            self._option_tables[key] = compile_round(
-                without(self.problem, *key), prunes=False
-            ).option_table
-        m, jobs = self._option_tables[key], self.result.jobs
-        at = slice(m.start[j], m.start[j + 1])
-        own = (m.pool[at] == self.problem.pools.pool.index(jobs["pool"][j])) & (
-            m.gpus[at] == jobs["gpus"][j]
+        m = compile_round(without(self.problem, *key), prunes=False).option_table
+        pool, gpus = (self.result.jobs[name][j] for name in ("pool", "gpus"))
+        own = (m.job == j) & (m.pool == self.problem.pools.pool.index(pool)) & (m.gpus == gpus)
+        return float(m.value[own & (m.primary < 0)][0])
+
+    def _without(self, limits: set[str], j: int, pool: int) -> tuple[Key, Plan | None]:
+        key = (
+            frozenset(limits),
+            int(self.problem.jobs.tenant[j]) if "quota" in limits else -1,
+            pool,
         )
-        return float(m.value[at][own & (m.primary[at] < 0)][0])
-
-    def _gpus(self, j: int, limits: set[str]) -> int:
-        found = self._without(frozenset(limits), j, -1)[1]
-        return 0 if found is None else int(found.jobs["gpus"][j])
-
-    def _without(self, limits: frozenset[str], j: int, pool: int) -> tuple[Key, Plan | None]:
-        key = (limits, int(self.problem.jobs.tenant[j]) if "quota" in limits else -1, pool)
         if key not in self._known:
             try:
                 self._known[key] = decide(without(self.problem, *key), limits=self.exact)
@@ -130,30 +118,40 @@ class Checker:
         return True
 
 
-def without(
-    problem: Problem, limits: frozenset[str] | set[str], tenant: int, pool: int = -1
-) -> Problem:
+def without(problem: Problem, limits: Set[str], tenant: int, pool: int = -1) -> Problem:
     """The problem in which some limits are so large that nobody notices them."""
     if "budget" in limits:
         problem = dataclasses.replace(problem, budget_per_hour=float(MUCH))
     if "max_changes" in limits:
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
-        tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        names = (*tenants.OF_TREE, *tenants.OF_OWN_JOBS)  # a share of no guarantee is no GPU
-        much = {name: math.inf if "share" in name else float(MUCH) for name in names}
-        lifted = {name: np.where(own, much[name], getattr(tenants, name)) for name in names}
-        problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **lifted))
+        tenants, quotas = problem.tenants, problem.quotas
+        line = [q for q in tenants.ancestors[:, tenant] if q >= 0]
+        lifted: dict[str, Any] = {}
+        for name in (*tenants.OF_TREE, *tenants.OF_OWN_JOBS):
+            own = np.isin(np.arange(len(tenants)), line if name in tenants.OF_TREE else tenant)
+            much = math.inf if "share" in name else float(MUCH)  # a share of no guarantee is no GPU
+            lifted[name] = np.where(own, much, getattr(tenants, name))
+        most = np.where(np.isin(quotas.tenant, line), float(MUCH), quotas.max_gpus)
+        problem = dataclasses.replace(
+            problem,
+            tenants=dataclasses.replace(tenants, **lifted),
+            quotas=dataclasses.replace(
+                quotas, max_gpus=most, lend_gpus=np.full(len(quotas), float(MUCH))
+            ),
+        )
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
-        gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000
-        problem = dataclasses.replace(problem, pools=dataclasses.replace(problem.pools, gpus=gpus))
+        gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] += problem.jobs.max_gpus.sum()
+        problem = dataclasses.replace(
+            problem, pools=dataclasses.replace(problem.pools, gpus=gpus), kept=()
+        )
     return problem
 
 
 def table(counts: Counter[tuple[str, bool]]) -> str:
     """Reasons that are true of all that were checked, a line per code."""
-    codes: Sequence[str] = sorted({code for code, _ in counts})
+    codes = sorted({code for code, _ in counts})
     return "\n".join(
         f"{code:21} {counts[code, True]:6} of {counts[code, True] + counts[code, False]:6}"
         for code in codes
