@@ -73,7 +73,7 @@ from allocator.queue import (
     round_journal,
     snapshot as snapshots,
 )
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
@@ -99,6 +99,12 @@ _ROUND_TIMES = (
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
 _RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
+# the next time at which a job is repeated, tried again or submitted
+_NEXT = (
+    "SELECT MIN(at_s) FROM (SELECT next_s AS at_s FROM jobs UNION ALL SELECT retry_at_s FROM jobs"
+    f" WHERE state IN {ACTIVE} UNION ALL SELECT submitted_s FROM jobs WHERE state IN {ACTIVE})"
+    " AS times WHERE at_s > ?"
+)
 # a job that wants GPUs and does not hold them yet
 _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
@@ -132,6 +138,20 @@ class _Recorded(NamedTuple):
     changes: list[StateChange]
     unknown: list[Observation]
     over: list[Observation]
+
+
+class _QuietPoll(NamedTuple):
+    """A poll that had nothing to do, as every later one until `until_s` while nothing changes.
+
+    `version` is that of the database, `running` what the executor reported, and `gpus` what it
+    counted.
+    """
+
+    version: Any
+    running: set[tuple[str, int]]
+    gpus: Any
+    since_s: float
+    until_s: float
 
 
 class _Orders(NamedTuple):
@@ -193,6 +213,8 @@ class QueueCluster:
         self._observed_triggers: tuple[Any, ...] | None = None
         self._pending_round: PendingRound = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
+        self._quiet: _QuietPoll | None = None
+        self._next_round_s = -math.inf  # no round is due before that unless something changes
 
     def _read_interval_s(self, connection: Connection) -> float:
         if self.options.every_s is not None:
@@ -234,12 +256,36 @@ class QueueCluster:
             if words:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
-        ended = any(one.phase != "running" for one in seen)
         gpus = (
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
+        due = not self._is_quiet(now, seen, gpus) and self._poll(now, seen, gpus)
+        if (users_jobs := self._users_jobs) is not None:
+            token = self.lease_holder.token
+            self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
+        return due
+
+    def _is_quiet(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+        """Return whether a poll would do nothing: all is as at the last one, which did nothing."""
+        quiet, running = self._quiet, {(one.job_id, one.generation) for one in seen}
+        if (
+            quiet is None
+            or (quiet.running, quiet.gpus) != (running, gpus)
+            or not quiet.since_s <= now < quiet.until_s
+            or any(one.phase != "running" for one in seen)
+        ):
+            return False
+        with self.store.read() as connection:
+            return read_version(connection) == quiet.version
+
+    def _poll(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+        """Do what is to be done after an observation, and return whether a round is due."""
+        self._quiet, until_s = None, -math.inf
+        ended = any(one.phase != "running" for one in seen)
+        running = {(one.job_id, one.generation) for one in seen}
         with self.store.write() as connection:
+            version = read_version(connection)
             repeated = periodic.submit_due(connection, now)
             due = self._is_round_due(connection, now, ended, gpus)
             # mere progress is written for a round only
@@ -247,17 +293,19 @@ class QueueCluster:
             if due and ended:
                 due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
             on_down_nodes = allocations.find_on_down_nodes(connection)
+            if not due:
+                [(at_s,)] = query(connection, _NEXT, now)
+                until_s = min(self._next_round_s, math.inf if at_s is None else at_s)
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
-        self._add_observed_nodes()
-        if (users_jobs := self._users_jobs) is not None:
-            token = self.lease_holder.token
-            self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
+        is_busy = self._add_observed_nodes() or on_down_nodes or recorded.unknown
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            self.reconcile({(one.job_id, one.generation) for one in seen})
+            is_busy = self.reconcile(running) or is_busy or self._untold or self._pending_round
+            if not is_busy:
+                self._quiet = _QuietPoll(version, running, gpus, now, until_s)
         return due
 
     def _observe_executor(self) -> list[Observation]:
@@ -297,11 +345,11 @@ class QueueCluster:
             ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
         )
 
-    def _add_observed_nodes(self) -> None:
-        """Add the nodes to the queue that the executor observes in pools whose nodes it lists."""
+    def _add_observed_nodes(self) -> bool:
+        """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
         new = find_new_nodes(self.store, self._read_nodes())
         if not new:
-            return
+            return False
         with self.store.write() as connection:
             lease.check(connection, self.lease_holder.token)
             refused = add_observed_nodes(connection, new)
@@ -309,6 +357,7 @@ class QueueCluster:
             name = "node_refused" if one.node in refused else "node_added"
             detail = refused.get(one.node, f"{one.gpus} GPUs")
             self.log.event(name, node=one.node, pool=one.pool, detail=detail)
+        return True
 
     def _lose_on_down_nodes(self) -> None:
         """Record as lost what the executor has not ended itself on nodes that are down.
@@ -437,6 +486,7 @@ class QueueCluster:
         self.interval_s = self._read_interval_s(connection)
         [(first, last)] = query(connection, _ROUND_TIMES)
         [(newest,)] = query(connection, _NEWEST, now)
+        self._next_round_s = math.inf
         if not newest:
             return False
         # a change of these may cause an early round, as an end does
@@ -454,9 +504,12 @@ class QueueCluster:
         self._observed_triggers = mark
         if self.is_round_forced or self.ignores_stability or last is None or last > now + JUMP_S:
             return True
-        return latest_tick(now, first, self.interval_s) > latest_tick(
-            last, first, self.interval_s
-        ) or (event and now >= last + self.options.react_s)
+        tick, early_s = latest_tick(last, first, self.interval_s), last + self.options.react_s
+        # a little before the tick, because ticks are compared with a tolerance
+        self._next_round_s = first + (tick + 1 - 1e-6) * self.interval_s
+        if event:
+            self._next_round_s = min(self._next_round_s, early_s)
+        return latest_tick(now, first, self.interval_s) > tick or (event and now >= early_s)
 
     # ---- one round
     # ----------------------------------------------------------------------------------------------
