@@ -277,7 +277,7 @@ class QueueCluster:
         ):
             return False
         with self.store.read() as connection:
-            return read_version(connection) == quiet.version
+            return bool(read_version(connection) == quiet.version)
 
     def _poll(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
@@ -299,12 +299,12 @@ class QueueCluster:
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
-        is_busy = self._add_observed_nodes() or on_down_nodes or recorded.unknown
+        has_news = self._add_observed_nodes() or bool(on_down_nodes or recorded.unknown)
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            is_busy = self.reconcile(running) or is_busy or self._untold or self._pending_round
-            if not is_busy:
+            given = self.reconcile(running)
+            if not (has_news or given or self._untold or self._pending_round):
                 self._quiet = _QuietPoll(version, running, gpus, now, until_s)
         return due
 
