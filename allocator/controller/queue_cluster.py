@@ -90,7 +90,6 @@ HISTORY_EVERY = 20
 JUMP_S = 1.0
 
 
-WITHOUT_SETTINGS = allocations.WantedSettings()
 # statements that run at every poll, built once
 # times of the first and the last round of the journal; NULL: there is none
 _ROUND_TIMES = (
@@ -143,13 +142,11 @@ class _Recorded(NamedTuple):
 class _QuietPoll(NamedTuple):
     """A poll that had nothing to do, as every later one until `until_s` while nothing changes.
 
-    `version` is that of the database, `running` what the executor reported, and `gpus` what it
-    counted.
+    `version` is that of the database, and `look` what the executor reported and counted.
     """
 
     version: Any
-    running: set[tuple[str, int]]
-    gpus: Any
+    look: Any
     since_s: float
     until_s: float
 
@@ -190,10 +187,9 @@ class QueueCluster:
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
-        # what running jobs were told under the present lease, but for those without settings
+        # what running jobs were told under the present lease
         self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
-        # jobs that may have to be told that they run without settings; None: all jobs
-        self._untold: set[str] | None = None
+        self._untold = set[tuple[str, int]]()  # allocations that could not be told
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
@@ -256,34 +252,29 @@ class QueueCluster:
             if words:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
-        gpus = (
+        look = (
+            {(one.job_id, one.generation, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
-        due = not self._is_quiet(now, seen, gpus) and self._poll(now, seen, gpus)
+        due = not self._is_quiet(now, look) and self._poll(now, seen, look)
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
         return due
 
-    def _is_quiet(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+    def _is_quiet(self, now: float, look: Any) -> bool:
         """Return whether a poll would do nothing: all is as at the last one, which did nothing."""
-        quiet, running = self._quiet, {(one.job_id, one.generation) for one in seen}
-        if (
-            quiet is None
-            or (quiet.running, quiet.gpus) != (running, gpus)
-            or not quiet.since_s <= now < quiet.until_s
-            or any(one.phase != "running" for one in seen)
-        ):
+        quiet = self._quiet
+        if quiet is None or quiet.look != look or not quiet.since_s <= now < quiet.until_s:
             return False
         with self.store.read() as connection:
             return bool(read_version(connection) == quiet.version)
 
-    def _poll(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+    def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
-        self._quiet, until_s = None, -math.inf
+        self._quiet, until_s, gpus = None, -math.inf, look[1:]
         ended = any(one.phase != "running" for one in seen)
-        running = {(one.job_id, one.generation) for one in seen}
         with self.store.write() as connection:
             version = read_version(connection)
             repeated = periodic.submit_due(connection, now)
@@ -303,9 +294,9 @@ class QueueCluster:
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            given = self.reconcile(running)
-            if not (has_news or given or self._untold or self._pending_round):
-                self._quiet = _QuietPoll(version, running, gpus, now, until_s)
+            given = self.reconcile({(one.job_id, one.generation) for one in seen})
+            if not (has_news or ended or given or self._untold or self._pending_round):
+                self._quiet = _QuietPoll(version, look, now, until_s)
         return due
 
     def _observe_executor(self) -> list[Observation]:
@@ -338,7 +329,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings, self._untold = {}, None
+        self._settings = {}
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
         self._pending_round = next(
@@ -385,13 +376,6 @@ class QueueCluster:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
         ends, over = list[Observation](), list[Observation]()
-        if not progress:
-            running = set(query(connection, _RUNNING))
-            seen = [
-                one
-                for one in seen
-                if one.phase != "running" or (one.job_id, one.generation) not in running
-            ]
         known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
@@ -408,8 +392,6 @@ class QueueCluster:
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         changes = observations.record(connection, token, news, retries, is_history) if news else []
-        if self._untold is not None:
-            self._untold |= {one.job_id for one, mark in news if mark.running_s is None}
         self._refuse_unknown(connection, unknown)
         return _Recorded(ends, changes, unknown, over)
 
@@ -713,12 +695,7 @@ class QueueCluster:
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
-        settings = {}
-        if isinstance(self.executor, SettingsWriter):
-            untold = self._untold
-            # those of all jobs, or those that may have to be withdrawn
-            names = None if untold is None else untold | {job_id for job_id, _ in self._settings}
-            settings = allocations.read_wanted_settings(connection, names)
+        settings = allocations.read_wanted_settings(connection)
         return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
@@ -729,11 +706,11 @@ class QueueCluster:
         token, self._pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
-        untold = self._tell_jobs(orders.settings)
+        self._tell_jobs(orders.settings)
         starts = [
             one
             for one in orders.starts
-            if untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
+            if self._untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, start)
@@ -742,25 +719,21 @@ class QueueCluster:
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
-    ) -> set[tuple[str, int]]:
-        """Tell running jobs how to run where that has changed; return those that were not told."""
-        executor = self.executor
+    ) -> None:
+        """Tell running jobs how to run where that has changed."""
+        executor, known = self.executor, self._settings
         if not isinstance(executor, SettingsWriter):
-            return set()
-        untold, told = set[tuple[str, int]](), dict[tuple[str, int], allocations.WantedSettings]()
-        self._untold = {job_id for (job_id, _), settings in wanted.items() if settings is None}
+            return
+        self._settings, self._untold = {}, set()
         for key, settings in wanted.items():
             if settings is None:
                 continue
-            if self._settings.get(key) != settings:
+            if known.get(key) != settings:
                 order = (*key, _build_settings(settings), self.lease_holder.token)
                 if not self._command_executor("write_settings", executor.write_settings, *order):
-                    untold.add(key)
-                    self._untold.add(key[0])
+                    self._untold.add(key)
                     continue
-            told[key] = settings
-        self._settings = {key: one for key, one in told.items() if one != WITHOUT_SETTINGS}
-        return untold
+            self._settings[key] = settings
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
         """Call the executor once, and return whether it did what it was told.

@@ -3,8 +3,8 @@
 Orders, and what jobs hold, are in allocations.py.
 
 Progress comes from every running job in every round, so it is written in one place only, the
-allocation. The remaining work of the job follows from it (`JOB` in jobs/verbs.py). First sights and
-ends are rare and change the job too.
+allocation. The remaining work of the job follows from it (`read_jobs` in jobs/verbs.py). First
+sights and ends are rare and change the job too.
 """
 
 from __future__ import annotations

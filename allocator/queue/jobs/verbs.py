@@ -20,7 +20,7 @@ from allocator.queue.database.bulk import as_columns, execute_many, named_rows, 
 from allocator.queue.database.schema import (
     ACTIVE,
     DEFAULT_TENANT,
-    IS_OPEN,
+    OPEN,
     OWNED,
     STATES,
     allocations,
@@ -115,39 +115,30 @@ def nodes_as_json(text: str) -> list[dict[str, Any]] | None:
     return json.loads(text) if text else None
 
 
-_LEFT = (
-    sa.select(allocations.c.work_at_start - allocations.c.work_done)
-    .where(allocations.c.job_id == jobs.c.job_id, IS_OPEN)
-    .scalar_subquery()
+_STORED = [*OWNED, *(n for n in Job._fields if n not in ("values", "remaining_work"))]
+# while a job has an open allocation, its row has the remaining work at the start of that
+_NAMED = (
+    f"SELECT {', '.join(f'j.{name}' for name in _STORED)},"
+    " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j"
+    f" LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+    " WHERE j.job_id IN ({names})"
 )
-JOB = sa.select(
-    *(c for c in jobs.c if c.name != "remaining_work"),
-    sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"),
-)
-"""Selects jobs. The row of a job has the remaining work at the start of its open allocation; the
-work of the allocation is subtracted here.
-"""
-
-_SELECTED = JOB.selected_columns.keys()
-_NAMED = f"{JOB} WHERE jobs.job_id IN ({{names}})"
 _CONVERTED = [n for n in OWNED if JOBS.column(n).kind in (*LISTS, ColumnKind.BOOLEAN)]
 
 
-def _build_jobs(rows: Sequence[Any]) -> list[Job]:
-    """Build jobs from rows of JOB, by column, as a list may have hundreds of them."""
-    c: dict[str, Any] = dict(zip(_SELECTED, as_columns(rows, len(_SELECTED)), strict=True))
+def read_jobs(connection: Connection, names: Sequence[str]) -> dict[str, Job]:
+    """Return the jobs with these names; names of no job are left out."""
+    rows = query_of(connection, _NAMED, [name for name in names if is_storable(name)])
+    # by column, because a list may have hundreds of jobs
+    columns = as_columns(rows, len(_STORED) + 1)
+    c: dict[str, Any] = dict(zip((*_STORED, "remaining_work"), columns, strict=True))
     c |= {name: values_of(JOBS.column(name), c[name]) for name in _CONVERTED}
     c |= {name: list(map(json.loads, c[name])) for name in ("environment", "received")}
     c["command"] = [tuple(json.loads(text)) for text in c["command"]]
     owned = zip(*(c[name] for name in OWNED), strict=True)
     c["values"] = [dict(zip(OWNED, row, strict=True)) for row in owned]
-    return list(named_rows(Job, zip(*(c[name] for name in Job._fields), strict=True)))
-
-
-def read_jobs(connection: Connection, names: Sequence[str]) -> dict[str, Job]:
-    """Return the jobs with these names; names of no job are left out."""
-    found = query_of(connection, _NAMED, [name for name in names if is_storable(name)])
-    return {job.job_id: job for job in _build_jobs(found)}
+    built = named_rows(Job, zip(*(c[name] for name in Job._fields), strict=True))
+    return {job.job_id: job for job in built}
 
 
 def show(connection: Connection, job_id: str) -> Job:
@@ -228,7 +219,7 @@ def list_jobs(
     UsageError
         For an unknown state.
     """
-    query = JOB
+    query = sa.select(jobs.c.job_id)
     wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
     strange = next((s for s in wanted if s not in STATES), None)
     if strange is not None:
@@ -245,8 +236,9 @@ def list_jobs(
     if model is not None:
         query = query.where(jobs.c.model == model)
     query = query.order_by(jobs.c.seq.desc())
-    rows = connection.execute(query if limit is None else query.limit(limit)).all()
-    return _build_jobs(rows[::-1])
+    names = connection.execute(query.limit(limit)).scalars().all()[::-1]
+    found = read_jobs(connection, names)
+    return [found[name] for name in names]
 
 
 def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:
