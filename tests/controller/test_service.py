@@ -8,12 +8,14 @@ import json
 from collections.abc import Callable
 from unittest.mock import Mock
 
+import numpy as np
+import postgres_server
 import pytest
 import sqlalchemy as sa
 from commands import Output, call
 from controller_rigs import Rig, believed
 from fakes.simulated_executor import SimulatedExecutor
-from queues import NOW
+from queues import BACKENDS, NOW
 
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting import journal
@@ -28,6 +30,7 @@ from allocator.loop.stability import Stability
 from allocator.queue import round_journal
 from allocator.queue.database.schema import rounds
 from allocator.queue.jobs.states import Retries
+from allocator.queue.queue import Queue
 
 MakeRig = Callable[..., Rig]
 
@@ -107,6 +110,45 @@ def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
     assert rig.machines.orders == 0
     rig.steps(120)
     assert rig.machines.used["a"] == 4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_quiet_poll_misses_nothing(make: MakeRig, backend: str) -> None:
+    """A poll after which nothing changes is not made again, until somebody else writes to the
+    queue, machines go or come back, a job's time comes, or a round is due.
+    """
+    rig = make(name=postgres_server.new_database() if backend == "postgresql" else None)
+    rig.submit("one", "two", work=1e6)
+    cluster = rig.controller.cluster
+    cluster._poll = poll = Mock(wraps=cluster._poll)  # type: ignore[method-assign]
+
+    def polls(seconds: float = 0.1) -> list[int]:
+        counts = [poll.call_count]
+        for _ in range(4):
+            rig.clock.sleep(seconds)
+            rig.controller.step()
+            counts.append(poll.call_count)
+        return np.diff(counts).tolist()
+
+    with Queue(rig.path, clock=rig.clock.now) as other:
+        later_s = rig.clock.now_s + 9
+        for change in (
+            lambda: other.hold("two"),
+            lambda: other.set_gpus({"b": 3}),
+            lambda: rig.machines.set_gpus("b", 2),
+            lambda: rig.machines.lose("one", "test"),
+            lambda: rig.queue.release("two"),
+            lambda: other.submit(
+                job_id="late", model="m", total_work=1, max_gpus=1, submitted_s=later_s
+            ),
+        ):
+            assert any(not any(polls()) for _ in range(20))
+            change()
+            assert polls()[0] == 1
+        assert any(not any(polls()) for _ in range(20))
+        rig.clock.sleep(later_s - rig.clock.now_s)
+        assert polls()[0] == 1
+        assert any(not any(polls()) for _ in range(20)) and any(polls(20.0))
 
 
 @pytest.mark.parametrize(
