@@ -63,7 +63,7 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.ticks import latest_tick
+from allocator.loop.ticks import EXACT, latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -100,9 +100,9 @@ _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <=
 _RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
 # the next time at which a job is repeated, tried again or submitted
 _NEXT = (
-    "SELECT MIN(at_s) FROM (SELECT next_s AS at_s FROM jobs UNION ALL SELECT retry_at_s FROM jobs"
-    f" WHERE state IN {ACTIVE} UNION ALL SELECT submitted_s FROM jobs WHERE state IN {ACTIVE})"
-    " AS times WHERE at_s > ?"
+    "SELECT COALESCE(MIN(at_s), 1e300) FROM (SELECT next_s AS at_s FROM jobs"
+    f" UNION ALL SELECT retry_at_s FROM jobs WHERE state IN {ACTIVE}"
+    f" UNION ALL SELECT submitted_s FROM jobs WHERE state IN {ACTIVE}) AS times WHERE at_s > ?"
 )
 # a job that wants GPUs and does not hold them yet
 _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
@@ -273,7 +273,7 @@ class QueueCluster:
 
     def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
-        self._quiet, until_s, gpus = None, -math.inf, look[1:]
+        self._quiet, gpus = None, look[1:]
         ended = any(one.phase != "running" for one in seen)
         with self.store.write() as connection:
             version = read_version(connection)
@@ -285,8 +285,7 @@ class QueueCluster:
                 due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
             on_down_nodes = allocations.find_on_down_nodes(connection)
             if not due:
-                [(at_s,)] = query(connection, _NEXT, now)
-                until_s = min(self._next_round_s, math.inf if at_s is None else at_s)
+                until_s = min(self._next_round_s, query(connection, _NEXT, now)[0][0])
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
@@ -486,12 +485,12 @@ class QueueCluster:
         self._observed_triggers = mark
         if self.is_round_forced or self.ignores_stability or last is None or last > now + JUMP_S:
             return True
-        tick, early_s = latest_tick(last, first, self.interval_s), last + self.options.react_s
-        # a little before the tick, because ticks are compared with a tolerance
-        self._next_round_s = first + (tick + 1 - 1e-6) * self.interval_s
-        if event:
-            self._next_round_s = min(self._next_round_s, early_s)
-        return latest_tick(now, first, self.interval_s) > tick or (event and now >= early_s)
+        tick = latest_tick(last, first, self.interval_s) + 1
+        self._next_round_s = min(
+            first + (tick - EXACT) * self.interval_s,
+            last + self.options.react_s if event else math.inf,
+        )
+        return now >= self._next_round_s
 
     # ---- one round
     # ----------------------------------------------------------------------------------------------

@@ -188,25 +188,15 @@ def act(sight: Sight, job_id: str, verb: str) -> JobAnswer:
     return show_job(sight, job_id)
 
 
-@router.changes("POST", "/jobs/{job_id:path}/hold", Writer)
-def hold_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Give a job nothing until `release`; one that runs is stopped with a checkpoint."""
-    return act(sight, job_id, "hold")
+def _add_verb(verb: str, words: str) -> None:
+    def change(sight: Sight, job_id: str) -> JobAnswer:
+        return act(sight, job_id, verb)
+
+    change.__name__, change.__doc__ = f"{verb}_job", words
+    router.changes("POST", f"/jobs/{{job_id:path}}/{verb}", Writer)(change)
 
 
-@router.changes("POST", "/jobs/{job_id:path}/release", Writer)
-def release_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Undo `hold`."""
-    return act(sight, job_id, "release")
-
-
-@router.changes("POST", "/jobs/{job_id:path}/cancel", Writer)
-def cancel_job(sight: Sight, job_id: str) -> JobAnswer:
-    """End a job; one that runs is stopped first."""
-    return act(sight, job_id, "cancel")
-
-
-@router.changes("POST", "/jobs/{job_id:path}/retry", Writer)
-def retry_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Bring a parked or cancelled job back; end the pause of one that failed."""
-    return act(sight, job_id, "retry")
+_add_verb("hold", "Give a job nothing until `release`; one that runs is stopped with a checkpoint.")
+_add_verb("release", "Undo `hold`.")
+_add_verb("cancel", "End a job; one that runs is stopped first.")
+_add_verb("retry", "Bring a parked or cancelled job back; end the pause of one that failed.")
