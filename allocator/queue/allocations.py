@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -204,9 +205,10 @@ def read_wanted_settings(
     """
     others = group_others(read_secondaries(connection))
     stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
+    wanted = cache(WantedSettings)  # most jobs have the same
     return {
-        (name, generation): WantedSettings(environment, name in others)
-        if stopping.isdisjoint(others.get(name, ()))
+        (name, generation): wanted(environment, name in others)
+        if name not in others or stopping.isdisjoint(others[name])
         else None
         for name, generation, environment in query(connection, _SETTINGS)
     }
