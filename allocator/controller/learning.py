@@ -251,7 +251,7 @@ def _record_noise(
         if noise.reports and model in models:
             known[model] = noise
     if known != before:
-        cluster_tables.write_noise(connection, known)
+        cluster_tables.put_meta(connection, cluster_tables.NOISE, dumps(known))
 
 
 def _take_trials(

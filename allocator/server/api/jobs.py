@@ -11,7 +11,6 @@ from fastapi import Query, Response
 from allocator.domain.findings import quote as show_name
 from allocator.domain.records import USER
 from allocator.domain.snapshot import Snapshot
-from allocator.errors import UsageError
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import verbs
@@ -49,15 +48,13 @@ NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 def find_job(sight: Sight, job_id: str) -> Job:
     """Return a job that the caller may see. Raises Refusal; others' jobs are as if not there."""
-    message = f"the queue has no job {show_name(job_id)}"
-    try:
-        job = verbs.show(sight.connection, job_id)
-    except UsageError as error:
-        hint = message if sight.caller.is_member else str(error)
-        raise Refusal(404, "not_found", hint) from None
-    if not sight.caller.can_see(job.values["tenant"]):
-        raise Refusal(404, "not_found", message)
-    return job
+    job = verbs.read_jobs(sight.connection, [job_id]).get(job_id)
+    if job is not None and sight.caller.can_see(job.values["tenant"]):
+        return job
+    hint = f"the queue has no job {show_name(job_id)}"
+    if not sight.caller.is_member:
+        hint = str(verbs.unknown_job_error(sight.connection, job_id))
+    raise Refusal(404, "not_found", hint)
 
 
 def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
