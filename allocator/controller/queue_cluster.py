@@ -554,13 +554,15 @@ class QueueCluster:
             if trials is not None:
                 profiling.write(connection, trials.trials)
             if self.options.warm:
-                cluster_tables.put_meta(
-                    connection,
-                    MEMORY,
-                    journal.dumps(
-                        guarded_decision.memory_to_json(guarded_decision.build_memory(decision))
-                    ),
+                round_, task = decision.round, decision.task
+                handed_on = Memory.of(
+                    round_.problem.objective,
+                    round_.model,
+                    task.dual.prices,
+                    decision.proposal.plans,
                 )
+                text = journal.dumps(guarded_decision.memory_to_json(handed_on))
+                cluster_tables.put_meta(connection, MEMORY, text)
             orders = self._write_orders(
                 connection, capacity, pending=(number, "applied", entry.detail)
             )

@@ -187,7 +187,7 @@ def _paid_spans(rows: Sequence[tuple[Any, ...]], turns: Turns, now_s: float) -> 
                 yield _PaidSpan(
                     job_id,
                     tenant or DEFAULT_TENANT,
-                    json.loads(environment).get(USER, "") if USER in environment else "",
+                    json.loads(environment).get(USER, ""),
                     model,
                     begin_s,
                     max(begin_s, until_s),
