@@ -200,16 +200,6 @@ def format_plan(of: Plan) -> str:
     return to_json(replace(of, seconds={}))
 
 
-def build_memory(found: Decision) -> Memory:
-    """Return what the decision hands on to the next one."""
-    return Memory.of(
-        found.round.problem.objective,
-        found.round.model,
-        found.task.dual.prices,
-        found.proposal.plans,
-    )
-
-
 def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
     """Return a memory as JSON values; floats are read back exactly."""
     if memory is None:

@@ -251,7 +251,7 @@ def _record_noise(
         if noise.reports and model in models:
             known[model] = noise
     if known != before:
-        cluster_tables.write_noise(connection, known)
+        cluster_tables.put_meta(connection, cluster_tables.NOISE, dumps(known))
 
 
 def _take_trials(
@@ -328,7 +328,7 @@ def correct(
         is_rated = model in base_profile.models
         exact = {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
         touched = {key for key in exact if before.get((model, *key)) != seen[key[0]][key[1]]}
-        offered = base_profile.offered_sizes(model)
+        offered = {kind: sorted(k) for (m, kind), k in base_profile.sizes.items() if m == model}
         for kind, sizes in seen.items():
             offered[kind] = sorted({*sizes, *offered.get(kind, ())})
         correction = feedback.correct_model(seen, offered, now_s) if is_rated else exact
@@ -383,10 +383,6 @@ class Profile:
         present = present_models(self.problem.models, number, share_done).tolist()
         names = self.problem.models
         return [names[m] if m >= 0 else name for m, name in zip(present, models, strict=True)]
-
-    def offered_sizes(self, model: str) -> dict[str, list[int]]:
-        """Return the sizes with rows in rates.csv of a model, by GPU type."""
-        return {kind: sorted(k) for (m, kind), k in self.sizes.items() if m == model}
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""

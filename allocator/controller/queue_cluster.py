@@ -63,7 +63,7 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.ticks import latest_tick
+from allocator.loop.ticks import EXACT, latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -73,7 +73,7 @@ from allocator.queue import (
     round_journal,
     snapshot as snapshots,
 )
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
@@ -90,7 +90,6 @@ HISTORY_EVERY = 20
 JUMP_S = 1.0
 
 
-WITHOUT_SETTINGS = allocations.WantedSettings()
 # statements that run at every poll, built once
 # times of the first and the last round of the journal; NULL: there is none
 _ROUND_TIMES = (
@@ -99,6 +98,12 @@ _ROUND_TIMES = (
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
 _RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
+# the next time at which a job is repeated, tried again or submitted
+_NEXT = (
+    "SELECT COALESCE(MIN(at_s), 1e300) FROM (SELECT next_s AS at_s FROM jobs"
+    f" UNION ALL SELECT retry_at_s FROM jobs WHERE state IN {ACTIVE}"
+    f" UNION ALL SELECT submitted_s FROM jobs WHERE state IN {ACTIVE}) AS times WHERE at_s > ?"
+)
 # a job that wants GPUs and does not hold them yet
 _UNMET = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
@@ -132,6 +137,18 @@ class _Recorded(NamedTuple):
     changes: list[StateChange]
     unknown: list[Observation]
     over: list[Observation]
+
+
+class _QuietPoll(NamedTuple):
+    """A poll that had nothing to do, as every later one until `until_s` while nothing changes.
+
+    `version` is that of the database, and `look` what the executor reported and counted.
+    """
+
+    version: Any
+    look: Any
+    since_s: float
+    until_s: float
 
 
 class _Orders(NamedTuple):
@@ -170,10 +187,9 @@ class QueueCluster:
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
-        # what running jobs were told under the present lease, but for those without settings
+        # what running jobs were told under the present lease
         self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
-        # jobs that may have to be told that they run without settings; None: all jobs
-        self._untold: set[str] | None = None
+        self._untold = set[tuple[str, int]]()  # allocations that could not be told
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
@@ -193,6 +209,8 @@ class QueueCluster:
         self._observed_triggers: tuple[Any, ...] | None = None
         self._pending_round: PendingRound = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
+        self._quiet: _QuietPoll | None = None
+        self._next_round_s = -math.inf  # no round is due before that unless something changes
 
     def _read_interval_s(self, connection: Connection) -> float:
         if self.options.every_s is not None:
@@ -234,12 +252,31 @@ class QueueCluster:
             if words:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
-        ended = any(one.phase != "running" for one in seen)
-        gpus = (
+        look = (
+            {(one.job_id, one.generation, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
+        due = not self._is_quiet(now, look) and self._poll(now, seen, look)
+        if (users_jobs := self._users_jobs) is not None:
+            token = self.lease_holder.token
+            self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
+        return due
+
+    def _is_quiet(self, now: float, look: Any) -> bool:
+        """Return whether a poll would do nothing: all is as at the last one, which did nothing."""
+        quiet = self._quiet
+        if quiet is None or quiet.look != look or not quiet.since_s <= now < quiet.until_s:
+            return False
+        with self.store.read() as connection:
+            return bool(read_version(connection) == quiet.version)
+
+    def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
+        """Do what is to be done after an observation, and return whether a round is due."""
+        self._quiet, gpus = None, look[1:]
+        ended = any(one.phase != "running" for one in seen)
         with self.store.write() as connection:
+            version = read_version(connection)
             repeated = periodic.submit_due(connection, now)
             due = self._is_round_due(connection, now, ended, gpus)
             # mere progress is written for a round only
@@ -247,17 +284,18 @@ class QueueCluster:
             if due and ended:
                 due = self._is_round_due(connection, now, ended, gpus)  # perhaps no job is left
             on_down_nodes = allocations.find_on_down_nodes(connection)
+            if not due:
+                until_s = min(self._next_round_s, query(connection, _NEXT, now)[0][0])
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
         self._acknowledge(recorded)
-        self._add_observed_nodes()
-        if (users_jobs := self._users_jobs) is not None:
-            token = self.lease_holder.token
-            self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
+        has_news = self._add_observed_nodes() or bool(on_down_nodes or recorded.unknown)
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            self.reconcile({(one.job_id, one.generation) for one in seen})
+            given = self.reconcile({(one.job_id, one.generation) for one in seen})
+            if not (has_news or ended or given or self._untold or self._pending_round):
+                self._quiet = _QuietPoll(version, look, now, until_s)
         return due
 
     def _observe_executor(self) -> list[Observation]:
@@ -290,18 +328,18 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings, self._untold = {}, None
+        self._settings = {}
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
         self._pending_round = next(
             ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
         )
 
-    def _add_observed_nodes(self) -> None:
-        """Add the nodes to the queue that the executor observes in pools whose nodes it lists."""
+    def _add_observed_nodes(self) -> bool:
+        """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
         new = find_new_nodes(self.store, self._read_nodes())
         if not new:
-            return
+            return False
         with self.store.write() as connection:
             lease.check(connection, self.lease_holder.token)
             refused = add_observed_nodes(connection, new)
@@ -309,6 +347,7 @@ class QueueCluster:
             name = "node_refused" if one.node in refused else "node_added"
             detail = refused.get(one.node, f"{one.gpus} GPUs")
             self.log.event(name, node=one.node, pool=one.pool, detail=detail)
+        return True
 
     def _lose_on_down_nodes(self) -> None:
         """Record as lost what the executor has not ended itself on nodes that are down.
@@ -336,13 +375,6 @@ class QueueCluster:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
         ends, over = list[Observation](), list[Observation]()
-        if not progress:
-            running = set(query(connection, _RUNNING))
-            seen = [
-                one
-                for one in seen
-                if one.phase != "running" or (one.job_id, one.generation) not in running
-            ]
         known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
@@ -359,8 +391,6 @@ class QueueCluster:
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         changes = observations.record(connection, token, news, retries, is_history) if news else []
-        if self._untold is not None:
-            self._untold |= {one.job_id for one, mark in news if mark.running_s is None}
         self._refuse_unknown(connection, unknown)
         return _Recorded(ends, changes, unknown, over)
 
@@ -437,6 +467,7 @@ class QueueCluster:
         self.interval_s = self._read_interval_s(connection)
         [(first, last)] = query(connection, _ROUND_TIMES)
         [(newest,)] = query(connection, _NEWEST, now)
+        self._next_round_s = math.inf
         if not newest:
             return False
         # a change of these may cause an early round, as an end does
@@ -454,9 +485,12 @@ class QueueCluster:
         self._observed_triggers = mark
         if self.is_round_forced or self.ignores_stability or last is None or last > now + JUMP_S:
             return True
-        return latest_tick(now, first, self.interval_s) > latest_tick(
-            last, first, self.interval_s
-        ) or (event and now >= last + self.options.react_s)
+        tick = latest_tick(last, first, self.interval_s) + 1
+        self._next_round_s = min(
+            first + (tick - EXACT) * self.interval_s,
+            last + self.options.react_s if event else math.inf,
+        )
+        return now >= self._next_round_s
 
     # ---- one round
     # ----------------------------------------------------------------------------------------------
@@ -520,13 +554,15 @@ class QueueCluster:
             if trials is not None:
                 profiling.write(connection, trials.trials)
             if self.options.warm:
-                cluster_tables.put_meta(
-                    connection,
-                    MEMORY,
-                    journal.dumps(
-                        guarded_decision.memory_to_json(guarded_decision.build_memory(decision))
-                    ),
+                round_, task = decision.round, decision.task
+                handed_on = Memory.of(
+                    round_.problem.objective,
+                    round_.model,
+                    task.dual.prices,
+                    decision.proposal.plans,
                 )
+                text = journal.dumps(guarded_decision.memory_to_json(handed_on))
+                cluster_tables.put_meta(connection, MEMORY, text)
             orders = self._write_orders(
                 connection, capacity, pending=(number, "applied", entry.detail)
             )
@@ -660,12 +696,7 @@ class QueueCluster:
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
-        settings = {}
-        if isinstance(self.executor, SettingsWriter):
-            untold = self._untold
-            # those of all jobs, or those that may have to be withdrawn
-            names = None if untold is None else untold | {job_id for job_id, _ in self._settings}
-            settings = allocations.read_wanted_settings(connection, names)
+        settings = allocations.read_wanted_settings(connection)
         return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
@@ -676,11 +707,11 @@ class QueueCluster:
         token, self._pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
-        untold = self._tell_jobs(orders.settings)
+        self._tell_jobs(orders.settings)
         starts = [
             one
             for one in orders.starts
-            if untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
+            if self._untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, start)
@@ -689,25 +720,21 @@ class QueueCluster:
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
-    ) -> set[tuple[str, int]]:
-        """Tell running jobs how to run where that has changed; return those that were not told."""
-        executor = self.executor
+    ) -> None:
+        """Tell running jobs how to run where that has changed."""
+        executor, known = self.executor, self._settings
         if not isinstance(executor, SettingsWriter):
-            return set()
-        untold, told = set[tuple[str, int]](), dict[tuple[str, int], allocations.WantedSettings]()
-        self._untold = {job_id for (job_id, _), settings in wanted.items() if settings is None}
+            return
+        self._settings, self._untold = {}, set()
         for key, settings in wanted.items():
             if settings is None:
                 continue
-            if self._settings.get(key) != settings:
+            if known.get(key) != settings:
                 order = (*key, _build_settings(settings), self.lease_holder.token)
                 if not self._command_executor("write_settings", executor.write_settings, *order):
-                    untold.add(key)
-                    self._untold.add(key[0])
+                    self._untold.add(key)
                     continue
-            told[key] = settings
-        self._settings = {key: one for key, one in told.items() if one != WITHOUT_SETTINGS}
-        return untold
+            self._settings[key] = settings
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
         """Call the executor once, and return whether it did what it was told.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -79,8 +80,6 @@ _SETTINGS = (
     f"SELECT a.job_id, a.generation, j.want_environment {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase = 'running'"
 )
-_OWN_SETTINGS = f"{_SETTINGS} AND j.want_environment <> ''"
-_SETTINGS_OF = f"{_SETTINGS} AND j.want_environment = '' AND a.job_id IN ({{names}})"
 _STOPPING = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND phase = 'stopping'"
 _UNWANTED = (
     f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
@@ -196,32 +195,22 @@ class WantedSettings(NamedTuple):
 
 
 def read_wanted_settings(
-    connection: Connection, names: Collection[str] | None = None
+    connection: Connection,
 ) -> dict[tuple[str, int], WantedSettings | None]:
     """Return how running jobs are wanted to run, by (job, generation).
 
     A job counts as colocated from the moment at which the start of the other job is ordered until
     the end of one of the two is recorded. While another job on its GPUs is stopping, its settings
     are None: that job still needs the memory that the present settings leave to it.
-
-    Parameters
-    ----------
-    names : collection of str, optional
-        The running jobs that are returned in any case. Others are returned only if there is
-        something to tell them, because most jobs run without settings. None: all are returned.
     """
     others = group_others(read_secondaries(connection))
-    if names is None:
-        rows = query(connection, _SETTINGS)
-    else:
-        rows = query(connection, _OWN_SETTINGS)
-        rows += query_of(connection, _SETTINGS_OF, sorted({*names, *others}))
     stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
+    wanted = cache(WantedSettings)  # most jobs have the same
     return {
-        (name, generation): WantedSettings(environment, name in others)
-        if stopping.isdisjoint(others.get(name, ()))
+        (name, generation): wanted(environment, name in others)
+        if name not in others or stopping.isdisjoint(others[name])
         else None
-        for name, generation, environment in rows
+        for name, generation, environment in query(connection, _SETTINGS)
     }
 
 

@@ -200,11 +200,6 @@ def read_noise(connection: Connection) -> dict[str, LearnedNoise]:
     return {model: LearnedNoise(*one) for model, one in known.items()}
 
 
-def write_noise(connection: Connection, known: Mapping[str, LearnedNoise]) -> None:
-    """Keep the learned gradient noise by model."""
-    put_meta(connection, NOISE, json.dumps(known))
-
-
 def read_noise_scales(connection: Connection) -> dict[str, float]:
     """Return the learned noise scales by model, in samples."""
     found = {model: one.noise_scale for model, one in read_noise(connection).items()}

@@ -241,6 +241,8 @@ def split_by_holder(
     list of (float, float or None, int)
         (from, to, GPUs that the job held itself) in the order of time.
     """
+    if not changes:
+        return [(ordered_s, ended_s, gpus)] if ended_s is None or ended_s > ordered_s else []
     at = [(ordered_s, gpus), *((at_s, own) for at_s, _, own in changes)]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
     return [

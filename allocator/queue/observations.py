@@ -3,16 +3,15 @@
 Orders, and what jobs hold, are in allocations.py.
 
 Progress comes from every running job in every round, so it is written in one place only, the
-allocation. The remaining work of the job follows from it (`JOB` in jobs/verbs.py). First sights and
-ends are rare and change the job too.
+allocation. The remaining work of the job follows from it (`read_jobs` in jobs/verbs.py). First
+sights and ends are rare and change the job too.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -103,35 +102,40 @@ def _record_progress(
     history: bool,
 ) -> list[StateChange]:
     """Record running allocations whose observation has a later time or more work than is known."""
-    latest: dict[str, tuple[float, float, Mapping[str, float], Allocation]] = {}
+    rows: dict[str, tuple[Any, ...]] = {}
+    marks: dict[str, Allocation] = {}
     for one, mark in given:
-        known_s = -math.inf if mark.observed_s is None else mark.observed_s
-        work, at_s, *_ = latest.get(one.job_id, (mark.work_done, known_s))
-        # a number that is nan, as the second one of max, is ignored
-        work = max(work, min(one.work_done, mark.work_at_start))
-        latest[one.job_id] = work, max(at_s, one.at_s), one.reported, mark
-    rows = []
-    changes = []
-    for name, (work, at_s, reported, mark) in latest.items():
-        if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done:
-            told = json.dumps(dict(reported)) if reported else ""
-            rows.append((work, at_s, told, name, mark.generation))
-            gained = work - mark.work_done
-            changes.append(StateChange(name, mark.generation, mark.phase, "running", gained))
+        name = one.job_id
+        work, at_s = rows[name][:2] if name in rows else (mark.work_done, mark.observed_s)
+        is_later = at_s is None or one.at_s > at_s
+        # a number that is nan is never more
+        is_more = min(one.work_done, mark.work_at_start) > work
+        if is_later or is_more:
+            marks[name] = mark
+            rows[name] = (
+                min(one.work_done, mark.work_at_start) if is_more else work,
+                one.at_s if is_later else at_s,
+                json.dumps(dict(one.reported)) if one.reported else "",
+                name,
+                mark.generation,
+            )
     execute_many(
         connection,
         "UPDATE allocations SET work_done = ?, observed_s = ?, reported = ? "
         "WHERE job_id = ? AND generation = ?",
-        rows,
+        list(rows.values()),
     )
     if history:
         execute_many(
             connection,
             "INSERT INTO observations (work_done, at_s, reported, job_id, generation, kind) "
             "VALUES (?, ?, ?, ?, ?, 'running')",
-            rows,
+            list(rows.values()),
         )
-    return changes
+    return [
+        StateChange(name, mark.generation, mark.phase, "running", rows[name][0] - mark.work_done)
+        for name, mark in marks.items()
+    ]
 
 
 def _record_transitions(

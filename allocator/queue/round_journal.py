@@ -111,14 +111,14 @@ def append(
 
 def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
     changed = []
-    for job_id, *before, generation, request in query(connection, _WANTS):
-        want = wants.get(job_id, NOTHING) if request == "" else NOTHING
+    for row in query(connection, _WANTS):
+        want = wants.get(row[0], NOTHING) if row[-1] == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING
-        newest = generation + 1 if want.has_to_move else 0
-        after = [want.pool, want.gpus, want.primary, newest, *want[4:]]
-        if after != before:
-            changed.append((*after, at_s, job_id))
+        # without a move it is 0, as False is
+        newest = want.has_to_move and row[-2] + 1
+        if (*want[:3], newest, *want[4:]) != row[1:-2]:
+            changed.append((*want[:3], int(newest), *want[4:], at_s, row[0]))
     execute_many(
         connection,
         "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "

@@ -9,7 +9,7 @@ the type of its parameter: Reader, Writer or Operator.
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
@@ -48,12 +48,13 @@ class Service:
     limits: Limits
     feed: Feed
     children: Semaphore
+    rows: dict[Any, Any] = field(default_factory=dict)  # of lists of jobs
 
     async def look(self, caller: Caller, read: Callable[..., T], *values: Any) -> T:
         """Return what a function reads of what a caller sees."""
         now_s = self.queue.clock()
         return await self.queue.look(
-            lambda connection: read(Sight(connection, now_s, caller), *values)
+            lambda connection: read(Sight(connection, now_s, caller, rows=self.rows), *values)
         )
 
     async def change(self, caller: Caller, write: Callable[[Sight], T]) -> T:

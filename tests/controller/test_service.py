@@ -8,12 +8,13 @@ import json
 from collections.abc import Callable
 from unittest.mock import Mock
 
+import postgres_server
 import pytest
 import sqlalchemy as sa
 from commands import Output, call
 from controller_rigs import Rig, believed
 from fakes.simulated_executor import SimulatedExecutor
-from queues import NOW
+from queues import BACKENDS, NOW
 
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting import journal
@@ -28,6 +29,7 @@ from allocator.loop.stability import Stability
 from allocator.queue import round_journal
 from allocator.queue.database.schema import rounds
 from allocator.queue.jobs.states import Retries
+from allocator.queue.queue import Queue
 
 MakeRig = Callable[..., Rig]
 
@@ -107,6 +109,37 @@ def test_starts_that_were_not_given_wait_for_machines(rig: Rig) -> None:
     assert rig.machines.orders == 0
     rig.steps(120)
     assert rig.machines.used["a"] == 4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_quiet_poll_misses_nothing(make: MakeRig, backend: str) -> None:
+    """A poll after which nothing changes is not made again, until somebody else writes to the
+    queue, machines go or come back, a job's time comes, or a round is due.
+    """
+    rig = make(name=postgres_server.new_database() if backend == "postgresql" else None)
+    rig.submit("one", "two", work=1e6)
+    cluster = rig.controller.cluster
+    cluster._poll = poll = Mock(wraps=cluster._poll)
+
+    def polls(seconds: float = 0.1) -> bool:
+        poll.reset_mock()
+        rig.clock.sleep(seconds)
+        rig.controller.step()
+        return bool(poll.called)
+
+    with Queue(rig.path, clock=rig.clock.now) as other:
+        late = {"submitted_s": rig.clock.now_s + 9, "model": "m", "total_work": 1, "max_gpus": 1}
+        for change in (
+            lambda: other.hold("two"),
+            lambda: rig.machines.set_gpus("b", 2),
+            lambda: rig.machines.lose("one", "test"),
+            lambda: other.submit(job_id="late", **late),
+            lambda: rig.clock.sleep(9),
+            lambda: rig.clock.sleep(60),
+        ):
+            assert any(not polls() for _ in range(20)) and not polls()
+            change()
+            assert polls()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ connection, and `translate_errors` in connection.py knows the errors of drivers.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -50,6 +51,15 @@ def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> li
         some = names[part : part + PART]
         out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
     return out
+
+
+def read_version(connection: Connection) -> tuple[Any, ...]:
+    """Return a value that is another one after every change of the database, and sometimes else."""
+    driver = _driver(connection)
+    if isinstance(driver, sqlite3.Connection):
+        # the first counts what other connections change, the second what this one does
+        return driver, *query(connection, "PRAGMA data_version"), driver.total_changes
+    return driver, *query(connection, "SELECT CAST(pg_current_snapshot() AS TEXT)")
 
 
 def as_columns(rows: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:

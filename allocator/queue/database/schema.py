@@ -52,6 +52,8 @@ STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
 ACTIVE = ("queued", "running", "paused", "held")
 PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")
 OPEN = ("ordered", "running", "stopping")
+# written out in statements and not bound, because only then the databases use the indexes of open
+# allocations, so that a poll takes no longer after years
 _IS_OPEN = f"phase IN {OPEN}"
 ROLES = ("viewer", "member", "operator")
 OF_QUEUE = (
@@ -239,10 +241,6 @@ losses = Table(  # of jobs with target_loss that have reported a loss
     Column("loss_work", Double),
     Column("loss_error", Double),
 )
-
-IS_OPEN = text(f"allocations.{_IS_OPEN}")
-"""Condition of allocations that hold GPUs. The phases are written out and not bound, because only
-then the databases use the indexes of open allocations. So a poll takes no longer after years."""
 
 observations = Table(
     "observations",

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -17,11 +16,11 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
-from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.bulk import as_columns, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import (
     ACTIVE,
     DEFAULT_TENANT,
-    IS_OPEN,
+    OPEN,
     OWNED,
     STATES,
     allocations,
@@ -29,7 +28,7 @@ from allocator.queue.database.schema import (
     observations,
     turns,
 )
-from allocator.queue.database.values import LISTS, value_of
+from allocator.queue.database.values import LISTS, values_of
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS
@@ -37,8 +36,7 @@ from allocator.queue.jobs.states import VERBS
 MOST_NAMES = 5000  # number of job_ids that are searched for a similar name
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A job as the queue knows it.
 
     `values` has the columns that its owner set (OWNED); None or "" is the default. Work is in the
@@ -92,18 +90,18 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as one flat object for JSON, without empty cells."""
-        out: dict[str, Any] = {
-            "job_id": self.job_id,
-            "state": self.state,
+        own = self._asdict()
+        given = {
+            name: cell
+            for name, value in own.pop("values").items()
+            if value is not None
+            and (cell := value if type(value) in (float, int) else text_of(value)) != ""
+        }
+        return {
+            **dict.fromkeys(("job_id", "state", "request")),  # first
+            **given,
+            **own,
             "request": self.request or None,
-        }
-        out |= {
-            name: value if type(value) in (float, int) else text
-            for name, value in self.values.items()
-            if value not in (None, "") and (text := text_of(value))
-        }
-        out |= {name: getattr(self, name) for name in _FIELDS if name not in out}
-        return out | {
             "command": list(self.command),
             "want_pool": self.want_pool or None,
             "want_host": self.want_host or None,
@@ -117,48 +115,37 @@ def nodes_as_json(text: str) -> list[dict[str, Any]] | None:
     return json.loads(text) if text else None
 
 
-_LEFT = (
-    sa.select(allocations.c.work_at_start - allocations.c.work_done)
-    .where(allocations.c.job_id == jobs.c.job_id, IS_OPEN)
-    .scalar_subquery()
+_STORED = [*OWNED, *(n for n in Job._fields if n not in ("values", "remaining_work"))]
+# while a job has an open allocation, its row has the remaining work at the start of that
+_NAMED = (
+    f"SELECT {', '.join(f'j.{name}' for name in _STORED)},"
+    " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j"
+    f" LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+    " WHERE j.job_id IN ({names})"
 )
-JOB = sa.select(
-    *(c for c in jobs.c if c.name != "remaining_work"),
-    sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"),
-)
-"""Selects jobs. The row of a job has the remaining work at the start of its open allocation; the
-work of the allocation is subtracted here.
-"""
-
-_SELECTED = JOB.selected_columns.keys()
-_FIELDS = [f.name for f in fields(Job) if f.name != "values"]
-_PLAIN = [name for name in _FIELDS if name not in ("command", "environment", "received")]
 _CONVERTED = [n for n in OWNED if JOBS.column(n).kind in (*LISTS, ColumnKind.BOOLEAN)]
 
 
-def build_job(row: Any) -> Job:
-    """Build a Job from a row of the table."""
-    r = dict(zip(_SELECTED, row, strict=True))
-    return Job(
-        values={name: r[name] for name in OWNED}
-        | {name: value_of(JOBS.column(name), r[name]) for name in _CONVERTED},
-        command=tuple(json.loads(r["command"])),
-        environment=json.loads(r["environment"]),
-        received=json.loads(r["received"]),
-        **{name: r[name] for name in _PLAIN},
-    )
+def read_jobs(connection: Connection, names: Sequence[str]) -> dict[str, Job]:
+    """Return the jobs with these names; names of no job are left out."""
+    rows = query_of(connection, _NAMED, [name for name in names if is_storable(name)])
+    # by column, because a list may have hundreds of jobs
+    columns = as_columns(rows, len(_STORED) + 1)
+    c: dict[str, Any] = dict(zip((*_STORED, "remaining_work"), columns, strict=True))
+    c |= {name: values_of(JOBS.column(name), c[name]) for name in _CONVERTED}
+    c |= {name: list(map(json.loads, c[name])) for name in ("environment", "received")}
+    c["command"] = [tuple(json.loads(text)) for text in c["command"]]
+    owned = zip(*(c[name] for name in OWNED), strict=True)
+    c["values"] = [dict(zip(OWNED, row, strict=True)) for row in owned]
+    built = named_rows(Job, zip(*(c[name] for name in Job._fields), strict=True))
+    return {job.job_id: job for job in built}
 
 
 def show(connection: Connection, job_id: str) -> Job:
     """Return one job. Raises UsageError if there is no such job."""
-    row = (
-        connection.execute(JOB.where(jobs.c.job_id == job_id)).first()
-        if is_storable(job_id)
-        else None
-    )
-    if row is None:
-        raise unknown_job_error(connection, job_id)
-    return build_job(row)
+    for job in read_jobs(connection, [job_id]).values():
+        return job
+    raise unknown_job_error(connection, job_id)
 
 
 def is_storable(name: str) -> bool:
@@ -232,7 +219,7 @@ def list_jobs(
     UsageError
         For an unknown state.
     """
-    query = JOB
+    query = sa.select(jobs.c.job_id)
     wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
     strange = next((s for s in wanted if s not in STATES), None)
     if strange is not None:
@@ -249,8 +236,9 @@ def list_jobs(
     if model is not None:
         query = query.where(jobs.c.model == model)
     query = query.order_by(jobs.c.seq.desc())
-    rows = connection.execute(query if limit is None else query.limit(limit)).all()
-    return [build_job(row) for row in reversed(rows)]
+    names = connection.execute(query.limit(limit)).scalars().all()[::-1]
+    found = read_jobs(connection, names)
+    return [found[name] for name in names]
 
 
 def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:

@@ -9,7 +9,6 @@ from fastapi import Query, Response
 from allocator.domain.findings import quote as show_name
 from allocator.domain.records import USER
 from allocator.domain.snapshot import Snapshot
-from allocator.errors import UsageError
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import verbs
@@ -43,15 +42,13 @@ NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 def find_job(sight: Sight, job_id: str) -> Job:
     """Return a job that the caller may see. Raises Refusal; others' jobs are as if not there."""
-    message = f"the queue has no job {show_name(job_id)}"
-    try:
-        job = verbs.show(sight.connection, job_id)
-    except UsageError as error:
-        hint = message if sight.caller.is_member else str(error)
-        raise Refusal(404, "not_found", hint) from None
-    if not sight.caller.can_see(job.values["tenant"]):
-        raise Refusal(404, "not_found", message)
-    return job
+    job = verbs.read_jobs(sight.connection, [job_id]).get(job_id)
+    if job is not None and sight.caller.can_see(job.values["tenant"]):
+        return job
+    hint = f"the queue has no job {show_name(job_id)}"
+    if not sight.caller.is_member:
+        hint = str(verbs.unknown_job_error(sight.connection, job_id))
+    raise Refusal(404, "not_found", hint)
 
 
 def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
@@ -170,25 +167,15 @@ def act(sight: Sight, job_id: str, verb: str) -> JobAnswer:
     return show_job(sight, job_id)
 
 
-@router.changes("POST", "/jobs/{job_id:path}/hold", Writer)
-def hold_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Give a job nothing until `release`; one that runs is stopped with a checkpoint."""
-    return act(sight, job_id, "hold")
+def _add_verb(verb: str, words: str) -> None:
+    def change(sight: Sight, job_id: str) -> JobAnswer:
+        return act(sight, job_id, verb)
+
+    change.__name__, change.__doc__ = f"{verb}_job", words
+    router.changes("POST", f"/jobs/{{job_id:path}}/{verb}", Writer)(change)
 
 
-@router.changes("POST", "/jobs/{job_id:path}/release", Writer)
-def release_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Undo `hold`."""
-    return act(sight, job_id, "release")
-
-
-@router.changes("POST", "/jobs/{job_id:path}/cancel", Writer)
-def cancel_job(sight: Sight, job_id: str) -> JobAnswer:
-    """End a job; one that runs is stopped first."""
-    return act(sight, job_id, "cancel")
-
-
-@router.changes("POST", "/jobs/{job_id:path}/retry", Writer)
-def retry_job(sight: Sight, job_id: str) -> JobAnswer:
-    """Bring a parked or cancelled job back; end the pause of one that failed."""
-    return act(sight, job_id, "retry")
+_add_verb("hold", "Give a job nothing until `release`; one that runs is stopped with a checkpoint.")
+_add_verb("release", "Undo `hold`.")
+_add_verb("cancel", "End a job; one that runs is stopped first.")
+_add_verb("retry", "Bring a parked or cancelled job back; end the pause of one that failed.")

@@ -15,10 +15,10 @@ from allocator.engine.advice.summary import describe_outcome
 from allocator.errors import UsageError
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.costs import Cost, read_job_costs
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
-from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
+from allocator.queue.jobs.verbs import Job, is_of_tenant, is_storable, read_jobs
 from allocator.server.views.answer import Answer, Form, Page, find_page
 from allocator.server.views.sight import Sight
 
@@ -30,7 +30,11 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
+MOST_KEPT = 4 * MOST_ROWS  # rows that are kept for the next request
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') AND seq <= ? ORDER BY seq"
+
+# every change of a job is another version
+_MARKS = "SELECT job_id, seq, version, updated_s FROM jobs WHERE job_id IN ({names})"
 
 
 Text = Annotated[str, Field(max_length=200)]
@@ -204,32 +208,52 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
 def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
     """Return the rows of some jobs, in their order; names of no job are left out."""
     names = [name for name in names if is_storable(name)]
-    found = sight.connection.execute(JOB.where(jobs.c.job_id.in_(names))).all()
-    known = {row.job_id: build_job(row) for row in found}
     held = read_held(sight.connection, names)
+    of_plan = sight.plan and sight.plan.number
+    marks = {
+        row[0]: (row, held.get(row[0]), of_plan)
+        for row in query_of(sight.connection, _MARKS, names)
+    }
+    # another thread may clear them at any time
+    rows = {name: row for name, mark in marks.items() if (row := sight.rows.get(mark))}
+    for name, job in read_jobs(sight.connection, list(marks.keys() - rows)).items():
+        rows[name] = job, _build_row(sight, job, held.get(name))
+    if len(sight.rows) > MOST_KEPT:
+        sight.rows.clear()
+    sight.rows.update((marks[name], row) for name, row in rows.items())
     costs = read_job_costs(sight.connection, names, sight.now_s)
-    last = max([0, *(row.seq for row in found)])
+    last = max([0, *(job.seq for job, _ in rows.values())])
     waiting = [seq for (seq,) in query(sight.connection, _WAITING, last)]
-    entries = {} if sight.plan is None else sight.plan.jobs
     out = []
-    for job in (known[name] for name in names if name in known):
-        one = held.get(job.job_id)
-        record = job_record(job, one)
-        entry = entries.get(job.job_id) if job.state in ACTIVE else None
-        if entry is not None:
-            record |= {name: entry[name] for name in EXPECTED_FIELDS}
-        place = record.get("position") or bisect.bisect_left(waiting, job.seq) + 1
-        record |= {
-            "environment": sorted(job.environment),
-            "tenant": job.values["tenant"] or DEFAULT_TENANT,
-            "nodes": [] if one is None else list(map(str, one.parts)),
-            "reason": None if entry is None else entry["reason"],
-            "why": describe_job(sight, job, one),
-            "position": place if job.state in GROUPS["waiting"] else None,
+    for job, row in (rows[name] for name in names if name in rows):
+        now = {
+            "why": describe_job(sight, job, held.get(job.job_id)),
             **costs.get(job.job_id, Cost())._asdict(),
         }
-        out.append(JobAnswer(**record))
+        if job.state in GROUPS["waiting"] and row.position is None:
+            now["position"] = bisect.bisect_left(waiting, job.seq) + 1
+        out.append(row.model_copy(update=now))
     return tuple(out)
+
+
+def _build_row(sight: Sight, job: Job, held: Allocation | None) -> JobAnswer:
+    """Return the row of a job, but for what changes with the time and with other jobs."""
+    entries = {} if sight.plan is None else sight.plan.jobs
+    record = job_record(job, held)
+    entry = entries.get(job.job_id) if job.state in ACTIVE else None
+    if entry is not None:
+        record |= {name: entry[name] for name in EXPECTED_FIELDS}
+    waits = job.state in GROUPS["waiting"]
+    record |= {
+        "environment": sorted(job.environment),
+        "tenant": job.values["tenant"] or DEFAULT_TENANT,
+        "nodes": [] if held is None else list(map(str, held.parts)),
+        "reason": None if entry is None else entry["reason"],
+        "why": "",
+        "position": record.get("position") if waits else None,
+        **Cost()._asdict(),
+    }
+    return JobAnswer(**record)
 
 
 def describe_job(sight: Sight, job: Job, held: Allocation | None) -> str:

@@ -1,7 +1,7 @@
 """What a caller sees of a queue in one transaction: the first argument of all views."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,13 +16,15 @@ from allocator.server.views.plans import RoundPlan, read_last_plan
 class Sight:
     """An open transaction, the present in unix seconds, and who looks.
 
-    `size` is the number of rows of a page of a list.
+    `size` is the number of rows of a page of a list. `rows` keeps rows of jobs for other looks, by
+    all that they depend on.
     """
 
     connection: Connection
     now_s: float
     caller: Caller = VIEWER
     size: int = 50
+    rows: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def tenant(self) -> str | None:
