@@ -286,9 +286,9 @@ def choices(model: LinearModel) -> Choices:
 
 def _find_mandatory(named: Bools, group: Ints, low: Floats, matrix: SparseRows) -> Bools:
     """Return the named groups, and all of rows that need the most that their groups use, (J,)."""
-    at = np.flatnonzero(np.isfinite(low)[matrix.indices])
-    if not len(at):
+    if not np.isfinite(low).any():
         return named
+    at = np.flatnonzero(np.isfinite(low)[matrix.indices])
     key = group[matrix.row[at]] * len(low) + matrix.indices[at]
     key, place = np.unique(key, return_inverse=True)
     most = np.zeros(len(key))

@@ -40,7 +40,7 @@ BUDGETS = {
     "formulations/deadlines, tokens": 3_037,
     "formulations/horizon, tokens": 4_900,
     "formulations/lookahead, tokens": 1_330,
-    "formulations/model, tokens": 11_316,
+    "formulations/model, tokens": 11_322,
     "formulations/objectives, tokens": 7_331,
     "formulations/placement, tokens": 7_546,
     "formulations/primal, tokens": 11_763,
