@@ -10,17 +10,9 @@ from numpy.random import Generator
 
 import allocator as api
 from allocator.domain.problem import Problem
-from allocator.domain.records import (
-    Job,
-    Node,
-    Placement,
-    Pool,
-    Rate,
-    Tenant,
-    snapshot_of_records,
-)
+from allocator.domain.records import Job, Node, Placement, Pool, Rate, Tenant
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.snapshot import Snapshot
+from allocator.domain.snapshot import Snapshot, snapshot_of_records
 
 SIZES = (1, 1, 2, 3, 4, 5, 6, 8, 12, 16)
 SHARES = (0.25, 0.3, 0.5, 0.6, 0.75)
