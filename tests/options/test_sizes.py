@@ -62,3 +62,20 @@ def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
     )
     kept = keep(p, Effort(SolveLimits(), None, 4), 1.0, True, dollars="added")
     assert kept.result.objective_value == pytest.approx(expected_value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "speed", "gpus"), [("unknown", 1.7, 1), ("unknown", 1.9, 8), ("known", 1.1, 8)]
+)
+def test_gpus_that_hardly_help_a_job_of_unknown_size_stay_free(
+    sizes: str, speed: float, gpus: int
+) -> None:
+    """Alone on 8 GPUs: 7 of them more cost 7/16 of its time, and save 1 - 1 / speed."""
+    p = problem(
+        [{"remaining_work": 1e6, "sizes": [1, 8]}],
+        [{"gpus": 8}],
+        {1: 1.0, 8: speed},
+        config={"interval_s": 300, "objective": "flow", "sizes": sizes},
+        finished=[{"model": "m", "total_work": 1e6}],
+    )
+    assert list(decide(p).jobs["gpus"]) == [gpus]

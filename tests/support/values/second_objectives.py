@@ -39,9 +39,11 @@ class Objectives(Ways):
         if name == "cost":
             return self.saving(j, w, rate)
         if name == "utility":
-            return self.utility(j, w, rate)
+            value = math.log(self.beside(j, w, rate))
+            return value * self.weight(j) / math.sqrt(1 + j["attained_gpu_s"] / 600)
         if name == "flow" and j.get("guessed"):
-            return self.hours_of_utility() * self.utility(j, w, rate, spread=True)
+            least, worth = min(self.seen(j).values()) * span, self.price_of_work(j, name)[0]
+            return float(worth * least * math.log10(self.beside(j, w, rate, spread=True)))
         if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
@@ -50,7 +52,9 @@ class Objectives(Ways):
         if name == "flow":
             lasts = self.lasts(j, w, rate, spread=True)
             if self.config["sizes"] == "unknown":
-                return least * self.likely(j, w, rate, lasts) + mine * self.early(j, w, rate)
+                early = self.early(j, w, rate)
+                held = self.dear(j, w) * (span / 3600 - early)
+                return least * self.likely(j, w, rate, lasts) + mine * early - held
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
 
@@ -65,20 +69,15 @@ class Objectives(Ways):
         works = max(0.0, span - w.pause)
         return (works - self.likely(j, w, rate, span) / rate) / 3600
 
-    def utility(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
-        """Value of a way in `utility`."""
-        useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate, spread))
-        x = useful * rate / min(self.seen(j).values())
-        return self.weight(j) * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
+    def dear(self, j: Row, w: Way) -> float:
+        """Price of an hour of the GPUs beyond the least."""
+        extra = w.got[1] - min(k for _, k in self.options(j))
+        return float(self.weight(j) * w.paid * extra / sum(p["gpus"] for p in self.pools) / 2)
 
-    def hours_of_utility(self) -> float:
-        """Hours of `flow` for a unit of `utility`, over all jobs of guessed sizes."""
-        hours = units = 0.0
-        for i in (i for i in self.jobs if i.get("guessed") and self.options(i)):
-            done = min(min(self.seen(i).values()) * self.config["interval_s"], i["remaining_work"])
-            hours += self.price_of_work(i, "flow")[0] * done
-            units += self.weight(i) * math.log(10) / math.sqrt(1 + i["attained_gpu_s"] / 600)
-        return hours / units
+    def beside(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
+        """What `utility` takes the logarithm of."""
+        useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate, spread))
+        return 1 + 9 * useful * rate / min(self.seen(j).values())
 
     def price_of_work(self, j: Row, name: str) -> tuple[float, float]:
         """Hours for a unit of work of the job, and its weight."""
