@@ -42,8 +42,8 @@ class Objectives(Ways):
             value = math.log(self.beside(j, w, rate))
             return value * self.weight(j) / math.sqrt(1 + j["attained_gpu_s"] / 600)
         if name == "flow" and j.get("guessed"):
-            least, worth = min(self.seen(j).values()) * span, self.price_of_work(j, name)[0]
-            return float(worth * least * math.log10(self.beside(j, w, rate, spread=True)))
+            worth = self.price_of_work(j, name)[0] * min(self.seen(j).values())
+            return float(worth * span * math.log10(self.beside(j, w, rate, spread=True)))
         if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
@@ -52,9 +52,10 @@ class Objectives(Ways):
         if name == "flow":
             lasts = self.lasts(j, w, rate, spread=True)
             if self.config["sizes"] == "unknown":
-                early = self.early(j, w, rate)
-                held = self.dear(j, w) * (span / 3600 - early)
-                return least * self.likely(j, w, rate, lasts) + mine * early - held
+                early = max(0.0, span - w.pause) - self.likely(j, w, rate, span) / rate
+                extra = w.paid * (w.got[1] - min(k for _, k in self.options(j)))
+                dear = own * extra / sum(p["gpus"] for p in self.pools) / 2 * (span - early)
+                return least * self.likely(j, w, rate, lasts) + (mine * early - dear) / 3600
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
 
@@ -62,17 +63,6 @@ class Objectives(Ways):
         """Expected work of this round, where what is left is exponential."""
         worked, mean = self.most_work(w, rate, lasts), j["remaining_work"]
         return float(-mean * math.expm1(-worked / mean))
-
-    def early(self, j: Row, w: Way, rate: float) -> float:
-        """Expected hours between the end of such a job and that of the round."""
-        span = float(self.config["interval_s"])
-        works = max(0.0, span - w.pause)
-        return (works - self.likely(j, w, rate, span) / rate) / 3600
-
-    def dear(self, j: Row, w: Way) -> float:
-        """Price of an hour of the GPUs beyond the least."""
-        extra = w.got[1] - min(k for _, k in self.options(j))
-        return float(self.weight(j) * w.paid * extra / sum(p["gpus"] for p in self.pools) / 2)
 
     def beside(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
         """What `utility` takes the logarithm of."""
