@@ -40,7 +40,7 @@ class Objectives(Ways):
             return self.saving(j, w, rate)
         if name == "utility":
             value = math.log(self.beside(j, w, rate))
-            return value * self.weight(j) / math.sqrt(1 + j["attained_gpu_s"] / 600)
+            return value * own / math.sqrt(1 + j["attained_gpu_s"] / 600)
         if name == "flow" and j.get("guessed"):
             worth = self.price_of_work(j, name)[0] * min(self.seen(j).values())
             return float(worth * span * math.log10(self.beside(j, w, rate, spread=True)))
@@ -54,10 +54,16 @@ class Objectives(Ways):
             if self.config["sizes"] == "unknown":
                 early = max(0.0, span - w.pause) - self.likely(j, w, rate, span) / rate
                 extra = w.paid * (w.got[1] - min(k for _, k in self.options(j)))
-                dear = own * extra / sum(p["gpus"] for p in self.pools) / 2 * (span - early)
-                return least * self.likely(j, w, rate, lasts) + (mine * early - dear) / 3600
+                scale = (3 + sum(map(bool, map(self.options, self.jobs)))) / 2
+                early -= extra / scale / self.total_gpus * (span - early)
+                return least * self.likely(j, w, rate, lasts) + own * early / 3600
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
+
+    @property
+    def total_gpus(self) -> float:
+        """Of all pools."""
+        return float(sum(p["gpus"] for p in self.pools))
 
     def likely(self, j: Row, w: Way, rate: float, lasts: float) -> float:
         """Expected work of this round, where what is left is exponential."""
@@ -156,7 +162,7 @@ class Objectives(Ways):
             return 1.0 if alike else self.weight(i) * float(self.owner[i["tenant"]]["weight"])
 
         claims = sum(claim(i) for i in self.jobs if self.options(i))
-        share = sum(p["gpus"] for p in self.pools) * claim(j) / claims
+        share = self.total_gpus * claim(j) / claims
         slow = {0: 0.0}
         for (_, k), r in self.seen(j).items():
             slow[k] = min(r, slow.get(k, math.inf))
