@@ -77,10 +77,10 @@ def hours_saved(c: Context, work_price: Floats) -> Floats:
     early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
     every = c.everything.offer
     least = least_by_job(len(c.facts.weight), every.job, every.gpus)
-    scale = c.facts.pool_gpus.sum() * (np.isfinite(least).sum() + 3.0) / 2.0
+    scale: float = c.facts.pool_gpus.sum() * (np.isfinite(least).sum() + 3.0) / 2.0
     price = c.weight * (c.offer.gpus - least[c.job]) * c.pays_for_gpus / scale
-    hours = ((c.weight + price) * early_s - price * c.facts.interval_s) / HOUR
-    return work_price[c.job] * done + hours
+    saved_s = (c.weight + price) * early_s - price * c.facts.interval_s
+    return work_price[c.job] * done + saved_s / HOUR
 
 
 def expected_minimum(work: Floats, mean: Floats) -> Floats:

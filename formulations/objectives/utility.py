@@ -31,8 +31,7 @@ def value(c: Context) -> Floats:
 
 def diminished(c: Context, done: Floats) -> Floats:
     """Return log(1 + 9 speed), shape (n,), of options that do the work `done` (n,)."""
-    speed = done / (slowest(c)[c.job] * c.facts.interval_s)
-    return np.log1p(STEEP * speed)
+    return np.log1p(done / (slowest(c)[c.job] * c.facts.interval_s) * STEEP)
 
 
 @measure_whole_jobs
