@@ -265,7 +265,7 @@ def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T
     return measure_exclusive
 
 
-def least_by_job(jobs: int, job: Ints, amount: Floats) -> Floats:
+def least_by_job(jobs: int, job: Ints, amount: Floats | Ints) -> Floats:
     """Return the smallest amount (n,) of each job, shape (J,), inf where it has none."""
     out = np.full(jobs, np.inf)
     np.minimum.at(out, job, amount)

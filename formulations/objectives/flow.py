@@ -21,24 +21,27 @@ All this needs an estimate of what is left. Where sizes are learned from other j
     d_j = 0,    B_j + (sum of all W_i) / 2 in place of B_j
     E min(done_o, S) in place of min(done_o, R_j),    E (t_o - S / r_o)+ in place of D - b_o
     E min(x, S) = R_j (1 - e^(-x / R_j)),    t_o = max(0, D - a_o)
+    2 W_j (k_o - least k of j) / ((J + 3) G) off for each hour that the GPUs are held
 
 T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains.
 B_j counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of
 jobs and luck for the others, this is the expected number behind, up to a factor. R_j is only the
 mean of the work S that is left. S is taken to be exponential: of all distributions with that mean
-it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a job that
-seems to be almost done may be not, and the value falls as an option does more than R_j: such
-options get fewer GPUs and change less often. All three were measured as in docs/results.md. Where
-nothing but the job's own work so far says how much is left (no other job of its model is known),
-and no losses say more of any job, the value is
+it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a job that seems
+to be almost done may be not, and the value falls as an option does more than R_j: such options get
+fewer GPUs and change less often. The last line is a price of GPUs: an hour of all G GPUs of the
+cluster costs one job alone half an hour, and less among many jobs J with options, which price the
+GPUs themselves. Without it a job alone takes all that makes it faster, however little, and pauses
+twice: for these GPUs, and when others need them. A job's smallest size has no price, so no job
+waits beside free GPUs for better ones. Where nothing but the job's own work so far says how much is
+left (no other job of its model is known), and no losses say more of any job, the value is
 
-    v_o = X v_o of `utility`, with spread pauses
-    X   = sum of the values above / sum of the values of `utility`, both of the guessed jobs that
-          do an interval of work on their slowest options
+    v_o = V_j D (least r of j) log(1 + 9 s_o) / log 10,    s_o = done_o / (D least r of j)
 
 A value that is linear in work does not forgive wrong estimates: it gives all GPUs to the job that
-seems to be shortest, and moves them when the estimate moves. In `utility` each doubling of the
-speed adds less, and only the GPU time that a job has had counts. X brings both to the same scale.
+seems to be shortest, and moves them when the estimate moves. So the slowest option has the linear
+value, and each doubling of the speed adds less, as in `utility`. docs/results.md has what each of
+these parts brings.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response, utility
-from formulations.objectives.context import Context, fastest, measure_whole_jobs
+from formulations.objectives.context import Context, fastest, least_by_job, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
 UNSURE = 0.5  # of the weight of all jobs, added to what is behind where sizes are learned
@@ -56,11 +59,13 @@ TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    sized = hours_saved(by_delay(c), work_price(c))
+    price = work_price(c)
+    sized = hours_saved(by_delay(c), price)
     guessed = c.facts.guessed
     if not guessed.any():
         return sized
-    unsized = exchange_rate(c) * utility.value_of_work(c, c.lasting_work)
+    least = (price * utility.slowest(c))[c.job] * c.facts.interval_s
+    unsized = least * utility.diminished(c, c.lasting_work) / np.log1p(utility.STEEP)
     return np.where(guessed[c.job], unsized, sized)
 
 
@@ -70,26 +75,17 @@ def hours_saved(c: Context, work_price: Floats) -> Floats:
         return response.hours_saved(c, work_price, c.lasting_work)
     done = expected_minimum(c.lasting_work, c.remaining)
     early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
-    return work_price[c.job] * done + c.weight * early_s / HOUR
+    every = c.everything.offer
+    least = least_by_job(len(c.facts.weight), every.job, every.gpus)
+    scale: float = c.facts.pool_gpus.sum() * (np.isfinite(least).sum() + 3.0) / 2.0
+    price = c.weight * (c.offer.gpus - least[c.job]) * c.pays_for_gpus / scale
+    saved_s = (c.weight + price) * early_s - price * c.facts.interval_s
+    return work_price[c.job] * done + saved_s / HOUR
 
 
 def expected_minimum(work: Floats, mean: Floats) -> Floats:
     """Return E min(work, S), shape (n,), of exponential S with these means."""
     return -mean * np.expm1(-work / mean)
-
-
-@measure_whole_jobs
-def exchange_rate(c: Context) -> float:
-    """Return X, the hours saved for a unit of `utility`, 0 without jobs of guessed sizes."""
-    f = c.facts
-    slowest = utility.slowest(c)
-    able = np.flatnonzero(f.guessed & np.isfinite(slowest))
-    if not len(able):
-        return 0.0
-    work = np.minimum(slowest[able] * f.interval_s, f.remaining_work[able])
-    hours = work_price(c)[able] * work
-    units = utility.fresh_weight(c)[able] * np.log1p(utility.STEEP)
-    return float(hours.sum() / units.sum())
 
 
 def linear(c: Context) -> tuple[Floats, Floats]:

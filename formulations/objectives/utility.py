@@ -25,18 +25,13 @@ NEW_GPU_S = 600.0  # GPU-seconds after which a job counts 1/sqrt(2) of a new one
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    return value_of_work(c, c.done)
+    fresh_weight = c.facts.weight / np.sqrt(1.0 + c.facts.attained_gpu_s / NEW_GPU_S)
+    return fresh_weight[c.job] * diminished(c, c.done)
 
 
-def value_of_work(c: Context, done: Floats) -> Floats:
-    """Return the values (n,) of options that do the work `done` (n,) in the interval."""
-    speed = done / (slowest(c)[c.job] * c.facts.interval_s)
-    return fresh_weight(c)[c.job] * np.log1p(STEEP * speed)
-
-
-def fresh_weight(c: Context) -> Floats:
-    """Return W_j / sqrt(1 + A_j / 600), shape (J,)."""
-    return c.facts.weight / np.sqrt(1.0 + c.facts.attained_gpu_s / NEW_GPU_S)
+def diminished(c: Context, done: Floats) -> Floats:
+    """Return log(1 + 9 speed), shape (n,), of options that do the work `done` (n,)."""
+    return np.log1p(done / (slowest(c)[c.job] * c.facts.interval_s) * STEEP)
 
 
 @measure_whole_jobs

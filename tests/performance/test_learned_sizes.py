@@ -46,8 +46,7 @@ def test_only_jobs_without_any_other_of_their_model_are_guessed() -> None:
         finished=[{"model": "b", "total_work": 700.0}, {"model": "d", "total_work": 5.0}],
     )
     guessed = estimate_sizes(p).guessed
-    assert guessed is not None
-    assert guessed.tolist() == [False, False, False, True]
+    assert guessed is not None and guessed.tolist() == [False, False, False, True]
     assert p.warnings == ('finished.csv:3: model "d" has no rate and no job',)
 
 

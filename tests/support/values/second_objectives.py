@@ -39,9 +39,11 @@ class Objectives(Ways):
         if name == "cost":
             return self.saving(j, w, rate)
         if name == "utility":
-            return self.utility(j, w, rate)
+            value = math.log(self.beside(j, w, rate))
+            return value * own / math.sqrt(1 + j["attained_gpu_s"] / 600)
         if name == "flow" and j.get("guessed"):
-            return self.hours_of_utility() * self.utility(j, w, rate, spread=True)
+            worth = self.price_of_work(j, name)[0] * min(self.seen(j).values())
+            return float(worth * span * math.log10(self.beside(j, w, rate, spread=True)))
         if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
@@ -50,35 +52,28 @@ class Objectives(Ways):
         if name == "flow":
             lasts = self.lasts(j, w, rate, spread=True)
             if self.config["sizes"] == "unknown":
-                return least * self.likely(j, w, rate, lasts) + mine * self.early(j, w, rate)
+                early = max(0.0, span - w.pause) - self.likely(j, w, rate, span) / rate
+                extra = w.paid * (w.got[1] - min(k for _, k in self.options(j)))
+                scale = (3 + sum(map(bool, map(self.options, self.jobs)))) / 2
+                early -= extra / scale / self.total_gpus * (span - early)
+                return least * self.likely(j, w, rate, lasts) + own * early / 3600
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
+
+    @property
+    def total_gpus(self) -> float:
+        """Of all pools."""
+        return float(sum(p["gpus"] for p in self.pools))
 
     def likely(self, j: Row, w: Way, rate: float, lasts: float) -> float:
         """Expected work of this round, where what is left is exponential."""
         worked, mean = self.most_work(w, rate, lasts), j["remaining_work"]
         return float(-mean * math.expm1(-worked / mean))
 
-    def early(self, j: Row, w: Way, rate: float) -> float:
-        """Expected hours between the end of such a job and that of the round."""
-        span = float(self.config["interval_s"])
-        works = max(0.0, span - w.pause)
-        return (works - self.likely(j, w, rate, span) / rate) / 3600
-
-    def utility(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
-        """Value of a way in `utility`."""
+    def beside(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
+        """What `utility` takes the logarithm of."""
         useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate, spread))
-        x = useful * rate / min(self.seen(j).values())
-        return self.weight(j) * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
-
-    def hours_of_utility(self) -> float:
-        """Hours of `flow` for a unit of `utility`, over all jobs of guessed sizes."""
-        hours = units = 0.0
-        for i in (i for i in self.jobs if i.get("guessed") and self.options(i)):
-            done = min(min(self.seen(i).values()) * self.config["interval_s"], i["remaining_work"])
-            hours += self.price_of_work(i, "flow")[0] * done
-            units += self.weight(i) * math.log(10) / math.sqrt(1 + i["attained_gpu_s"] / 600)
-        return hours / units
+        return 1 + 9 * useful * rate / min(self.seen(j).values())
 
     def price_of_work(self, j: Row, name: str) -> tuple[float, float]:
         """Hours for a unit of work of the job, and its weight."""
@@ -167,7 +162,7 @@ class Objectives(Ways):
             return 1.0 if alike else self.weight(i) * float(self.owner[i["tenant"]]["weight"])
 
         claims = sum(claim(i) for i in self.jobs if self.options(i))
-        share = sum(p["gpus"] for p in self.pools) * claim(j) / claims
+        share = self.total_gpus * claim(j) / claims
         slow = {0: 0.0}
         for (_, k), r in self.seen(j).items():
             slow[k] = min(r, slow.get(k, math.inf))

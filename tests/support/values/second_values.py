@@ -119,9 +119,10 @@ class Reading(Objectives):
             for (a, k), (b, h) in itertools.combinations(of, 2)
             if k != h
         }
-        total = sum(p["gpus"] for p in self.pools)
         return min(
-            p * total + sum(max(v - p * k for v, k in of) for of in lines) for p in prices if p >= 0
+            p * self.total_gpus + sum(max(v - p * k for v, k in of) for of in lines)
+            for p in prices
+            if p >= 0
         )
 
     # exploring
@@ -129,7 +130,7 @@ class Reading(Objectives):
     def _lessons(self) -> dict[tuple[str, str, int], float]:
         """[profiling]: (job, GPU type, GPUs) -> value on top."""
         asked = self.config["profiling"]
-        free_gpus = asked.get("share", 0.0) * sum(p["gpus"] for p in self.pools)
+        free_gpus = asked.get("share", 0.0) * self.total_gpus
         if free_gpus < 1:
             return {}
         values = {
