@@ -41,13 +41,13 @@ BUDGETS = {
     "formulations/horizon, tokens": 4_900,
     "formulations/lookahead, tokens": 1_330,
     "formulations/model, tokens": 11_322,
-    "formulations/objectives, tokens": 7_331,
+    "formulations/objectives, tokens": 7_330,
     "formulations/placement, tokens": 7_546,
     "formulations/primal, tokens": 11_763,
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_662,
-    "tests, tokens": 348_812,
+    "tests, tokens": 348_807,
 }
 
 
