@@ -34,12 +34,12 @@ from formulations.primal.sums import find_sum
 
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
-FIRST, LAST = 4e6, 1e8
+FIRST, LAST = 2e7, 1e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
-PATIENCE = 300  # searches that may find nothing, or as many as were made before the last success
+PATIENCE = 600  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
 AIM = 0.25  # of the loss that a better plan may have, the share that the first sum may have
-SUM = 20  # searches that have to fail before sums are tried
+SUM = 12  # searches that have to fail before sums are tried
 SUMMED = 400.0  # groups that are drawn for a sum
 LONG = 0.3  # seconds that have to be left for a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
