@@ -119,7 +119,7 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
                     at[j] = places
 
     proposal = run_steps(task, steps, round_.unchanged_choice(), guaranteed=False)
-    return _with_nodes(round_, proposal, {**on_nodes, **at})
+    return _with_nodes(round_, proposal, on_nodes, at)
 
 
 def _expected_run_s(round_: CompiledRound) -> Floats:
@@ -258,8 +258,8 @@ def _free_on_nodes(
     )
 
 
-def _with_nodes(round_: CompiledRound, proposal: Proposal, at: Spots) -> Proposal:
-    """Return the proposal with the nodes of its jobs, if all are known and right for them."""
+def _with_nodes(round_: CompiledRound, proposal: Proposal, on_nodes: Spots, at: Spots) -> Proposal:
+    """Return the proposal with the nodes that its jobs keep or start on, if all are right."""
     i, choice = round_.instance, proposal.choice
     columns = choice[choice >= 0]
     here = columns[round_.problem.has_nodes[i.pool[columns]]]
@@ -267,7 +267,9 @@ def _with_nodes(round_: CompiledRound, proposal: Proposal, at: Spots) -> Proposa
         return proposal
     needs = NodeNeeds(round_.problem)
     holes = needs.holes()
-    placed: Spots = {j: at.get(j, ()) for j in i.job[here].tolist()}
+    placed: Spots = {
+        int(i.job[o]): (on_nodes if i.keep[o] else at).get(int(i.job[o]), ()) for o in here
+    }
     for o in here[np.argsort(~i.keep[here], kind="stable")].tolist():
         places, need = placed[int(i.job[o])], round_.need_of(needs, o)
         suits = i.keep[o] or (holes.can_take(places, need) and holes.suits(places, need))

@@ -96,6 +96,15 @@ def test_a_quota_reserves_nothing_and_the_pool_that_is_free_first_is_taken(polic
     assert plan.jobs["pool"] == ["p0", "p1", None, "p1"]
 
 
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_a_running_job_of_another_size_gets_nodes_anew(policy: str) -> None:
+    """A job holds 2 GPUs of a node for 2 $ an hour, and its tenant may pay 1: it goes on with 1."""
+    tables = """pools: gpus=2 price_per_gpu_hour=1 gpus_per_node=2 / nodes: node=x pool=p0 gpus=2 /
+        tenants: tenant=t budget_per_hour=1 / placements: job_id=j0 node=x gpus=2 /
+        jobs: tenant=t min_gpus=1 max_gpus=2 requested_gpus=2 state=running pool=p0 gpus=2"""
+    assert decide(problem(**given(tables)), policy=policy).jobs["gpus"] == [1]
+
+
 def random_asks(rng: np.random.Generator, jobs: int, gpus: int) -> list[Ask]:
     """Random jobs in the order of their submission."""
     at = np.sort(rng.integers(0, 40 * jobs, jobs)).tolist()
