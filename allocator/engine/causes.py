@@ -74,8 +74,7 @@ MOST_PRICED = 10  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
 CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
-FEW = 150  # up to this number of jobs rounds are decided again; with more, all is told by prices
-SMALL = 40  # up to this number the plans of all lifted rounds are searched
+FEW = 150  # up to this number of jobs plans of lifted rounds are searched; with more, prices tell
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE = 3000
 MOST_LARGE = 6
@@ -380,47 +379,29 @@ class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
     A search begins from the best plan and the prices that are known of a round with more limits. It
-    ends at once if no better plan has a better column for a job that is asked about. In rounds of
-    more than SMALL jobs plans decide about the asked gap, the budget and the quotas alone, and
-    prices about all else. For rounds whose jobs do not share GPUs, in pools without nodes.
+    ends at once if no better plan has a better column for a job that is asked about. For rounds
+    whose jobs do not share GPUs, in pools without nodes.
     """
 
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
-        # options that cost more than the budget matter, too
-        self._prunes = len(decision.round.problem.jobs) > SMALL
+        self._prunes = False  # options that cost more than the budget matter, too
         self._plans: dict[tuple[str, ...], Ints] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
-        """Return which jobs get more, see `CauseSearch`."""
+        """Return which jobs get more in the best plan, see `CauseSearch`."""
         if not limits and self._is_exact:
             return NOBODY
         at, round_ = self.context(limits), self._decision.round
-        if not self._prunes:
-            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-            if QUOTA in limits and (round_.repairs.usable < owed).any():
-                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-            return self._find_plan(at, limits, tenant, asked, at.prices)
-        answer = super().find_without(limits, tenant, asked)
-        is_claim = (
-            not limits or limits == (BUDGET,) or (limits == (QUOTA,) and len(answer.jobs) > 0)
-        )
-        if is_claim:
-            with suppress(SearchFailed):
-                prices = self.lifted_prices(limits, tenant)
-                return self._find_plan(at, limits, tenant, asked, prices)
-        return answer
-
-    def _find_plan(
-        self, at: _PlanContext, limits: tuple[str, ...], tenant: int, asked: Ints, prices: Floats
-    ) -> GainingJobs:
-        """Return which jobs get more in the best plan; raises SearchFailed."""
+        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+        if QUOTA in limits and (round_.repairs.usable < owed).any():
+            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
         c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
         plan = self.nearest(self._plans, limits, at.plan)
         if not c.feasible(plan):
             raise SearchFailed
-        search = Search(c, evaluate(c, prices), plan, REASONS_GAP, self._until, math.inf)
+        search = Search(c, evaluate(c, at.prices), plan, REASONS_GAP, self._until, math.inf)
         if at.can_gain(search, asked) and search.may_go_on():
             if len(search.find_open(search.value)) > MANY:
                 search.search(*search.losses.least(c.J), EFFORT)

@@ -22,7 +22,7 @@ from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
 from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
-from allocator.engine.causes import FEW, REASONS_GAP, SMALL, CauseSearch, DecisionSearch, PlanSearch
+from allocator.engine.causes import FEW, REASONS_GAP, CauseSearch, DecisionSearch, PlanSearch
 from allocator.engine.decided import Decision, tolerance
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
@@ -177,8 +177,6 @@ def explain_decision(
         reasons_s = min(left_s, REASONS_S)
         if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
             yield PlanSearch(decision, reasons_s, is_exact)
-            if len(problem.jobs) > SMALL:
-                return
         yield DecisionSearch(decide_again, problem, decision, reasons_s, is_exact)
 
     def decide_again(changed: Problem, seconds: float) -> Decision | None:
