@@ -27,7 +27,7 @@ end. Guarantees take precedence over the order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -258,7 +258,9 @@ def _free_on_nodes(
     )
 
 
-def _with_nodes(round_: CompiledRound, proposal: Proposal, on_nodes: Spots, at: Spots) -> Proposal:
+def _with_nodes(
+    round_: CompiledRound, proposal: Proposal, on_nodes: Mapping[int, tuple[Place, ...]], at: Spots
+) -> Proposal:
     """Return the proposal with the nodes that its jobs keep or start on, if all are right."""
     i, choice = round_.instance, proposal.choice
     columns = choice[choice >= 0]

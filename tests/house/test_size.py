@@ -24,7 +24,7 @@ BUDGETS = {
     "allocator/market, tokens": 10_625,
     "allocator/options, tokens": 34_482,
     "allocator/performance, tokens": 29_943,
-    "allocator/policies, tokens": 28_332,
+    "allocator/policies, tokens": 28_344,
     "allocator/queue, tokens": 35_281,
     "allocator/report, tokens": 23_486,
     "allocator/server, tokens": 29_837,
