@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 15_042,
     "allocator/valuation, tokens": 2_255,
     "docs, pages": 24,
-    "docs, words": 49_959,
+    "docs, words": 49_967,
     "formulations, tokens": 2_785,
     "formulations/bounds, tokens": 18_011,
     "formulations/branching, tokens": 10_251,
