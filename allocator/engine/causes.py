@@ -81,7 +81,7 @@ MOST_LARGE = 6
 SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
 
 
-# Without these the jobs of a tenant share no limit with others.
+# Without these limits a job competes with no other job, but for max_changes.
 APART = (BUDGET, QUOTA, GPUS)
 
 
@@ -177,11 +177,6 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
     return Causes(found, pool, gpus, is_sure)
 
 
-def without_quota(limits: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the limits that concern all tenants."""
-    return tuple(limit for limit in limits if limit != QUOTA)
-
-
 def _limit_sets() -> Iterator[tuple[str, ...]]:
     """Yield sets of limits, small ones first, and those with max_changes last."""
     yield ()
@@ -267,11 +262,12 @@ class PriceSearch:
     sample of the jobs, except for the round without a budget.
     """
 
+    prunes = True  # options that cost more than the budget are left out
+
     def __init__(self, decision: Decision, seconds: float) -> None:
         round_ = decision.round
         self._decision = decision
         self._until = time.monotonic() + seconds
-        self._prunes = True
         self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
         self._left = MOST_LARGE if self._large else MOST_PRICED
         self._prices: dict[tuple[str, ...], Floats] = {}
@@ -281,21 +277,21 @@ class PriceSearch:
         if not limits:
             return NOBODY
         share = SAMPLE_MARGIN if self._large and limits != (BUDGET,) else MARGIN
-        at, prices = self.context(limits), self.lifted_prices(limits, tenant)
+        at, prices = self.context(limits), self._lifted_prices(limits, tenant)
         if QUOTA in limits and limits[:3] != APART:
-            if (prices == self.lifted_prices(limits, -1)).all():
+            if (prices == self._lifted_prices(limits, -1)).all():
                 return NOBODY  # the quota has no price
             if not len(at.find_gaining(prices, share, asked).jobs):
                 return NOBODY  # or a very small one
             prices = self._solve_prices(at, limits, tenant, prices)
         return at.find_gaining(prices, share, asked)
 
-    def lifted_prices(self, limits: tuple[str, ...], tenant: int) -> Floats:
+    def _lifted_prices(self, limits: tuple[str, ...], tenant: int) -> Floats:
         """Return prices of the lifted round, where the quota of a tenant leaves them as they are.
 
         Raises SearchFailed.
         """
-        at, others = self.context(limits), without_quota(limits)
+        at, others = self.context(limits), tuple(x for x in limits if x != QUOTA)
         if others and others not in self._prices:
             start = self.nearest(self._prices, limits, at.prices)
             self._prices[others] = self._solve_prices(at, others, -1, start)
@@ -317,14 +313,14 @@ class PriceSearch:
     @cached_property
     def _unchanged(self) -> _PlanContext:
         round_ = self._decision.round
-        if not self._prunes:
+        if not self.prunes:
             round_ = compile_round(round_.problem, prunes=False)
         return _PlanContext.of(round_, self._decision)
 
     @cached_property
     def _with_more_gpus(self) -> _PlanContext:
         problem = lift_limits(self._decision.round.problem, (GPUS,), -1)
-        return _PlanContext.of(compile_round(problem, self._prunes), self._decision)
+        return _PlanContext.of(compile_round(problem, self.prunes), self._decision)
 
     def _solve_prices(
         self,
@@ -383,10 +379,11 @@ class PlanSearch(PriceSearch):
     whose jobs do not share GPUs, in pools without nodes.
     """
 
+    prunes = False
+
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
-        self._prunes = False  # options that cost more than the budget matter, too
         self._plans: dict[tuple[str, ...], Ints] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:

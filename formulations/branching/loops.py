@@ -692,15 +692,6 @@ def branch(field: Any, low: Any, high: Any, banned: Any, what: int, value: float
         banned[what] = True
 
 
-def find_waiting(waiting: Any, sign: float) -> int:
-    """Return the place of the highest bound (sign 1), or of the lowest one (-1)."""
-    at = 0
-    for s in range(len(waiting.bound)):
-        if sign * waiting.bound[s] > sign * waiting.bound[at]:
-            at = s
-    return at
-
-
 def choose_waiting(waiting: Any, enough: float) -> int:
     """Return the place of the node to go on with: that of the highest bound.
 
@@ -780,7 +771,7 @@ def visit(
     if here <= enough:
         return CLOSED, bound, -np.inf
     what, part, way = choose_branch(field, node, spare, here - enough)
-    s = find_waiting(waiting, -1.0)
+    s = waiting.bound.argmin()
     if what < 0 or waiting.bound[s] > enough:
         return UNCLEAR, bound, -np.inf
     let_wait(node, waiting, s, bound)
@@ -874,5 +865,4 @@ def search(
         visits += 1.0  # where columns tie, a visit may take no step
         spare.tally[0] = max(spare.tally[0], visits)
         if spare.tally[0] >= steps:
-            s = find_waiting(waiting, 1.0)
-            return value, max(unclear, above, waiting.bound[s], enough)
+            return value, max(unclear, above, waiting.bound.max(), enough)

@@ -174,7 +174,10 @@ class Search:
         return open_[np.argsort(key, kind="stable")[: int(size)]]
 
     def near(self, groups: Ints) -> tuple[Bools, Bools]:
-        """Return the columns, (n,), and nothings, (J,), of better plans that differ in groups."""
+        """Return what better plans may use in which only these groups change.
+
+        These are columns, (n,), and groups that may hold nothing, (J,).
+        """
         moves = np.zeros(self.c.J, dtype=bool)
         moves[groups] = True
         others = self.losses.of_plan(self.plan)[~moves].sum()  # what they lose, too

@@ -39,7 +39,8 @@ def equal(n_a: int, n_b: int, a: float, b: float, xi_a: float, xi_b: float) -> b
     return n_a == n_b and by_rule(n_a, n_b, a, b, xi_a, xi_b)
 
 
-# never, always, by the rule, and by the rule between equal numbers of GPUs
+# Jobs share GPUs never, always, where the rule says so, and where it says so and both jobs have the
+# same number of GPUs.
 RULES: tuple[AllowsColocation, ...] = (lambda *_: False, lambda *_: True, by_rule, equal)
 
 

@@ -58,7 +58,8 @@ def judge(p: Problem, gets: Gets, **mended: Any) -> Audit:
     return audit(p, plan(p, gets), repairs(p, **mended), compile_round(p).offer)
 
 
-# round -> plan -> words of the only fault -> repairs, if any
+# Each line is a round, a plan, and words of the only fault that the audit finds. The repairs of the
+# round follow, if there are any.
 BROKEN = """
 jobs: min_gpus=2 -> j0=p0:1 -> outside its range 2 to 8
 jobs: sizes=1|4 -> j0=p0:2 -> not one of its sizes

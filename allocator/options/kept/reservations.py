@@ -182,7 +182,7 @@ def find_kept_nodes(
 
 
 def describe_reservation(problem: Problem, n: int, j: int) -> str:
-    """Say to job j what reservation n keeps, for whom, since when and until when."""
+    """Describe to job j which GPUs reservation n keeps, for whom, from when and until when."""
     r, jobs = problem.asked, problem.jobs
     whom = f'tenant "{problem.tenants.tenant[r.tenant[n]]}"' if r.tenant[n] >= 0 else "nobody"
     if r.job_id[n]:

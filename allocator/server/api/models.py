@@ -61,7 +61,10 @@ def _columns(schema: TableSchema, names: Sequence[str], required: Sequence[str] 
     return create_model("Columns", __base__=Body, **fields)
 
 
-class JobSubmission(_columns(JOBS, SET, required=("model", "total_work", "max_gpus"))):  # type: ignore[misc]
+_SUBMITTED: Any = _columns(JOBS, SET, required=("model", "total_work", "max_gpus"))
+
+
+class JobSubmission(_SUBMITTED):  # type: ignore[misc]
     """One job to submit: columns of jobs.csv, its key and its command."""
 
     model_config = _show_example(
@@ -170,7 +173,7 @@ class QuotaChange(_columns(QUOTAS, [c.name for c in QUOTAS.columns[1:]])):  # ty
 
 
 class TenantChange(_columns(TENANTS, [c.name for c in TENANTS.columns[1:]])):  # type: ignore[misc]
-    """Columns of a tenant to change, and one of its quotas; null is the default."""
+    """The columns of a tenant that change, and one of its quotas. Null stands for the default."""
 
     model_config = _show_example(max_gpus=24)
 

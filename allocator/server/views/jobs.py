@@ -30,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of several states together."""
 MOST_ROWS = 500  # of a page
-MOST_KEPT = 4 * MOST_ROWS  # rows that are kept for the next request
+MOST_KEPT = 4 * MOST_ROWS  # rows of jobs that stay in memory for later requests
 _WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') AND seq <= ? ORDER BY seq"
 
 # every change of a job is another version

@@ -71,7 +71,7 @@ class ComparisonAnswer(Answer):
     before: Round
     after: Round
     counts: dict[str, int]
-    """jobs by what happens: starts, stops, grows ..."""
+    """number of jobs by what happens to them: starts, stops, grows and so on"""
     jobs: list[JobDifference]
 
 
