@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 
 from formulations.bounds.lagrangian import project_prices
-from formulations.branching import loops
+from formulations.branching import knapsack_loops, loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
-NAMES = [name for name, part in vars(loops).items() if isinstance(part, FunctionType)]
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
 UNITS = (0.25, 0.5, 1.0)  # of rows that are branched on: GPUs and shares of them, but no cents
@@ -189,7 +188,10 @@ class _Open:
 @functools.cache
 def kernel(compiled: bool, name: str = "search") -> Callable[..., Any]:
     """Return a loop, compiled by numba or as it is."""
-    made = compile_functions(loops, NAMES, NAMES[:-2]) if compiled else vars(loops)
+    module = loops if hasattr(loops, name) else knapsack_loops
+    names = [own for own, part in vars(module).items() if isinstance(part, FunctionType)]
+    inner = names[:-2] if module is loops else []
+    made = compile_functions(module, names, inner) if compiled else vars(module)
     loop: Callable[..., Any] = made[name]
     return loop
 
@@ -237,6 +239,8 @@ def compile_search() -> None:
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
     line, cell = one[:, None], two[:1]
     kernel(True, "match")(line, one, line, one, cell, cell, two, one, one, 0.0, 0.0, two[None])
+    items = knapsack_loops.Items(two, cell, one, cell + 1, one > 0)
+    kernel(True, "improve_prices")(items, cell, cell, one == 0, one, one, 0.0, 1.0)
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
     field = loops.Field(

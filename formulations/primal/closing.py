@@ -6,13 +6,16 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 2. more groups may
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
-4. if it does not: groups drawn at random may change, more often those that are near to a change or
+4. if it does not, and every column uses one row: drawn rows are emptied and filled again
+   (formulations/primal/knapsacks.py)
+5. groups drawn at random may change, more often those that are near to a change or
    lose much, as many as can be searched, or where that fails sums of combinations
    (formulations/primal/sums.py), as long as this finds better plans
-5. step 3 again, for a longer time
+6. step 3 again, for a longer time
 
-The better the plan, the fewer columns has the proof. Step 4 is large neighbourhood search (Shaw,
-"Using constraint programming and local search methods to solve vehicle routing problems", 1998).
+The better the plan, the fewer columns has the proof. Steps 4 and 5 are large neighbourhood search
+(Shaw, "Using constraint programming and local search methods to solve vehicle routing problems",
+1998).
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from formulations.bounds.lagrangian import Dual
 from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints
+from formulations.primal.knapsacks import Knapsacks
 from formulations.primal.losses import Losses
 from formulations.primal.sums import find_sum
 
@@ -80,6 +84,7 @@ def close_gap(
     steps: list[tuple[str, Callable[[], None]]] = [
         *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
         ("all better plans", partial(search.prove, FIRST)),
+        ("rows as knapsacks", search.fill_rows),
         ("neighbourhoods", search.improve),
         ("all better plans again", partial(search.prove, LAST)),
     ]
@@ -164,6 +169,21 @@ class Search:
             else:
                 failed = 0 if is_sum else failed + 1
 
+    def fill_rows(self) -> None:
+        """Empty rows and fill them again, where every column uses one, while this helps."""
+        knapsacks = Knapsacks.of(self.c, self.dual.reduced) if self.compiled else None
+        if knapsacks is None:
+            return
+        self.tighten(knapsacks.find_prices(self.enough, self.until))
+        random, rows, failed = np.random.default_rng(0), np.arange(self.c.R), 0
+        some = rows
+        while failed < 4 * self.c.R and not self.is_closed() and time.monotonic() < self.until:
+            before = self.value
+            # another plan of the same value leads to others, too
+            self.take(knapsacks.dive(some, self.plan, before - EXACT * abs(before), self.until))
+            failed = 0 if self.value > before else failed + 1
+            some = random.permutation(rows)[: (self.c.R + 1) // 2]
+
     def draw(self, open_: Ints, size: float, random: np.random.Generator) -> Ints:
         """Draw groups, more often those that are near to a change or lose much."""
         loss = np.maximum(self.losses.of_change(self.c, self.plan)[open_], 0.0)
@@ -211,8 +231,8 @@ class Search:
         return found.bound
 
     def take(self, plan: Ints | None) -> None:
-        """Take a plan if it is better."""
-        if plan is not None and self.c.value_of(plan) > self.value and self.c.feasible(plan):
+        """Take a plan if it is not worse."""
+        if plan is not None and self.c.value_of(plan) >= self.value and self.c.feasible(plan):
             self.plan, self.value = plan, self.c.value_of(plan)
 
 
