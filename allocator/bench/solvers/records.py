@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from allocator.bench.solvers.process import MeasurementOutcome, Point
+from allocator.bench.solvers.process import Point
 from allocator.bench.solvers.runs import KEY, SolverRun
 from allocator.errors import UsageError
 
@@ -40,7 +40,7 @@ FIELDS = (
     "peak_mb",
     "detail",
 )
-TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
+TRACE_FIELDS = ("run", *Point._fields)
 
 
 class MeasurementStore:
@@ -57,46 +57,39 @@ class MeasurementStore:
         with (self.folder / RUNS).open(newline="", encoding="utf-8") as source:
             return {tuple(row[k] for k in KEY) for row in csv.DictReader(source)}
 
-    def add(self, run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
+    def add(
+        self, run: SolverRun, told: Mapping[str, object], trace: Sequence[Point]
+    ) -> dict[str, object]:
         """Append a measurement; return its row.
 
         The trace is written first, so that a row of runs.csv always has its whole trace.
         """
-        row = record(run, outcome) | {"run": secrets.token_hex(4)}
-        _append(
-            self.folder / TRACE,
-            [(row["run"], *map(_number, (p.cpu, p.wall, p.value, p.bound))) for p in outcome.trace],
-        )
-        _append(self.folder / RUNS, [[_number(row[f]) for f in FIELDS]])
+        row = record(run, told, trace) | {"run": secrets.token_hex(4)}
+        _append(self.folder / TRACE, [(row["run"], *map(_number, point)) for point in trace])
+        _append(self.folder / RUNS, [[_number(row.get(f)) for f in FIELDS]])
         return row
 
 
-def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-    """Return a row of runs.csv without its column `run`."""
-    last = outcome.trace[-1] if outcome.trace else Point(0.0, 0.0, None, None)
-    ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
-    detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
+def record(run: SolverRun, told: Mapping[str, object], trace: Sequence[Point]) -> dict[str, object]:
+    """Return a row of runs.csv without its column `run`: what was told, and what its trace says."""
+    last = trace[-1] if trace else Point(0.0, 0.0, None, None)
     return {
         **dict(zip(KEY, run.key, strict=True)),
-        **{k: outcome.ready.get(k) for k in ("version", "jobs", "columns", "rows", "entries")},
-        "ended": ended,
+        **told,
         "value": last.value,
         "bound": last.bound,
         "gap": last.gap,
-        "bound_by": outcome.done.get("bound_by", "engine") if last.bound is not None else "",
-        "cpu_s": outcome.cpu,
-        "wall_s": outcome.wall,
-        "cpu_first_plan": next((p.cpu for p in outcome.trace if p.value is not None), None),
-        **{name: seconds_to_gap(outcome.trace, gap) for name, gap in GAPS.items()},
-        "cpu_asked_gap": seconds_to_gap(outcome.trace, run.gap),
-        "peak_mb": outcome.peak,
-        "detail": " ".join(detail.split()),
+        "bound_by": told.get("bound_by", "engine") if last.bound is not None else "",
+        "cpu_first_plan": next((p.cpu_s for p in trace if p.value is not None), None),
+        **{name: seconds_to_gap(trace, gap) for name, gap in GAPS.items()},
+        "cpu_asked_gap": seconds_to_gap(trace, run.gap),
+        "detail": " ".join(str(told.get("detail", "")).split()),
     }
 
 
 def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:
     """Return the CPU seconds until plan and bound were within the gap; None: they never were."""
-    return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
+    return next((p.cpu_s for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
 
 
 def _number(x: object) -> object:

@@ -32,5 +32,5 @@ def run_all(
     write_files(store.folder, {MACHINE: machine() + "\n"})
     for run in waiting:
         tell(run, None)
-        tell(run, store.add(run, measure(run)))
+        tell(run, store.add(run, *measure(run)))
     return len(waiting)
