@@ -3,11 +3,11 @@
 The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
 three arrays. It holds every number exactly, and the solver benchmarks read it.
 
-MPS and LP have their own writers here: that of HiGHS 1.15 keeps 15 digits of a number instead of
-17, calls the objective `Obj`, and renames rows with two bounds.
+MPS and LP files are written by HiGHS, with 15 digits of each number.
 """
 
 import io
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,10 @@ import numpy as np
 
 from allocator.domain.findings import input_error
 from allocator.errors import UsageError
-from allocator.io.model_files.lp_text import lp_text
-from allocator.io.model_files.mps import mps_text
+from allocator.io.model_files.model_names import column_names, row_names
 from allocator.io.plans import write_files
+from allocator.solvers.base import SolveLimits
+from allocator.solvers.highs import engine_options, pass_model
 from formulations.model.linear import LinearModel, RowFamily
 
 FORMAT = "allocator linear model 1"
@@ -56,12 +57,29 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
     path, suffix = Path(path), check_format(path)
     if suffix == ".npz":
         return write_instance(model, path)
-    try:
-        return write_files(
-            path.parent, {path.name: mps_text(model) if suffix == ".mps" else lp_text(model)}
-        )[path.name]
-    except ValueError as error:
-        raise UsageError(f'cannot write "{path}": {error}') from error
+    if (crossed := model.lower > model.upper).any():
+        row = model.row_name(int(np.argmax(crossed)))
+        raise UsageError(f'cannot write "{path}": {row}: lower bound above upper bound')
+    return write_files(path.parent, {path.name: _written_by_highs(model, suffix)})[path.name]
+
+
+def _written_by_highs(model: LinearModel, suffix: str) -> bytes:
+    import highspy
+
+    new: Any = highspy.Highs
+    engine = new()
+    for name, value in engine_options(SolveLimits(), is_mip=False).items():
+        engine.setOptionValue(name, value)
+    pass_model(highspy, engine, model, -1.0, np.ones(model.m))  # which negates the values
+    engine.changeObjectiveSense(highspy.ObjSense.kMaximize)
+    for c, name in enumerate(column_names(model)):
+        engine.passColName(c, name)
+    for r, name in enumerate(row_names(model)):
+        engine.passRowName(r, name)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"model{suffix}")
+        engine.writeModel(str(file))
+        return file.read_bytes()
 
 
 def write_instance(model: LinearModel, path: Path | str) -> Path:

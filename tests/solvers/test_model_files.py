@@ -98,7 +98,7 @@ def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     """
     model = dense([1.0], [(-INF, [1.0], 1.0)] * len(labels))
     names = row_names(replace(model, families=(RowFamily("e5", 0, labels),)))
-    assert len(set(names)) == len(names) and "value" not in names
+    assert len(set(names)) == len(names) and "obj" not in names
     for name in names:
         assert name.isascii() and name[0].isalpha() and len(name) <= LABEL + 20
         assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}

@@ -43,13 +43,14 @@ KEYWORDS = {
     "rhs",
     "ranges",
     "sos",
-    "value",
+    "obj",
+    "noobj",
 }
 FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")  # "e5" could be read as part of a number
 
 
 def row_names(model: LinearModel) -> list[str]:
-    """Return a distinct name for every row; none is "value" (the objective)."""
+    """Return a distinct name for every row; none is "obj" (the objective)."""
     names = [f"r{r}" for r in range(model.m)]
     for family in model.families:
         kind = clean_name(family.kind)
