@@ -14,8 +14,8 @@ from allocator.domain.problem import Problem, State, usable_gpus
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, JOBS, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.modes import name_mode
-from allocator.domain.schema.texts import Cells, picked, text_of
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.schema.texts import Cells, picked
+from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 
 Values = Mapping[str, Any]
 CLUSTER = {  # optional tables that workloads have, too -> the field of a problem with their rows
@@ -159,10 +159,4 @@ def _cells(column: Column, values: Any) -> Cells:
         return [column.choices[i] for i in values.tolist()]
     if column.kind is ColumnKind.BOOLEAN:
         return np.asarray(values, dtype=np.bool_)
-    if column.kind is ColumnKind.JSON:
-        return list(map(text_of, values))
-    return (
-        list(map(tuple, values))
-        if column.kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS)
-        else list(values)
-    )
+    return values_as_cells(column.kind, values)

@@ -437,28 +437,25 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
 
     The graph has no cycle exactly if nothing is yielded.
     """
-    state: dict[int, float] = {}  # place on the present path; inf = finished
+    left = set(edges)  # nodes that may still be on a cycle
     for root in sorted(edges):
-        if root in state:
-            continue
-        path, steps = [root], [iter(edges[root])]
-        state[root] = 0
+        path = dict.fromkeys([root] if root in left else [])
         while path:
-            after = next((n for n in steps[-1] if n in edges and state.get(n, 0) < math.inf), None)
+            node, _ = path.popitem()
+            after = next((n for n in edges[node] if n in left), None)
             if after is None:
-                state[path.pop()] = math.inf
-                steps.pop()
-            elif after in state:  # on the path: a cycle, whose nodes are then finished
-                circle = path[int(state[after]) :]
-                for node in circle:
-                    state[node] = math.inf
-                del path[len(path) - len(circle) :], steps[len(steps) - len(circle) :]
+                left.discard(node)
+                continue
+            path[node] = None
+            if after not in path:
+                path[after] = None
+            else:
+                circle = list(path)[list(path).index(after) :]
+                left -= {*circle}
+                for _ in circle:
+                    path.popitem()
                 least = circle.index(min(circle))
                 yield circle[least:] + circle[:least]
-            else:
-                state[after] = len(path)
-                path.append(after)
-                steps.append(iter(edges[after]))
 
 
 RULES: tuple[Check, ...] = (
