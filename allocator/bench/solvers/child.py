@@ -25,6 +25,7 @@ from typing import Any, TextIO
 from allocator.bench.solvers.engines import load
 from allocator.bench.solvers.next_round import warm_hint
 from allocator.bench.solvers.runs import SolverRun, problems
+from allocator.io.plans import dumps
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
 from allocator.solvers.isolation.child_processes import end_with_parent
 from formulations.bounds.lagrangian import bound_at
@@ -64,10 +65,7 @@ class SolverMeter:
 
     def send(self, kind: str, **what: Any) -> None:
         """Send a message; numbers that are not finite become null."""
-        plain = {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()
-        }
-        self._out.write(json.dumps({"kind": kind, **plain}) + "\n")
+        self._out.write(dumps({"kind": kind, **what}) + "\n")
         self._out.flush()
 
     def report(self, values: Floats | None, bound: float) -> None:

@@ -110,14 +110,6 @@ def _check_pools(x: Round) -> None:
             pools.fault(i, f"hazard_by_age {pools.shown('hazard_by_age', i)} {why}")
 
 
-def _check_rated_pools(x: Round) -> None:
-    """Warn of GPU types for which no model has a rate."""
-    known = x.names.rated_types
-    if x.names.complete and known:
-        sort = "GPU types without any rate"
-        x["pools.csv"].refer("gpu_type", known, "has no rate of any model", sort)
-
-
 def _check_longrun_budgets(x: Round) -> None:
     tenants = x["tenants.csv"]
     keys = ("average_per_hour", "amount", "until_s")
@@ -237,13 +229,15 @@ def _check_finished(x: Round) -> None:
         finished.refer("model", known, "has no rate and no job", sort)
 
 
-def _check_rated(file: str, column: str) -> Check:
+def _check_rated(
+    file: str, column: str, why: str = "has no rate", sort: str = "names without a rate"
+) -> Check:
     """Return the rule that warns of models, or GPU types, without any rate."""
 
     def check(x: Round) -> None:
         known = x.names.rated_types if column == "gpu_type" else x.names.rated_models
-        if x.names.complete:
-            x[file].refer(column, known, "has no rate", "names without a rate")
+        if x.names.complete and (known or file != "pools.csv"):
+            x[file].refer(column, known, why, sort)
 
     return check
 
@@ -264,7 +258,7 @@ RULES: tuple[Check, ...] = (
     ),
     spread_rules.check,
     _check_pools,
-    _check_rated_pools,
+    _check_rated("pools.csv", "gpu_type", "has no rate of any model", "GPU types without any rate"),
     *(
         reference(file, "pool")
         for file in ("prices.csv", "nodes.csv", "interactive.csv", "reservations.csv")
