@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -107,6 +107,16 @@ def perform(
 Finished = tuple[SweepTask, TaskOutcome]
 
 
+def finished(asked: dict[Future[TaskOutcome], SweepTask]) -> Generator[Finished, None, None]:
+    """Yield the tasks of futures with their outcomes, as they finish."""
+    for future in as_completed(list(asked)):
+        try:
+            outcome = future.result()
+        except Exception as error:  # no process or folder was made; a worker or scheduler died
+            outcome = TaskOutcome(failure=f"lost: {type(error).__name__}", words=str(error))
+        yield asked.pop(future), outcome
+
+
 class TaskExecutor(Protocol):
     """Runs tasks, several at a time."""
 
@@ -144,11 +154,7 @@ class ProcessExecutor:
             for task in tasks
         }
         try:
-            for future in as_completed(list(asked)):
-                # no process or folder could be made: a full disk, or no memory
-                error = future.exception()
-                failed = TaskOutcome(failure=f"not started: {error}")
-                yield asked.pop(future), failed if error else future.result()
+            yield from finished(asked)
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)

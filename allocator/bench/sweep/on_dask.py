@@ -6,14 +6,13 @@ sent as bytes, so that no shared file system is needed.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from allocator.bench.sweep.executors import RUNNER, Finished, TaskOutcome, perform
+from allocator.bench.sweep.executors import RUNNER, Finished, TaskOutcome, finished, perform
 from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.errors import UsageError, install_command
 from allocator.solvers.isolation.scratch_folders import scratch_folder
@@ -54,29 +53,14 @@ class DaskExecutor:
         if not tasks:
             return
         client = _connect(self._address, self._quiet)
-        distributed: Any = import_module("distributed")
+        pool = client.get_executor(pure=False)
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
             data = {path: client.submit(dict, files, pure=False) for path, files in folders.items()}
-            # a result of an earlier call, perhaps a failure, does not count
-            call = uuid.uuid4().hex[:8]
-            asked = {
-                client.submit(
-                    on_worker,
-                    task,
-                    data.get(task.path),
-                    self._runner,
-                    self._limit_s,
-                    _version(),
-                    key=f"allocator-{call}-{task.key}",
-                    pure=False,
-                ): task
-                for task in tasks
-            }
-            for future in distributed.as_completed(list(asked), loop=client.loop):
-                task = asked.pop(future)
-                yield task, _outcome(future)
-                future.release()
+            given = self._runner, self._limit_s, _version()
+            yield from finished(
+                {pool.submit(on_worker, t, data.get(t.path), *given): t for t in tasks}
+            )
         finally:
             # the scheduler drops the tasks that are still open, and workers then kill them
             client.close()
@@ -101,21 +85,6 @@ def on_worker(
         for name, content in files.items():
             (folder / name).write_bytes(content)
         return perform(replace(task, path=str(folder)), runner, limit_s, stop)
-
-
-def _outcome(future: Any) -> TaskOutcome:
-    """Return what the task returned, or why it failed: the worker or the scheduler died."""
-    if future.status == "finished":
-        try:
-            return future.result(timeout=60)  # type: ignore[no-any-return]
-        except Exception as lost:
-            return TaskOutcome(
-                failure=f"its result was lost: {type(lost).__name__}", words=str(lost)
-            )
-    error = future.exception(timeout=60) if future.status == "error" else None
-    if error is None:
-        return TaskOutcome(failure="the scheduler is gone, or took the task back")
-    return TaskOutcome(failure=f"Dask: {type(error).__name__}", words=str(error))
 
 
 def _cancelled() -> Callable[[], bool]:
