@@ -61,7 +61,6 @@ def reproduction(
     )
     return GeneratedWorkload.of(
         "reproduction",
-        load,
         float(submitted[-1]),
         workload={**workload, "sizes": sizes},
         pools=columns_of(pools_of("reproduction", gpus)),
@@ -123,7 +122,6 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gen
     )
     return GeneratedWorkload.of(
         "bursty",
-        load,
         window,
         workload={**workload, "tenant": [names[t] for t in tenant[batch][order].tolist()]},
         pools=columns_of(pools_of("bursty", gpus)),
@@ -233,7 +231,6 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Ge
     submitted = np.floor(draw.arrivals(rng, rate, window / slots, jobs))
     return training.workload(
         "diurnal",
-        load,
         window,
         submitted,
         draw.elastic_max(rng, requested, min(64, gpus)),
@@ -292,7 +289,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
         for t in tenants
     )
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
-    made = training.workload("mixed", load, window, submitted, wide, pools, columns, tenants=limits)
+    made = training.workload("mixed", window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
     return replace(made, config={**made.config, **budget})
 
@@ -350,7 +347,7 @@ def heterogeneous(
         for pool, hours, c in zip(pools, a["hours"], a["overhead"], strict=True)
     )
     return GeneratedWorkload.of(
-        "heterogeneous", load, window, workload=workload, pools=columns_of(pools), models=curves
+        "heterogeneous", window, workload=workload, pools=columns_of(pools), models=curves
     )
 
 
@@ -379,7 +376,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
         "weight": draw.draw_keys(rng, by_size(f["weights"]), jobs),
         "deadline_s": np.where(dated, until, np.nan),
     }
-    return training.workload("due", load, window, submitted, wide, pools, columns)
+    return training.workload("due", window, submitted, wide, pools, columns)
 
 
 SESSIONS, SESSION_S = 0.6, 900.0  # share of the jobs, and seconds that they stay in the mean
@@ -425,5 +422,5 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
     }
     most = np.minimum(most, size)
     return training.workload(
-        "interactive", load, window, submitted, most, pools, columns, interactive=kept
+        "interactive", window, submitted, most, pools, columns, interactive=kept
     )

@@ -117,7 +117,6 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
         del pool["region"]
     return training.workload(
         "spot",
-        load,
         window,
         submitted,
         wide,
@@ -158,7 +157,6 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     ]
     return training.workload(
         "zones",
-        load,
         window,
         submitted,
         wide,
@@ -199,7 +197,6 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
     pools = [_pool("on-demand", plenty, "on_demand", V100), *_zone_pools(there, walks)]
     return training.workload(
         "deadlines",
-        load,
         window,
         submitted,
         wide,
