@@ -8,7 +8,6 @@ repair and no bound.
 
 import heapq
 import itertools
-import math
 import time
 
 import numpy as np
@@ -17,7 +16,7 @@ from formulations.model.choices import Choices
 from formulations.model.linear import CAPACITY, Floats, Ints
 
 
-def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
+def plain_greedy(view: Choices, deadline: float) -> Ints | None:
     """Return a choice (J,), or None if the loop ends with a violated row.
 
     The loop adds nothing after the deadline (time.monotonic).

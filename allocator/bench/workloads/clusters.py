@@ -21,7 +21,7 @@ FEWEST = 32  # GPUs of a cluster that is sized for its window
 
 
 def reproduction(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None
+    *, seed: int, load: float, jobs: int, gpus: int | None
 ) -> GeneratedWorkload:
     """Return the workload on which the published allocator is reproduced.
 
@@ -75,7 +75,7 @@ WANDER, MEMORY = 1.2, 0.7  # sd of ln(hourly rate), correlation of consecutive h
 ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 
-def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def bursty(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return heavy-tailed durations and sweeps of similar jobs, calibrated on Philly.
 
     Two of six tenants submit 70 % of the jobs, mostly sweeps of one-GPU jobs. The duration is drawn
@@ -183,7 +183,7 @@ def _cluster_gpus(gpu_s: Floats, days: int, load: float) -> int:
     return max(FEWEST, NODE * round(float(gpu_s.sum()) / (days * 86_400.0 * load) / NODE))
 
 
-def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return submissions by hour of the day and day of the week.
 
     The figures are those of the Helios trace (Hu et al., SC 2021), and of Venus, one of its
@@ -240,7 +240,7 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Ge
     )
 
 
-def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs on four GPU types, with speeds by model and type, prices and a budget.
 
     The GPU-hours of a job on V100s are drawn first (classes of the Philly trace from 0.1 GPU-hours
@@ -295,7 +295,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
 
 
 def heterogeneous(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None
+    *, seed: int, load: float, jobs: int, gpus: int | None
 ) -> GeneratedWorkload:
     """Return five applications on three GPU types, as in the evaluation of Sia.
 
@@ -351,7 +351,7 @@ def heterogeneous(
     )
 
 
-def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def due(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs with deadlines on a fixed cluster of 48 V100s and 16 A100s, all reserved.
 
     Jobs take ten minutes to six hours at the requested size, an hour in the median. Four of five
@@ -382,7 +382,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
 SESSIONS, SESSION_S = 0.6, 900.0  # share of the jobs, and seconds that they stay in the mean
 
 
-def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def interactive(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return sessions on one GPU each, and batch jobs that fill the cluster, to study headroom.
 
     Three of five jobs are sessions. They come at random times, stay for exponentially distributed

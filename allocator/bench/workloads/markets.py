@@ -81,7 +81,7 @@ def _changes(
     }
 
 
-def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return reserved V100s, and A100s on the spot market, whose number and price change.
 
     Groups of spot machines are available and gone in turn. The lengths are mixtures of a short and
@@ -126,7 +126,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     )
 
 
-def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return spot pools in five zones of two regions, with reserved and on-demand machines.
 
     All GPUs are V100s at list prices. A policy decides where jobs run and what replaces lost spot
@@ -166,7 +166,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     )
 
 
-def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs with deadlines, on-demand machines without limit, and cheap spot zones.
 
     Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like
@@ -210,7 +210,7 @@ SPOT_JOBS: Mapping[int | None, float] = {0: 0.2, 4: 0.2, None: 0.6}
 """Share of the jobs by the most GPUs on spot."""
 
 
-def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def exposure(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return the jobs of `deadlines`, with limits on what tenants hold in one spot zone.
 
     Two tenants have guaranteed GPUs and a limit, as a share of these, on what they hold on the spot

@@ -2,7 +2,7 @@
 
     generate("reproduction", seed=3, load=0.30, jobs=250)
 
-A generator is a function (seed, load, jobs, gpus=None) -> GeneratedWorkload of its name, in a
+A generator is a function (seed, load, jobs, gpus) -> GeneratedWorkload of its name, in a
 module of MODULES.
 """
 
