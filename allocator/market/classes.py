@@ -177,7 +177,7 @@ def _check_agreement(table: ParsedTable, first: Ints) -> None:
         table.faults(
             ok & ok[first] & (value != value[first]),
             lambda i, column=column: (  # type: ignore[misc]
-                f"{column} {table.text(column, i)} differs from {table.text(column, first[i])} in"
+                f"{column} {table.text(column, i)} differs from {table.text(column, int(first[i]))} in"
                 f" line {table.lines[int(first[i])]}: rows of class {table.shown('class_id', i)} must"
                 " agree in it"
             ),
