@@ -1,7 +1,7 @@
 """Rules between the columns of jobs.csv, and between jobs and the other tables."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -336,27 +336,26 @@ def _check_tenants(x: Round) -> None:
 
 def _find_unrated_holders(x: Round) -> Bools:
     """Find the running jobs at whose size and type their model, which has rates, has none, (J,)."""
-    jobs, rates, names = x["jobs.csv"], x["rates.csv"], x.names
-    types = max(1, len(names.gpu_types))
-    places = len(names.models) * types
+    jobs, rates, curves, pools = (
+        x[f] for f in ("jobs.csv", "rates.csv", "models.csv", "pools.csv")
+    )
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for *place, size in zip(rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True):
+        sizes[tuple(place)].append(size)
+    fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
+    rated = {model for model, _ in (*sizes, *fitted)}
+    kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
 
-    def place_of(table: ParsedTable) -> Ints:
-        model = table.codes("model", names.models)
-        return model * types + table.codes("gpu_type", names.gpu_types)
+    @cache
+    def is_unrated(model: str, pool: str, gpus: int) -> bool:
+        place = model, kind_of.get(pool, "")
+        known = sizes.get(place, [MOST_INTEGER])
+        is_known = place in fitted or min(known) <= gpus <= max(known)
+        return model in rated and pool in kind_of and not is_known
 
-    rated, fitted = place_of(rates), place_of(x["models.csv"])
-    low, high = np.full(places, MOST_INTEGER), np.full(places, -1)
-    np.minimum.at(low, rated, rates["gpus"])
-    np.maximum.at(high, rated, rates["gpus"])
-    low[fitted], high[fitted] = 0, MOST_INTEGER
-    has_rates = (high >= 0).reshape(-1, types).any(axis=1)
-    kinds = np.append(x["pools.csv"].codes("gpu_type", names.gpu_types), -1)
-    kind, model = kinds[jobs.codes("pool", names.pools)], jobs.codes("model", names.models)
-    runs = _is_running(jobs) & (kind >= 0) & (model >= 0)
-    at = np.flatnonzero(runs & np.append(has_rates, False)[model])
-    place = (model * types + kind)[at]
     out = np.zeros(len(jobs), dtype=bool)
-    out[at] = (jobs["gpus"][at] < low[place]) | (jobs["gpus"][at] > high[place])
+    for i in np.flatnonzero(_is_running(jobs)).tolist():
+        out[i] = is_unrated(jobs["model"][i], jobs["pool"][i], int(jobs["gpus"][i]))
     return out
 
 
