@@ -19,8 +19,7 @@ from allocator.domain.findings import input_error
 from allocator.errors import UsageError
 from allocator.io.model_files.model_names import column_names, row_names
 from allocator.io.plans import write_files
-from allocator.solvers.base import SolveLimits
-from allocator.solvers.highs import engine_options, pass_model
+from allocator.solvers.highs import write_file
 from formulations.model.linear import LinearModel, RowFamily
 
 FORMAT = "allocator linear model 1"
@@ -60,26 +59,10 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
     if (crossed := model.lower > model.upper).any():
         row = model.row_name(int(np.argmax(crossed)))
         raise UsageError(f'cannot write "{path}": {row}: lower bound above upper bound')
-    return write_files(path.parent, {path.name: _written_by_highs(model, suffix)})[path.name]
-
-
-def _written_by_highs(model: LinearModel, suffix: str) -> bytes:
-    import highspy
-
-    new: Any = highspy.Highs
-    engine = new()
-    for name, value in engine_options(SolveLimits(), is_mip=False).items():
-        engine.setOptionValue(name, value)
-    pass_model(highspy, engine, model, -1.0, np.ones(model.m))  # which negates the values
-    engine.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    for c, name in enumerate(column_names(model)):
-        engine.passColName(c, name)
-    for r, name in enumerate(row_names(model)):
-        engine.passRowName(r, name)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"model{suffix}")
-        engine.writeModel(str(file))
-        return file.read_bytes()
+        write_file(model, str(file), column_names(model), row_names(model))
+        return write_files(path.parent, {path.name: file.read_bytes()})[path.name]
 
 
 def write_instance(model: LinearModel, path: Path | str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,7 +154,7 @@ def classes(table: ParsedTable, rented: RentablePools | None = None) -> RentalCl
         _check_types(table, rented)
     of = table.columns["class_id"].factors[1]
     first = np.unique(of, return_index=True)[1]
-    _check_agreement(table, first[of])
+    _check_agreement(table, first[of].tolist())
     order = np.argsort(of, kind="stable")
     one = {name: np.asarray(table[name], dtype=np.float64)[first] for name in OF_CLASS}
     return RentalClasses(
@@ -170,15 +171,15 @@ def classes(table: ParsedTable, rented: RentablePools | None = None) -> RentalCl
     )
 
 
-def _check_agreement(table: ParsedTable, first: Ints) -> None:
+def _check_agreement(table: ParsedTable, first: Sequence[int]) -> None:
     """Find rows that contradict the first row of their class, (R,)."""
     for column in OF_CLASS:
         value, ok = table[column], table.ok(column)
         table.faults(
             ok & ok[first] & (value != value[first]),
             lambda i, column=column: (  # type: ignore[misc]
-                f"{column} {table.text(column, i)} differs from {table.text(column, int(first[i]))} in"
-                f" line {table.lines[int(first[i])]}: rows of class {table.shown('class_id', i)} must"
+                f"{column} {table.text(column, i)} differs from {table.text(column, first[i])} in"
+                f" line {table.lines[first[i]]}: rows of class {table.shown('class_id', i)} must"
                 " agree in it"
             ),
         )

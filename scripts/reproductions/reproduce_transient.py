@@ -21,8 +21,8 @@ sys.path.append(str(ROOT / "tests"))
 from cases import transient as case  # noqa: E402
 
 from allocator.bench.machine import machine  # noqa: E402
-from allocator.domain.schema.spot_columns import CLUSTERS, PHASE, STARTS  # noqa: E402
-from allocator.io.tables.one_table import read_table, require_sound  # noqa: E402
+from allocator.domain.schema.spot_columns import CLUSTERS  # noqa: E402
+from allocator.io.tables.one_table import read_numbers, read_table, require_sound  # noqa: E402
 from allocator.market.clusters import clusters  # noqa: E402
 from allocator.market.spot import RunForecast, choose_clusters, forecast_run  # noqa: E402
 from allocator.performance.fit import transient as fit  # noqa: E402
@@ -167,7 +167,7 @@ def regressions(startup: Path | None) -> None:
         return
     print("\n| file | starts | mean +- sd, s | 5, 50, 95 % | longest phase |\n|" + "---|" * 5)
     for path in sorted(startup.glob("vm_time_measure_*.csv")):
-        table = require_sound(read_table(path, STARTS, PHASE))
+        table = require_sound(read_numbers(path))
         *phases, total = fit.fit_phases({c.name: table[c.name] for c in table.schema.columns})
         longest = max(phases, key=lambda p: p.mean)
         name = path.stem.removeprefix("vm_time_measure_")

@@ -20,9 +20,7 @@ from allocator.domain.problem import Floats, Ints
 FEWEST = 32  # GPUs of a cluster that is sized for its window
 
 
-def reproduction(
-    *, seed: int, load: float, jobs: int, gpus: int | None
-) -> GeneratedWorkload:
+def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return the workload on which the published allocator is reproduced.
 
     The source is "MIP for elastic training", ModelArts 2021.
@@ -294,9 +292,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     return replace(made, config={**made.config, **budget})
 
 
-def heterogeneous(
-    *, seed: int, load: float, jobs: int, gpus: int | None
-) -> GeneratedWorkload:
+def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return five applications on three GPU types, as in the evaluation of Sia.
 
     The cluster has 24 T4, 24 RTX 2080 Ti and 16 A100; rounds last 60 s. Applications, their shares,

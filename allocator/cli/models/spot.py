@@ -17,15 +17,13 @@ from allocator.domain.schema.spot_columns import (
     FEATURES,
     HAZARDS,
     LIFETIMES,
-    PHASE,
     POINTS,
     SERVER_SPEEDS,
     SPEEDS,
-    STARTS,
 )
 from allocator.io.plans import dumps, write_files
 from allocator.io.tables.csv_table import csv_text
-from allocator.io.tables.one_table import read_rows, read_table, require_sound
+from allocator.io.tables.one_table import read_numbers, read_rows, read_table, require_sound
 from allocator.market.clusters import clusters
 from allocator.market.hazards import choose_hazards, read_hazards
 from allocator.market.spot import choose_clusters, forecast_run, undominated_clusters
@@ -145,7 +143,7 @@ def _hazard(path: str, ages: Sequence[float]) -> Rows:
 
 
 def _startup(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(read_table(path, STARTS, PHASE))
+    table = require_sound(read_numbers(path))
     return [
         {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
         | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))

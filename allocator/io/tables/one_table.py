@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grid
-from allocator.domain.schema.columns import Column, TableSchema
+from allocator.domain.schema.columns import Column, ColumnKind, TableSchema
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import InvalidInput
 from allocator.io.folders import read_content
@@ -38,6 +38,15 @@ def read_table(
     columns = (*schema.columns, *(replace(other, name=name) for name in more if other))
     raw = Snapshot(table.file, {}, {table.file: table}, tuple(reading.faults))
     return grid(replace(schema, file=table.file, columns=columns), raw, Findings(reading.faults))
+
+
+def read_numbers(path: str | os.PathLike[str]) -> ParsedTable:
+    """Read a table whose columns may have any name and hold numbers of at least 0.
+
+    An example is a table of starts, with the seconds of each phase in a column of its own.
+    """
+    number = Column("", ColumnKind.NUMBER, "seconds", required=True, low=0)
+    return read_table(path, TableSchema("", "measurements", ()), number)
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
