@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -353,10 +354,10 @@ def _find_unrated_holders(x: Round) -> Bools:
         is_known = place in fitted or min(known) <= gpus <= max(known)
         return model in rated and pool in kind_of and not is_known
 
-    out = np.zeros(len(jobs), dtype=bool)
-    for i in np.flatnonzero(_is_running(jobs)).tolist():
-        out[i] = is_unrated(jobs["model"][i], jobs["pool"][i], int(jobs["gpus"][i]))
-    return out
+    held = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
+    runs = _is_running(jobs)
+    runs[runs] = [is_unrated(*place) for place in compress(held, runs)]
+    return runs
 
 
 def _check_speeds(x: Round) -> None:
