@@ -139,10 +139,8 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     gpus[new.pool[sized]] = new.gpus[sized]
     price[new.pool[priced]] = new.price_per_gpu_hour[priced]
     old = workload.changes
-    touched = {*zip(new.pool.tolist(), (new.gpus >= 0).tolist(), strict=True)}
-    kinds = zip(old.pool.tolist(), (old.gpus >= 0).tolist(), strict=True)
-    stays = np.array([kind not in touched for kind in kinds], dtype=bool)
-    both = old.select(stays).append(new.select(~first))
+    of_old, of_new = (2 * c.pool + (c.gpus >= 0) for c in (old, new))  # of sizes, of prices
+    both = old.select(~np.isin(of_old, of_new)).append(new.select(~first))
     return Workload(
         replace(problem, pools=replace(pools, gpus=gpus, price_per_gpu_hour=price)),
         both.select(np.argsort(both.at_s, kind="stable")),
