@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from allocator.bench.solvers.process import Point, measure
-from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore
-from allocator.bench.solvers.run import run_all
+from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, run_all
 from allocator.bench.solvers.runs import SolverRun
 from allocator.cli import main
 from allocator.errors import UsageError

@@ -20,8 +20,7 @@ from examples import series
 from waiting import PATIENCE_S, gone, in_time, wait_for
 
 from allocator.bench.sweep.executors import ProcessExecutor, TaskOutcome, perform
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import SweepSummary, sweep
+from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
 from allocator.bench.sweep.tables import comparisons, markdown, write_tables
 from allocator.bench.sweep.tasks import (
     METRICS_FILE,

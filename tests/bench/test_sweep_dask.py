@@ -16,8 +16,7 @@ from waiting import gone, wait_for
 
 from allocator.bench.sweep.executors import ProcessExecutor
 from allocator.bench.sweep.on_dask import DaskExecutor
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import sweep
+from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import generate
 from allocator.errors import UsageError

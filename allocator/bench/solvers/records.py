@@ -1,4 +1,10 @@
-"""Store the results of the solver benchmarks in runs.csv and trace.csv.
+"""Run the solver benchmarks, engines x sizes x seeds x rules, and keep runs.csv and trace.csv.
+
+    runs = grid(["auto", "highs"], ["S", "M"], 5, ["standard"],
+                gap=lambda size, rules: 1e-4, limit_s=60)
+    run_all(runs, MeasurementStore("results"))
+
+Each measurement runs in its own process with a hard time limit; this process never loads an engine.
 
 runs.csv has a row per measurement. trace.csv has a row per plan or bound that the solver found, and
 its column `run` names the measurement. Rows are appended, so that a benchmark can be stopped at any
@@ -8,10 +14,11 @@ time and continued. Only one process may write at a time.
 import csv
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from allocator.bench.solvers.process import Point
+from allocator.bench.machine import write_machine
+from allocator.bench.solvers.process import Point, measure
 from allocator.bench.solvers.runs import KEY, SolverRun
 from allocator.errors import UsageError
 
@@ -130,3 +137,20 @@ def summary(row: Mapping[str, object]) -> str:
         f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}:"
         f" {proven}, {cpu:.2f} CPU s, ended by {row['ended']}"
     )
+
+
+Tell = Callable[[SolverRun, "dict[str, object] | None"], None]
+"""tell(run, None) before a measurement, tell(run, its row) after it."""
+
+
+def run_all(
+    runs: Sequence[SolverRun], store: MeasurementStore, tell: Tell = lambda run, row: None
+) -> int:
+    """Run all measurements that have no row yet, one at a time; return how many were run."""
+    finished = store.finished()
+    waiting = [run for run in runs if run.key not in finished]
+    write_machine(store.folder)
+    for run in waiting:
+        tell(run, None)
+        tell(run, store.add(run, *measure(run)))
+    return len(waiting)

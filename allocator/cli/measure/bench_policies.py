@@ -8,8 +8,7 @@ from pathlib import Path
 from allocator import UsageError
 from allocator.bench.paired import FEWEST_SEEDS, LEVEL
 from allocator.bench.sweep.executors import ProcessExecutor, TaskExecutor, TaskOutcome
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import SweepSummary, sweep
+from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
 from allocator.bench.sweep.tables import write_tables
 from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
