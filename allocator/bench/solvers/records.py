@@ -67,31 +67,27 @@ class MeasurementStore:
     def add(
         self, run: SolverRun, told: Mapping[str, object], trace: Sequence[Point]
     ) -> dict[str, object]:
-        """Append a measurement; return its row.
+        """Append a measurement, which was told so by columns; return its row.
 
         The trace is written first, so that a row of runs.csv always has its whole trace.
         """
-        row = record(run, told, trace) | {"run": secrets.token_hex(4)}
+        last = trace[-1] if trace else Point(0.0, 0.0, None, None)
+        row: dict[str, object] = {
+            **dict(zip(KEY, run.key, strict=True)),
+            "run": secrets.token_hex(4),
+            **told,
+            "value": last.value,
+            "bound": last.bound,
+            "gap": last.gap,
+            "bound_by": told.get("bound_by", "engine") if last.bound is not None else "",
+            "cpu_first_plan": next((p.cpu_s for p in trace if p.value is not None), None),
+            **{name: seconds_to_gap(trace, gap) for name, gap in GAPS.items()},
+            "cpu_asked_gap": seconds_to_gap(trace, run.gap),
+            "detail": " ".join(str(told.get("detail", "")).split()),
+        }
         _append(self.folder / TRACE, [(row["run"], *map(_number, point)) for point in trace])
         _append(self.folder / RUNS, [[_number(row.get(f)) for f in FIELDS]])
         return row
-
-
-def record(run: SolverRun, told: Mapping[str, object], trace: Sequence[Point]) -> dict[str, object]:
-    """Return a row of runs.csv without its column `run`: what was told, and what its trace says."""
-    last = trace[-1] if trace else Point(0.0, 0.0, None, None)
-    return {
-        **dict(zip(KEY, run.key, strict=True)),
-        **told,
-        "value": last.value,
-        "bound": last.bound,
-        "gap": last.gap,
-        "bound_by": told.get("bound_by", "engine") if last.bound is not None else "",
-        "cpu_first_plan": next((p.cpu_s for p in trace if p.value is not None), None),
-        **{name: seconds_to_gap(trace, gap) for name, gap in GAPS.items()},
-        "cpu_asked_gap": seconds_to_gap(trace, run.gap),
-        "detail": " ".join(str(told.get("detail", "")).split()),
-    }
 
 
 def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:

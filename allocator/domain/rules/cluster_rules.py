@@ -14,7 +14,7 @@ from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CURVE_PARAMETERS, Column
+from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.names import number_names
 from allocator.domain.settings import longrun_faults
@@ -36,10 +36,8 @@ def _check_curves(x: Round) -> None:
             x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
 
 
-@lru_cache(maxsize=1 << 14, typed=True)
-def _read_number(column: Column, value: Any) -> tuple[Any, str | None]:
-    """Return `parse_value`; the curves of the next round have the same numbers."""
-    return parse_value(column, value)
+# the curves of the next round have the same numbers
+_read_number = lru_cache(maxsize=1 << 14, typed=True)(parse_value)
 
 
 def curve_parameters(
