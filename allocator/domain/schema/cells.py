@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from typing import Any
@@ -308,9 +308,7 @@ def _texts(column: Column, cell: Any) -> tuple[str, ...]:
 
 
 def _integers(column: Column, cell: Any) -> tuple[int, ...]:
-    one = Column(
-        column.name, ColumnKind.INTEGER, "", low=column.low, high=column.high, above=column.above
-    )
+    one = replace(column, kind=ColumnKind.INTEGER, required=False, default=None)
     parsed, complaints = parse(one, _parts(column, cell))
     if complaints:
         why = complaints[0][1].removeprefix(column.name + " ")
