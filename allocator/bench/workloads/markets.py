@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from allocator.bench.workloads.parts import availability, draw
-from allocator.bench.workloads.parts.availability import StepFunction, Walk
 from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats
+from allocator.io.markets.base import Steps
 
 DAY_S = 86_400.0
 MACHINE = 4  # GPUs that come and go together, at least
@@ -38,14 +38,14 @@ def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> 
     }
 
 
-def _zone_pools(there: Sequence[StepFunction], walks: Sequence[Walk]) -> list[dict[str, Any]]:
+def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[dict[str, Any]]:
     return [
         _pool(name, int(z.value[0]) * MACHINE, "spot", float(p[0]), round(1 / LIFE_H / MACHINE, 4))
         for name, z, (_, p) in zip(ZONES, there, walks, strict=True)
     ]
 
 
-def _window_of_zones(zones: Sequence[StepFunction], others: int, gpu_s: float, end: float) -> float:
+def _window_of_zones(zones: Sequence[Steps], others: int, gpu_s: float, end: float) -> float:
     """Return when so many GPU-seconds were there, of the machines of all zones and other GPUs."""
     at = np.unique(np.concatenate([z.at_s for z in zones]))
     machines = np.sum([z.at(at) for z in zones], axis=0)
@@ -59,7 +59,7 @@ def _window(at: Floats, gpus: Any, gpu_s: float, end: float) -> float:
 
 
 def _changes(
-    names: Sequence[str], there: Sequence[StepFunction], walks: Sequence[Walk], until_s: float
+    names: Sequence[str], there: Sequence[Steps], walks: Sequence[Steps], until_s: float
 ) -> dict[str, Columns]:
     """Return capacity.csv and prices.csv: every change after time 0 up to until_s.
 
@@ -111,7 +111,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWor
     first = int(there.value[0]) * MACHINE
     pools = [
         _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
-        _pool("a100-spot", first, "spot", float(walk[1][0]), SPOT_PER_H) | {"gpu_type": "A100"},
+        _pool("a100-spot", first, "spot", float(walk.value[0]), SPOT_PER_H) | {"gpu_type": "A100"},
     ]
     for pool in pools:
         del pool["region"]

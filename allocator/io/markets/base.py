@@ -30,7 +30,11 @@ class Steps(NamedTuple):
     """A step function: ascending times, and the value from each of them on, (n,) each."""
 
     at_s: Floats
-    value: Floats
+    value: Floats | Ints
+
+    def at(self, times: Floats) -> Floats | Ints:
+        """Return the value at each of the times, which are not before the first one."""
+        return self.value[np.searchsorted(self.at_s, times, side="right") - 1]
 
 
 NO_STEPS = Steps(np.zeros(0), np.zeros(0))
