@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask
 from allocator.solvers.isolation.child_processes import LAST_WORDS, ONE_THREAD, Child
@@ -117,19 +116,17 @@ def finished(asked: dict[Future[TaskOutcome], SweepTask]) -> Generator[Finished,
         yield asked.pop(future), outcome
 
 
-class TaskExecutor(Protocol):
-    """Runs tasks, several at a time."""
+TaskExecutor = Callable[[Sequence[SweepTask]], Generator[Finished, None, None]]
+"""Runs tasks, several at a time, and yields each with its outcome, as they finish.
 
-    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Yield every task with its outcome, as they finish.
-
-        Closing the iterator, or an exception in it, kills the running tasks and drops the rest.
-        """
-        ...
+Closing the iterator, or an exception in it, kills the running tasks and drops the rest.
+"""
 
 
-class ProcessExecutor:
-    """Runs each task in a process on this machine, `workers` at a time.
+def on_processes(
+    workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
+) -> TaskExecutor:
+    """Return who runs each task in a process on this machine, `workers` at a time.
 
     Parameters
     ----------
@@ -138,26 +135,19 @@ class ProcessExecutor:
     limit_s : seconds after which a task is killed.
     """
 
-    def __init__(
-        self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
-    ) -> None:
-        self.workers = workers or cores()
-        self._runner = runner
-        self._limit_s = limit_s
-
-    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Implement TaskExecutor.results; the threads only wait for their processes."""
+    def results(tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         stop = threading.Event()
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
-        asked = {
-            pool.submit(perform, task, self._runner, self._limit_s, stop.is_set): task
-            for task in tasks
-        }
+        # these threads only wait for their processes
+        pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix="task")
         try:
-            yield from finished(asked)
+            yield from finished(
+                {pool.submit(perform, task, runner, limit_s, stop.is_set): task for task in tasks}
+            )
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+
+    return results
 
 
 def cores() -> int:

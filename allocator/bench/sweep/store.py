@@ -146,7 +146,7 @@ def sweep(
     write_machine(store.folder)
     missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []
-    with closing(executor.results(missing)) as results:
+    with closing(executor(missing)) as results:
         for task, outcome in results:
             store.add(task, outcome)
             if outcome.failure:
