@@ -46,9 +46,7 @@ def test_a_folder_of_another_account_is_never_gone_on_with(
     assert not mark.exists() and not (place / "executor").exists()
 
 
-def test_only_an_own_private_folder_is_taken(
-    shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_own_private_folder_is_taken(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one gets mode 0700 and may be found again. Links, files, folders that others may write
     to or that lie where others may rename them, and foreign entries in an own folder are refused.
     """
