@@ -5,6 +5,8 @@ import os
 import platform
 from pathlib import Path
 
+from allocator.io.plans import write_files
+
 
 def machine() -> str:
     """Return processor, cores, Python and package versions in one line."""
@@ -26,3 +28,8 @@ def machine() -> str:
     return (
         f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}; {', '.join(packages)}"
     )
+
+
+def write_machine(folder: Path) -> None:
+    """Write machine.txt into a folder of results."""
+    write_files(folder, {"machine.txt": machine() + "\n"})

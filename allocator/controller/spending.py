@@ -76,7 +76,7 @@ def apply_budgets(
     since_s = found.get("at_s")
     spent = {} if since_s is None else measure_costs(connection, problem, since_s)
     now = books.update_books(books.from_json(found), problem, spent)
-    changed = books.apply_books(plans.apply(problem, read_past, now.total), now)
+    changed = books.apply_books(plans.apply(problem, read_past, now.get(books.WHOLE)), now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
     text = {
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),

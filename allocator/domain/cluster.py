@@ -12,7 +12,6 @@ from allocator.domain.problem import (
     Bools,
     Changes,
     Curves,
-    Floats,
     Ints,
     Market,
     Nodes,
@@ -62,14 +61,16 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Pools
     prices.csv of the same time, and both over pools.csv.
     """
     table = grids["pools.csv"]
-    gpus, source = values_in_force(grids, "gpus", now_s)
-    price, _ = values_in_force(grids, "price_per_gpu_hour", now_s)
+    moves, places = _list_moves(grids, names)
+    gpus, at = _in_force(table["gpus"], moves, moves.gpus, moves.gpus >= 0, now_s)
+    dollars = moves.price_per_gpu_hour
+    price, _ = _in_force(table["price_per_gpu_hour"], moves, dollars, ~np.isnan(dollars), now_s)
     usual = np.where(table["market"] == Market.SPOT, SPOT_AVAILABILITY, 1.0)
     return rows(
         Pools,
         table,
         names,
-        gpus=_up(grids, names, gpus.astype(np.int64), source),
+        gpus=_up(grids, names, gpus, ["", *places], at + 1),
         price_per_gpu_hour=price,
         availability=np.where(table.given("availability"), table["availability"], usual),
     )
@@ -87,30 +88,29 @@ def nodes_at(table: ParsedTable, names: Names, now_s: float, interval_s: float) 
     return replace(table, columns={**table.columns, **columns})
 
 
-def values_in_force(
-    grids: Mapping[str, ParsedTable], column: str, now_s: float
-) -> tuple[Floats, list[str]]:
-    """Return the present value of the column, (P,), and where it comes from.
+def _list_moves(grids: Mapping[str, ParsedTable], names: Names) -> tuple[Changes, list[str]]:
+    """Return every row of MOVES, and where it is, such as "prices.csv:7"."""
+    every, places = NO_CHANGES, []
+    for table in (grids[file] for file in MOVES if file in grids):
+        unknown = {"price_per_gpu_hour": np.full(len(table), np.nan)}
+        columns = {} if table.columns.keys() >= unknown.keys() else unknown
+        every = every.append(rows(Changes, table, names, **columns))
+        places += [f"{table.schema.file}:{line}" for line in table.lines]
+    return every, places
 
-    It is that of the latest row of MOVES not after now_s with a value; at the same time the last
-    table counts. Without such a row it is that of pools.csv. The source is such as "prices.csv:7",
-    or "" for pools.csv.
+
+def _in_force(
+    usual: Any, moves: Changes, value: Any, given: Bools, now_s: float
+) -> tuple[Any, Ints]:
+    """Return the present value of each pool, (P,), and the row of MOVES that gives it, -1 = none.
+
+    It is that of the latest row not after now_s with a value; at the same time the last one counts.
     """
-    table = grids["pools.csv"]
-    moved = [grids[f] for f in MOVES if f in grids and column in grids[f].columns]
-    at_s, value, given = (
-        np.concatenate(parts)
-        for parts in zip(*((t["at_s"], t[column], t.given(column)) for t in moved), strict=True)
-    )
-    pool = np.concatenate([t.codes("pool", table.index) for t in moved])
-    place = [f"{t.schema.file}:{line}" for t in moved for line in t.lines]
-    valid = np.flatnonzero(given & (at_s <= now_s))
-    valid = valid[np.argsort(at_s[valid], kind="stable")]
-    row = np.full(len(table), -1)
-    # of several rows the last one counts
-    row[pool[valid]] = valid
-    in_force = np.where(row >= 0, np.append(value, 0.0)[row], table[column])
-    return in_force, [place[r] if r >= 0 else "" for r in row.tolist()]
+    valid = np.flatnonzero(given & (moves.at_s <= now_s))
+    valid = valid[np.argsort(moves.at_s[valid], kind="stable")]
+    row = np.full(len(usual), -1)
+    row[moves.pool[valid]] = valid
+    return np.where(row >= 0, np.append(value, 0)[row], usual), row
 
 
 def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Changes:
@@ -118,11 +118,7 @@ def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Chang
 
     There is one row for each time and pool.
     """
-    every = NO_CHANGES
-    for table in (grids[file] for file in MOVES if file in grids):
-        unknown = {"price_per_gpu_hour": np.full(len(table), np.nan)}
-        columns = {} if table.columns.keys() >= unknown.keys() else unknown
-        every = every.append(rows(Changes, table, names, **columns))
+    every, _ = _list_moves(grids, names)
     return merge_changes(every, every.at_s > now_s)
 
 
@@ -146,7 +142,9 @@ def merge_changes(changes: Changes, use: Bools) -> Changes:
     return Changes(at_s[new], pool[new], gpus, price)
 
 
-def _up(grids: Mapping[str, ParsedTable], names: Names, gpus: Ints, source: Sequence[str]) -> Ints:
+def _up(
+    grids: Mapping[str, ParsedTable], names: Names, gpus: Ints, places: Sequence[str], at: Ints
+) -> Ints:
     """Return the GPUs of the nodes of each pool, (P,), see `usable_gpus`.
 
     A pool without any node in nodes.csv keeps its GPUs.
@@ -155,8 +153,8 @@ def _up(grids: Mapping[str, ParsedTable], names: Names, gpus: Ints, source: Sequ
     ----------
     gpus : (P,)
         GPUs without regard to nodes.
-    source : (P,)
-        The line that gives them, "" = pools.csv.
+    places, at : sequence of str and (P,)
+        Lines, and which of them gives the GPUs of a pool; "" = pools.csv.
     """
     table, jobs = grids["pools.csv"], grids["jobs.csv"]
     listed = rows(Nodes, grids["nodes.csv"], names)
@@ -173,7 +171,7 @@ def _up(grids: Mapping[str, ParsedTable], names: Names, gpus: Ints, source: Sequ
     has = np.bincount(listed.pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:
-        return f"gpus {gpus[p]}" + (f" by {source[p]}" if source[p] else "")
+        return f"gpus {gpus[p]}" + (f" by {places[at[p]]}" if places[at[p]] else "")
 
     table.warnings(
         ~has,

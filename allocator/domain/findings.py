@@ -23,7 +23,7 @@ def input_error(path: Path | str, message: str, line: int | None = None) -> Inva
 class Findings:
     """Collects faults and warnings; `faults` and `warnings` give them by file and line."""
 
-    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, faults: Iterable[Fault]) -> None:
         self._faults = list(faults)
         self._warnings: dict[tuple[str, str], list[Fault]] = {}
 
@@ -130,7 +130,7 @@ def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     }
 
 
-def find_near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
+def find_near_miss(name: str, known: Iterable[str], cutoff: float) -> str | None:
     """Return a known name that this one is probably a misspelling of.
 
     It is almost equal, and not "team-2" for "team-1".

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,6 @@ from allocator.domain.snapshot import Snapshot, Table
 HEADER = 1  # line of the header
 Words = str | Callable[[int], str]
 """A message about a row: a text in which {column} stands for its cell, or a function of the row."""
-
-
-class _Shown(dict[str, Any]):
-    """The cells of a row as messages show them, and other values of it."""
-
-    def __init__(self, table: ParsedTable, row: int, values: Mapping[str, Any]) -> None:
-        super().__init__((name, value[row]) for name, value in values.items())
-        self._table, self._row = table, row
-
-    def __missing__(self, name: str) -> str:
-        return self._table.shown(name, self._row)
 
 
 @dataclass(frozen=True)
@@ -150,11 +140,11 @@ class ParsedTable:
     def _messages(
         self, rows: Bools, words: Words, values: Mapping[str, Any]
     ) -> Iterator[tuple[int, str]]:
+        text = words if isinstance(words, str) else ""
+        names = {name for _, name, _, _ in Formatter().parse(text) if name}
         for i in np.flatnonzero(rows).tolist():
-            yield (
-                i,
-                words.format_map(_Shown(self, i, values)) if isinstance(words, str) else words(i),
-            )
+            cells = {n: values[n][i] if n in values else self.shown(n, i) for n in names}
+            yield i, words(i) if callable(words) else words.format(**cells)
 
     def refer(self, column: str, known: Mapping[str, int], among: str, sort: str = "") -> None:
         """Report names that are not known: as warnings of a `sort`, or as faults."""

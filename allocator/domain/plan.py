@@ -6,7 +6,7 @@ The meaning of its parts: docs/reference/rules.md, R36 to R42.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -377,21 +377,15 @@ class Plan:
         >>> allocator.solve(allocator.Problem.read("data/snapshots/demo")).to_dict()["status"]
         'optimal'
         """
-        head = {"schema_version": SCHEMA_VERSION}
-        body = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        body["jobs"] = [
+        body = asdict(replace(self, jobs={}))
+        body["jobs"] = tuple(
             dict(zip(JOB_FIELDS, row, strict=True))
             for row in zip(*(self.jobs[f] for f in JOB_FIELDS), strict=True)
-        ]
-        body["pools"] = [asdict(pool) for pool in self.pools]
-        body["tenants"] = [asdict(tenant) for tenant in self.tenants]
-        body["budget"] = asdict(self.budget)
-        body["warnings"] = list(self.warnings)
+        )
         if self.placement is None:
             del body["placement"]
-        else:
-            body["placement"] = asdict(self.placement)
-        return head | body
+        lists = {name: list(part) for name, part in body.items() if isinstance(part, tuple)}
+        return {"schema_version": SCHEMA_VERSION, **body, **lists}
 
     def to_frame(self) -> pd.DataFrame:
         """Return the jobs as a data frame.

@@ -80,7 +80,8 @@ class Rows:
 
     def append(self, other: Self) -> Self:
         """Return these rows, then the others."""
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        names = (column.name for column in fields(self))  # type: ignore[arg-type]
+        both = ((getattr(self, name), getattr(other, name)) for name in names)
         return type(self)(*(a + b if isinstance(a, tuple) else np.append(a, b) for a, b in both))
 
 
@@ -347,7 +348,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Rows):
     """Rows of models.csv: speed models by formula (performance/curves.py)."""
 
     model: Ints

@@ -49,70 +49,67 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
 
     Faults are added to `found`.
     """
-    values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
+    config, lines = snapshot.config, snapshot.config_lines
+    values = {c.name: None if c.default == RULE else c.default for c in known}
+    values |= _read(config, known, lines, found, others=[*CONFIG_TABLES])
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
-    spare = [key for key in (*values, *tables) if key not in snapshot.config]
-    for key, value in snapshot.config.items():
-        line = snapshot.config_lines.get(key)
-        if key not in tables:
-            values |= _read(known, key, value, line, spare, found)
-        elif isinstance(value, Mapping):
-            tables[key] = _table(key, value, snapshot.config_lines, found)
+    for name in (key for key in config if key in tables):
+        if isinstance(config[name], Mapping):
+            tables[name] = _table(name, config[name], lines, found)
         else:
-            found.fault(FILE, line, f"{key} must be a table, [{key}]")
+            found.fault(FILE, lines.get(name), f"{name} must be a table, [{name}]")
     has_longrun = not {"average_per_hour", "amount"}.isdisjoint(tables["longrun"])
     if has_longrun and "average_per_hour" in tables["rental"]:
-        found.fault(
-            FILE,
-            snapshot.config_lines.get("rental"),
+        words = (
             "[rental] average_per_hour and [longrun] are both given; the price of a dollar follows"
-            " one of them",
+            " one of them"
         )
+        found.fault(FILE, lines.get("rental"), words)
     return Settings(values, tables)
 
 
 def _read(
-    known: Sequence[Column],
-    key: str,
-    value: Any,
-    line: int | None,
-    spare: Sequence[str],
+    given: Mapping[str, Any],
+    columns: Sequence[Column],
+    lines: Mapping[str, int],
     found: Findings,
     table: str = "",
+    others: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Parse one key of the settings.
+    """Parse the keys of the settings, or of a table, but those that are read otherwise.
 
     An unknown key gives a warning, which suggests the nearest of the keys that may still be given.
     """
-    column = next((c for c in known if c.name == key), None)
-    if column is None:
-        words = f"{quote(str(key))} is not known and is ignored{suggest_setting(str(key), spare)}"
-        found.warn(FILE, line, table + words)
-        return {}
-    parsed, message = parse_value(column, value)
-    if message is not None:
-        found.fault(FILE, line, table + message)
-    return {key: parsed}
+    known = {column.name: column for column in columns}
+    spare = [name for name in (*known, *others) if name not in given]
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        line = lines.get(f"{table}.{key}" if table else key, lines.get(table))
+        place = f"[{table}] " if table else ""
+        if key in known:
+            values[key], message = parse_value(known[key], value)
+            if message is not None:
+                found.fault(FILE, line, place + message)
+        elif key not in others:
+            hint = suggest_setting(str(key), spare)
+            words = f"{quote(str(key))} is not known and is ignored{hint}"
+            found.warn(FILE, line, place + words)
+    return values
 
 
 def _table(
     name: str, given: Mapping[str, Any], lines: Mapping[str, int], found: Findings
 ) -> Mapping[str, Any]:
     """Parse the keys of a table."""
-    values: dict[str, Any] = {}
-    columns = CONFIG_TABLES[name]
-    spare = [c.name for c in columns if c.name not in given]
-    for key, value in given.items():
-        line = lines.get(f"{name}.{key}", lines.get(name))
-        values |= _read(columns, key, value, line, spare, found, f"[{name}] ")
-    for level in values.get("levels") or ():
-        if level in {column.name for column in NODES.columns} - {"rack"}:
-            found.fault(
-                FILE, lines.get(name), f"[{name}] levels: {level} is no level of a topology"
-            )
-    if name == "longrun":
-        for message in longrun_faults(set(values)):
-            found.fault(FILE, lines.get(name), f"[{name}] {message}")
+    values = _read(given, CONFIG_TABLES[name], lines, found, name)
+    faults = [
+        f"levels: {level} is no level of a topology"
+        for level in values.get("levels") or ()
+        if level in NODES.by_name.keys() - {"rack"}
+    ]
+    faults += longrun_faults(set(values)) if name == "longrun" else []
+    for message in faults:
+        found.fault(FILE, lines.get(name), f"[{name}] {message}")
     return values
 
 

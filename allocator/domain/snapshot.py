@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -53,14 +52,6 @@ class Table:
         if column not in self._texts:
             self._texts[column] = texts_of(self.columns[column])
         return self._texts[column]
-
-    def joined(self, column: str) -> str:
-        """Return the cells of a column as one text, with SEPARATOR between them."""
-        cells = self.columns.get(column)
-        if isinstance(cells, list):
-            with suppress(TypeError):  # cells that are no text
-                return SEPARATOR.join(cells)
-        return SEPARATOR.join(self.texts(column))
 
     @cached_property
     def _texts(self) -> dict[str, Sequence[str]]:
@@ -129,7 +120,7 @@ class Snapshot:
             table = self.tables[file]
             for name in sorted(table.columns):
                 h.update(f"\x1d{file}\x1e{name}\x1e".encode("utf-8", "surrogatepass"))
-                h.update(table.joined(name).encode("utf-8", "surrogatepass"))
+                h.update(SEPARATOR.join(table.texts(name)).encode("utf-8", "surrogatepass"))
         return h.hexdigest()
 
     def with_columns(self, file: str, **columns: Cells) -> Snapshot:

@@ -50,7 +50,7 @@ def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
     return out
 
 
-def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve] = ()) -> str:
+def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve]) -> str:
     """Return models.csv with one row per fitted group and one per guessed curve."""
     curves = [(f, f.kind) for f in fitted], [(g, "power") for g in guessed]
     rows = (

@@ -138,6 +138,6 @@ READERS: Mapping[str, Callable[[Path], Observations]] = {
 }
 
 
-def read_observations(path: str | Path, form: str = "rates") -> Observations:
+def read_observations(path: str | Path, form: str) -> Observations:
     """Read observations in the format `form`, a key of READERS. Raises InvalidInput."""
     return READERS[form](Path(path))

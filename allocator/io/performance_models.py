@@ -3,11 +3,11 @@
 The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
 three arrays. It holds every number exactly, and the solver benchmarks read it.
 
-MPS and LP have their own writers here: that of HiGHS 1.15 keeps 15 digits of a number instead of
-17, calls the objective `Obj`, and renames rows with two bounds.
+MPS and LP files are written by HiGHS, with 15 digits of each number.
 """
 
 import io
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,9 @@ import numpy as np
 
 from allocator.domain.findings import input_error
 from allocator.errors import UsageError
-from allocator.io.model_files.lp_text import lp_text
-from allocator.io.model_files.mps import mps_text
+from allocator.io.model_files.model_names import column_names, row_names
 from allocator.io.plans import write_files
+from allocator.solvers.highs import write_file
 from formulations.model.linear import LinearModel, RowFamily
 
 FORMAT = "allocator linear model 1"
@@ -56,12 +56,13 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
     path, suffix = Path(path), check_format(path)
     if suffix == ".npz":
         return write_instance(model, path)
-    try:
-        return write_files(
-            path.parent, {path.name: mps_text(model) if suffix == ".mps" else lp_text(model)}
-        )[path.name]
-    except ValueError as error:
-        raise UsageError(f'cannot write "{path}": {error}') from error
+    if (crossed := model.lower > model.upper).any():
+        row = model.row_name(int(np.argmax(crossed)))
+        raise UsageError(f'cannot write "{path}": {row}: lower bound above upper bound')
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"model{suffix}")
+        write_file(model, str(file), column_names(model), row_names(model))
+        return write_files(path.parent, {path.name: file.read_bytes()})[path.name]
 
 
 def write_instance(model: LinearModel, path: Path | str) -> Path:

@@ -6,6 +6,7 @@ and in order, used or not, so that every name keeps its number. Values that the 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from allocator.domain.problem import Problem, State, usable_gpus
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, JOBS, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.modes import name_mode
-from allocator.domain.schema.texts import Cells, picked, text_of
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.schema.texts import Cells, picked
+from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 
 Values = Mapping[str, Any]
 CLUSTER = {  # optional tables that workloads have, too -> the field of a problem with their rows
@@ -50,7 +51,7 @@ def snapshot_folder(problem: Problem) -> Snapshot:
         ("prices.csv", vars(problem.announced)),
         ("received.csv", received),
     ):
-        _add_rows(tables, file, name_columns(problem, TABLES[file], rows))
+        add_rows(tables, problem, TABLES[file], rows)
     return Snapshot(problem.name, config(problem), tables)
 
 
@@ -82,16 +83,16 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     for file, field in CLUSTER.items():
         rows = vars(getattr(problem, field))
         rates = {"work_per_s": problem.rates.rate} if file == "rates.csv" else {}
-        _add_rows(tables, file, name_columns(problem, TABLES[file], rows | rates))
+        add_rows(tables, problem, TABLES[file], rows | rates)
     if not tables.keys() & {"rates.csv", "models.csv"}:
         none = {column.name: () for column in TABLES["rates.csv"].columns if column.required}
         tables["rates.csv"] = build_table(TABLES["rates.csv"], none)
     # a node that is about to leave is up in its row, and is drained again when it is read
     state = np.where(problem.nodes.leaves_s < np.inf, 0, problem.nodes.state)
-    nodes = name_columns(problem, TABLES["nodes.csv"], vars(problem.nodes) | {"state": state})
-    nodes |= {level.name: list(level.label) for level in problem.levels}
     keep = np.flatnonzero(_sound_nodes(problem))
-    _add_rows(tables, "nodes.csv", {name: picked(cells, keep) for name, cells in nodes.items()})
+    nodes = replace(problem.nodes, state=state).select(keep)
+    levels = {level.name: picked(level.label, keep) for level in problem.levels}
+    add_rows(tables, problem, TABLES["nodes.csv"], vars(nodes), **levels)
     return tables
 
 
@@ -134,10 +135,13 @@ def name_columns(problem: Problem, schema: TableSchema, rows: Values) -> dict[st
     }
 
 
-def _add_rows(tables: dict[str, Table], file: str, values: Values) -> None:
-    """Add a table unless it has no rows."""
+def add_rows(
+    tables: dict[str, Table], problem: Problem, schema: TableSchema, rows: Values, **more: Any
+) -> None:
+    """Add a table with names in place of their numbers, unless it has no rows."""
+    values = name_columns(problem, schema, rows) | more
     if len(next(iter(values.values()))):
-        tables[file] = build_table(TABLES[file], values)
+        tables[schema.file] = build_table(schema, values)
 
 
 def build_table(schema: TableSchema, values: Values) -> Table:
@@ -159,10 +163,4 @@ def _cells(column: Column, values: Any) -> Cells:
         return [column.choices[i] for i in values.tolist()]
     if column.kind is ColumnKind.BOOLEAN:
         return np.asarray(values, dtype=np.bool_)
-    if column.kind is ColumnKind.JSON:
-        return list(map(text_of, values))
-    return (
-        list(map(tuple, values))
-        if column.kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS)
-        else list(values)
-    )
+    return values_as_cells(column.kind, values)

@@ -23,7 +23,7 @@ from allocator.domain.schema.workload_columns import (
 from allocator.domain.snapshot import Snapshot, tables_of_frames
 from allocator.domain.workload import Workload
 from allocator.io.folders import FolderKind, parse_folder, read_folder, write_folder
-from allocator.io.problem_tables import build_table, cluster_tables, config, jobs, name_columns
+from allocator.io.problem_tables import add_rows, build_table, cluster_tables, config, jobs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,19 +150,15 @@ def _raw(workload: Workload) -> Snapshot:
         times = (recorded.start_s, recorded.end_s)
         own |= {c.name: values for c, values in zip(RECORDED, times, strict=True)}
     tables = {WORKLOAD.file: build_table(WORKLOAD, own), **cluster_tables(problem)}
-    changes = workload.changes
-    changes = merge_changes(changes, np.ones(len(changes), dtype=bool))
-    prices = WORKLOAD_TABLES["prices.csv"]
+    changes = merge_changes(workload.changes, np.ones(len(workload.changes), dtype=bool))
+    priced = changes.select(~np.isnan(changes.price_per_gpu_hour))
+    priced = replace(priced, gpus=np.full(len(priced), -1))
     for schema, rows in (
         (CAPACITY, changes.select(changes.gpus >= 0)),
-        (
-            replace(prices, columns=tuple(c for c in prices.columns if c.name != "gpus")),
-            changes.select(~np.isnan(changes.price_per_gpu_hour)),
-        ),
+        (WORKLOAD_TABLES["prices.csv"], priced),
         (NODE_EVENTS, workload.node_events),
     ):
-        if len(rows):
-            tables[schema.file] = build_table(schema, name_columns(problem, schema, vars(rows)))
+        add_rows(tables, problem, schema, vars(rows))
     settings = config(problem) | ({"assumed": workload.assumed} if workload.assumed else {})
     if not np.isin(problem.jobs.model, [*problem.rates.model, *problem.curves.model]).all():
         settings["unknown_models"] = "assume"

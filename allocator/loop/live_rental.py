@@ -20,7 +20,7 @@ from allocator.domain.problem import Floats, Ints, Problem
 from allocator.domain.schema.columns import RENTAL
 from allocator.domain.size_rule import sizes_by_rule
 from allocator.errors import InvalidInput
-from allocator.market.books import ACCOUNT, RENTAL_TABLE as TABLE, budgets
+from allocator.market.books import ACCOUNT, RENTAL_TABLE as TABLE, WHOLE, budgets
 from allocator.market.classes import RentablePools, RentalClasses
 from allocator.market.history import HOUR, History, Sizes, estimate_classes, powers_of_two
 from allocator.market.longrun import BudgetAccount, to_json
@@ -54,7 +54,7 @@ class LiveRental:
 
         `account` has what was spent so far. It is in the settings of the result.
         """
-        budget = budgets(problem).total
+        budget = budgets(problem).get(WHOLE)
         if budget is None or not budget.is_rental or account is None:
             return problem
         asked = {c.name: c.default for c in RENTAL} | dict(problem.settings[TABLE])

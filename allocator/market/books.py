@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -31,19 +31,8 @@ RENTAL_TABLE = "rental"
 ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 
 
-T = TypeVar("T")
-
-
-class ByName(dict[str, T]):
-    """Budgets or accounts by name; `total` is that of the whole cluster."""
-
-    @property
-    def total(self) -> T | None:
-        return self.get(WHOLE)
-
-
-Budgets = ByName[LongRunBudget]
-Books = ByName[BudgetAccount]
+Budgets = Mapping[str, LongRunBudget]
+Books = Mapping[str, BudgetAccount]
 
 
 def budgets(problem: Problem) -> Budgets:
@@ -60,11 +49,11 @@ def budgets(problem: Problem) -> Budgets:
         if not (math.isnan(average) and math.isnan(amount))
     }
     if WHOLE in out or rental.get("average_per_hour") is None:
-        return Budgets(out)
+        return out
     repay_s = float(rental.get("repay_hours", longrun.WINDOW_S / HOUR)) * HOUR
     average = float(rental["average_per_hour"])
     whole = LongRunBudget(average, window_s=repay_s, is_rental=True)
-    return Budgets({WHOLE: whole} | out)
+    return {WHOLE: whole} | out
 
 
 def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
@@ -81,7 +70,7 @@ def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> 
     present = dict(zip(problem.tenants.tenant, weights, strict=True))
     present[WHOLE] = math.fsum(weights)
     dollars = {**spent, WHOLE: math.fsum(spent.values())}
-    out = Books()
+    out = {}
     for name, budget in budgets(problem).items():
         account = books.get(name) or longrun.open_account(budget, problem.now_s, present[name])
         if name in books:
@@ -191,7 +180,7 @@ def from_json(value: Mapping[str, Any] | None) -> Books:
     value = value or {}
     total = {WHOLE: value[ACCOUNT]} if value.get(ACCOUNT) is not None else {}
     rows = total | value.get(TENANTS, {})
-    return Books({name: longrun.from_json(account) for name, account in rows.items()})
+    return {name: longrun.from_json(account) for name, account in rows.items()}
 
 
 def report(books: Books, problem: Problem) -> dict[str, dict[str, Any]]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.findings import Findings, did_you_mean, quote
+from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Floats, Ints
-from allocator.domain.schema.rental_columns import KINDS, OF_CLASS
+from allocator.domain.schema.rental_columns import OF_CLASS
+from allocator.domain.schema.texts import picked
 from formulations.rental.speed_curves import TABLE, speed_ups
 from formulations.rental.widths import FREE, JobClasses
 
@@ -111,8 +112,8 @@ class RentalClasses:
         )
 
 
-def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentablePools:
-    """Return the pools of a table; faults are added to `found`.
+def parse_pools(table: ParsedTable, dollars: bool) -> RentablePools:
+    """Return the pools of a table; faults are added to it.
 
     With `dollars`, a free pool must give its number of GPUs.
     """
@@ -121,18 +122,14 @@ def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentableP
     if dollars:
         table.faults(
             table.ok("price_per_gpu_hour") & (price <= 0) & ~table.given("gpus"),
-            lambda i: (
-                "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; "
-                "give the number of its gpus"
-            ),
+            "price_per_gpu_hour 0 without gpus: no budget limits how wide jobs get there; give the"
+            " number of its gpus",
         )
     return RentablePools(tuple(table["pool"]), tuple(table["gpu_type"]), price, gpus)
 
 
-def classes(
-    table: ParsedTable, found: Findings, rented: RentablePools | None = None
-) -> RentalClasses:
-    """Return the classes in order of their first rows; faults are added to `found`.
+def classes(table: ParsedTable, rented: RentablePools | None = None) -> RentalClasses:
+    """Return the classes in order of their first rows; faults are added to the table.
 
     The result has no meaning if there are faults.
     """
@@ -143,73 +140,52 @@ def classes(
     most = np.where(table.given("max_gpus"), table["max_gpus"], np.inf).astype(np.float64)
     for column, of in (("parameter", ~is_table), ("points", is_table)):
         given = table.given(column)
-        table.faults(
-            known & of & ~given,
-            lambda i, c=column: f"kind {KINDS[kind[i]]} needs {c}",  # type: ignore[misc]
-        )
-        table.faults(
-            known & ~of & given,
-            lambda i, c=column: (  # type: ignore[misc]
-                f"kind {KINDS[kind[i]]} has no {c}; leave it empty"
-            ),
-        )
+        table.faults(known & of & ~given, f"kind {{kind}} needs {column}")
+        table.faults(known & ~of & given, f"kind {{kind}} has no {column}; leave it empty")
     table.faults(
         known & ~is_table & table.ok("parameter", "max_gpus") & (parameter == 1) & np.isinf(most),
-        lambda i: (
-            "parameter 1 is a speed-up without end, whose best width is infinite; give max_gpus"
-        ),
+        "parameter 1 is a speed-up without end, whose best width is infinite; give max_gpus",
     )
     points = [
-        _parse_points(table, i, found, most[i]) if is_table[i] and known[i] else ()
+        _parse_points(table, i, most[i]) if is_table[i] and known[i] else ()
         for i in range(len(table))
     ]
     if rented is not None:
-        _check_types(table, rented, found)
-    of, first = _of_class(table, found)
+        _check_types(table, rented)
+    of = table.columns["class_id"].factors[1]
+    first = np.unique(of, return_index=True)[1]
+    _check_agreement(table, first[of].tolist())
     order = np.argsort(of, kind="stable")
     one = {name: np.asarray(table[name], dtype=np.float64)[first] for name in OF_CLASS}
-    names: Sequence[str] = table["class_id"]
-    types: Sequence[str] = table["gpu_type"]
     return RentalClasses(
-        tuple(names[i] for i in first),
+        tuple(table.distinct("class_id")),
         **one,
         of=of[order],
-        gpu_type=tuple(types[i] for i in order.tolist()),
+        gpu_type=tuple(picked(table["gpu_type"], order)),
         kind=kind[order].astype(np.int64),
         parameter=parameter[order],
-        points=tuple(points[i] for i in order.tolist()),
+        points=tuple(picked(points, order)),
         relative_speed=np.asarray(table["relative_speed"], dtype=np.float64)[order],
         max_gpus=most[order],
         rented=rented,
     )
 
 
-def _of_class(table: ParsedTable, found: Findings) -> tuple[Ints, list[int]]:
-    """Return the class of each row, (R,), and the first row of each class.
-
-    Rows of a class that contradict each other are faults.
-    """
-    number: dict[str, int] = {}
-    first: list[int] = []
-    of = np.zeros(len(table), dtype=np.int64)
-    for i, name in enumerate(table["class_id"]):
-        if name not in number:
-            number[name] = len(first)
-            first.append(i)
-        of[i] = number[name]
-        start = first[of[i]]
-        for column in OF_CLASS:
-            ok = table.ok(column)
-            if ok[i] and ok[start] and table[column][i] != table[column][start]:
-                table.fault(
-                    i,
-                    f"{column} {table.text(column, i)} differs from {table.text(column, start)} in "
-                    f"line {table.lines[start]}: rows of class {quote(name)} must agree in it",
-                )
-    return of, first
+def _check_agreement(table: ParsedTable, first: Sequence[int]) -> None:
+    """Find rows that contradict the first row of their class, (R,)."""
+    for column in OF_CLASS:
+        value, ok = table[column], table.ok(column)
+        table.faults(
+            ok & ok[first] & (value != value[first]),
+            lambda i, column=column: (  # type: ignore[misc]
+                f"{column} {table.text(column, i)} differs from {table.text(column, first[i])} in"
+                f" line {table.lines[first[i]]}: rows of class {table.shown('class_id', i)} must"
+                " agree in it"
+            ),
+        )
 
 
-def _check_types(table: ParsedTable, rented: RentablePools, found: Findings) -> None:
+def _check_types(table: ParsedTable, rented: RentablePools) -> None:
     unknown = np.array([rented.cheapest(t) < 0 for t in table["gpu_type"]], dtype=bool)
     table.faults(
         unknown & table.ok("gpu_type"),
@@ -220,8 +196,8 @@ def _check_types(table: ParsedTable, rented: RentablePools, found: Findings) -> 
     )
 
 
-def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) -> Points:
-    """Return the points of a cell, by width; faults are added to `found`."""
+def _parse_points(table: ParsedTable, row: int, most: float) -> Points:
+    """Return the points of a cell, by width; faults are added to the table."""
     text = table["points"][row]
     out: dict[int, float] = {}
     for part in text.split("|") if text else ():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocator.domain.findings import Findings, quote
+from allocator.domain.findings import quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.schema.hazards import parse_hazard
@@ -57,24 +57,25 @@ class TransientCluster:
         return float(self.workers @ self.work_per_s)
 
 
-def clusters(table: ParsedTable, found: Findings) -> tuple[TransientCluster, ...]:
-    """Return the clusters in order of their first rows; faults are added to `found`.
+def clusters(table: ParsedTable) -> tuple[TransientCluster, ...]:
+    """Return the clusters in order of their first rows; faults are added to the table.
 
     The result has no meaning if there are faults.
     """
-    _check_markets(table, found)
-    hazards = [_hazard(table, i, found) for i in range(len(table))]
-    rows: dict[str, list[int]] = {}
-    for i, name in enumerate(table["cluster"]):
-        rows.setdefault(name, []).append(i)
-    for same in rows.values():
-        _check_consistency(table, same, found)
-    if found.faults:
+    _check_markets(table)
+    hazards = [_hazard(table, i) for i in range(len(table))]
+    names, number = table.columns["cluster"].factors
+    rows = [np.flatnonzero(number == k) for k in range(len(names))]
+    for same in rows:
+        _check_consistency(table, same.tolist())
+    if table.found.faults:
         return ()
-    return tuple(_cluster(table, name, np.array(same), hazards) for name, same in rows.items())
+    return tuple(
+        _cluster(table, name, same, hazards) for name, same in zip(names, rows, strict=True)
+    )
 
 
-def _check_markets(table: ParsedTable, found: Findings) -> None:
+def _check_markets(table: ParsedTable) -> None:
     """Check prices of one type by market, and that only revocable servers are revoked."""
     ok = table.ok("market", "price_per_hour", "gpu_type")
     spot = table["market"] == SPOT
@@ -95,18 +96,16 @@ def _check_markets(table: ParsedTable, found: Findings) -> None:
     )
     table.faults(
         ok & ~spot & taken,
-        lambda i: (
-            "an on-demand server is not taken back; write spot as its "
-            "market, or leave revocations_per_hour, hazard_by_age and lifetime_s empty"
-        ),
+        "an on-demand server is not taken back; write spot as its market, or leave"
+        " revocations_per_hour, hazard_by_age and lifetime_s empty",
     )
     table.faults(
         table.given("hazard_by_age") & table.given("revocations_per_hour"),
-        lambda i: "both revocations_per_hour and hazard_by_age are given; leave one empty",
+        "both revocations_per_hour and hazard_by_age are given; leave one empty",
     )
 
 
-def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
+def _hazard(table: ParsedTable, i: int) -> Hazard:
     life = float(table["lifetime_s"][i]) / 3600.0 if table.given("lifetime_s")[i] else math.inf
     text = table["hazard_by_age"][i]
     if not text:
@@ -118,7 +117,7 @@ def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
         return Hazard.constant(0.0)
 
 
-def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> None:
+def _check_consistency(table: ParsedTable, same: list[int]) -> None:
     """Check that rows of one cluster do not contradict each other, and are not too many."""
     for column in OF_CLUSTER:
         given = [i for i in same if table.given(column)[i]]

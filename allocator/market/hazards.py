@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Market
 from allocator.domain.schema.hazards import name_hazard
@@ -15,8 +14,8 @@ from formulations.transient.revocations import Hazard
 Places = Mapping[tuple[str, str], Hazard]
 
 
-def read_hazards(table: ParsedTable, found: Findings) -> Places:
-    """Return the hazard of each region and type of a table, "" = any; faults go to `found`.
+def read_hazards(table: ParsedTable) -> Places:
+    """Return the hazard of each region and type of a table, "" = any; faults go to the table.
 
     Ages of one place ascend from 0, in any order of the rows.
     """

@@ -97,9 +97,9 @@ def estimate_classes(
     models: Sequence[str],
     gpu_types: Sequence[str],
     rate: Rate,
-    hours: float | None = None,
-    rented: RentablePools | None = None,
-    sizes: Sizes = powers_of_two,
+    hours: float | None,
+    rented: RentablePools | None,
+    sizes: Sizes,
 ) -> tuple[RentalClasses, tuple[str, ...]]:
     """Estimate the classes; also return warnings of models without a known speed.
 

@@ -217,32 +217,18 @@ def choose_clusters(
             ["on no cluster does the job ever end: servers are lost faster than work is saved"], []
         )
 
-    def cost_then_time(i: int) -> tuple[float, float]:
-        return outlooks[i].dollars, outlooks[i].seconds
-
-    def time_then_cost(i: int) -> tuple[float, float]:
-        return outlooks[i].seconds, outlooks[i].dollars
-
-    cheapest = min(ends, key=cost_then_time)
-    fastest = min(ends, key=time_then_cost)
-    paid = None if cost is None else [i for i in ends if outlooks[i].dollars <= cost]
-    timely = None if deadline_s is None else [i for i in ends if outlooks[i].seconds <= deadline_s]
-    if cost is not None and not paid:
-        least = outlooks[cheapest]
-        raise _no_choice(
-            "cost", cost, least.dollars, f"the cheapest cluster is {least.cluster.name}"
-        )
-    if deadline_s is not None and not timely:
-        first = outlooks[fastest]
-        raise _no_choice(
-            "deadline", deadline_s, first.seconds, f"the fastest cluster is {first.cluster.name}"
-        )
-    return ClusterChoice(
-        cheapest,
-        fastest,
-        min(paid, key=time_then_cost) if paid else None,
-        min(timely, key=cost_then_time) if timely else None,
-    )
+    by_cost = sorted(ends, key=lambda i: (outlooks[i].dollars, outlooks[i].seconds))
+    by_time = sorted(ends, key=lambda i: (outlooks[i].seconds, outlooks[i].dollars))
+    cheapest, fastest = outlooks[by_cost[0]], outlooks[by_time[0]]
+    if cost is not None and cheapest.dollars > cost:
+        why = f"the cheapest cluster is {cheapest.cluster.name}"
+        raise _no_choice("cost", cost, cheapest.dollars, why)
+    if deadline_s is not None and fastest.seconds > deadline_s:
+        why = f"the fastest cluster is {fastest.cluster.name}"
+        raise _no_choice("deadline", deadline_s, fastest.seconds, why)
+    paid = (i for i in by_time if cost is not None and outlooks[i].dollars <= cost)
+    timely = (i for i in by_cost if deadline_s is not None and outlooks[i].seconds <= deadline_s)
+    return ClusterChoice(by_cost[0], by_time[0], next(paid, None), next(timely, None))
 
 
 def undominated_clusters(outlooks: Sequence[RunForecast]) -> list[int]:

@@ -330,7 +330,7 @@ def pack_snapshot(snapshot: Snapshot) -> bytes:
 
 def _pack_column(table: Table, name: str) -> str | list[str]:
     """Return the cells of a column as one text, or as a list if the text could be misread."""
-    joined = table.joined(name)
+    joined = SEPARATOR.join(table.texts(name))
     is_plain = len(table) > 0 and joined.count(SEPARATOR) == len(table) - 1
     return joined if is_plain else list(table.texts(name))
 

@@ -49,7 +49,7 @@ class TraceDrivenCluster:
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
         # books of the long-run budgets, as of the last round
-        self.books = books.Books()
+        self.books: books.Books = {}
         # dollars of each tenant that are in the books already
         self._booked_dollars = self.world.rented.copy()
         # GPU-hours of the month by tenant, and the GPU-seconds of all jobs that are in them
@@ -179,7 +179,7 @@ class TraceDrivenCluster:
             self._slowdown_beliefs.observe(dataclasses.replace(problem, jobs=p.jobs))
             problem = dataclasses.replace(problem, sharing=self._slowdown_beliefs.sharing)
         self.update_books(problem)
-        problem = self._rental.apply(problem, self._read_history, self.books.total)
+        problem = self._rental.apply(problem, self._read_history, self.books.get(books.WHOLE))
         return books.apply_books(self._with_gpu_hours(problem), self.books)
 
     def _with_gpu_hours(self, problem: Problem) -> Problem:

@@ -7,6 +7,7 @@ compares with absolute tolerances, so models are scaled first (scaling.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,25 @@ def pass_model(highspy: Any, engine: Any, model: LinearModel, scale: float, rows
         model.coef * rows[model.index],
         model.integer.astype(np.int32),
     )
+
+
+def write_file(model: LinearModel, path: str, columns: Sequence[str], rows: Sequence[str]) -> None:
+    """Write a model as MPS or LP, as the suffix of the path says, with names of columns and rows.
+
+    HiGHS writes 15 digits of each number.
+    """
+    import highspy
+
+    new: Any = highspy.Highs
+    engine = new()
+    for name, value in engine_options(SolveLimits(), is_mip=False).items():
+        engine.setOptionValue(name, value)
+    pass_model(highspy, engine, model, -1.0, np.ones(model.m))  # which negates the values
+    engine.changeObjectiveSense(highspy.ObjSense.kMaximize)
+    for name_one, names in ((engine.passColName, columns), (engine.passRowName, rows)):
+        for i, name in enumerate(names):
+            name_one(i, name)
+    engine.writeModel(path)
 
 
 def _pass_start(highspy: Any, engine: Any, values: Floats) -> None:

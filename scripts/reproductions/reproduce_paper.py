@@ -14,7 +14,7 @@ import numpy as np
 
 from allocator.bench.machine import machine
 from allocator.bench.paired import PairedComparison, compare
-from allocator.bench.sweep.executors import ProcessExecutor
+from allocator.bench.sweep.executors import on_processes
 from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
 from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid
@@ -73,7 +73,7 @@ def main() -> None:
     )
     with SweepStore(args.out) as store:
         store.save_request(tasks, POLICIES[0])
-        swept = run(tasks, store, ProcessExecutor(args.workers))
+        swept = run(tasks, store, on_processes(args.workers))
         if swept.failed:
             sys.exit(f"{len(swept.failed)} tasks failed: {store.failed}")
         write_tables(store, tasks, POLICIES[0])

@@ -167,7 +167,7 @@ def regressions(startup: Path | None) -> None:
         return
     print("\n| file | starts | mean +- sd, s | 5, 50, 95 % | longest phase |\n|" + "---|" * 5)
     for path in sorted(startup.glob("vm_time_measure_*.csv")):
-        table = require_sound(*read_numbers(path))
+        table = require_sound(read_numbers(path))
         *phases, total = fit.fit_phases({c.name: table[c.name] for c in table.schema.columns})
         longest = max(phases, key=lambda p: p.mean)
         name = path.stem.removeprefix("vm_time_measure_")
@@ -226,7 +226,7 @@ def main() -> int:
     print(f"{machine()}; {args.runs} runs, seed {args.seed}\n")
     seen = [
         forecast_run(c, case.WORK)
-        for c in clusters(*read_table(ROOT / "data" / "spot" / "resnet32.csv", CLUSTERS))
+        for c in clusters(read_table(ROOT / "data" / "spot" / "resnet32.csv", CLUSTERS))
     ]
     runs(seen, args.runs, args.seed)
     lifetimes(args.runs, args.seed)

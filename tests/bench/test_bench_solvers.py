@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from allocator.bench.solvers.process import MeasurementOutcome, Point, measure
-from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore
-from allocator.bench.solvers.run import run_all
+from allocator.bench.solvers.process import Point, measure
+from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, run_all
 from allocator.bench.solvers.runs import SolverRun
 from allocator.cli import main
 from allocator.errors import UsageError
@@ -70,8 +69,8 @@ def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     hung, after = rows(tmp_path)
     assert hung["ended"] == "killed" and hung["value"] == hung["gap"] == ""
     assert after["ended"] == "time_limit" and float(after["value"]) > 0
-    outcome = measure(run("faulty_backends.hangs_with_plan", limit_s=0.2))
-    assert outcome.killed and outcome.trace[-1].bound == 20.0
+    told, trace = measure(run("faulty_backends.hangs_with_plan", limit_s=0.2))
+    assert told["ended"] == "killed" and trace[-1].bound == 20.0
     assert "killed" in markdown(read_results(tmp_path))
 
 
@@ -91,7 +90,7 @@ def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
     refused.
     """
     store = MeasurementStore(tmp_path)
-    store.add(run("greedy"), MeasurementOutcome())
+    store.add(run("greedy"), {}, ())
     with (tmp_path / RUNS).open("a") as out:
         out.write("S,standard,0,hi")
     again = MeasurementStore(tmp_path)
@@ -126,9 +125,8 @@ def filled(folder: Path) -> Path:
                 trace = (Point(0.25, 0.3, value, None), Point(0.5, 0.6, value, bound))
                 store.add(
                     SolverRun(size, "standard", seed, engine, 1e-3, 9.0),
-                    MeasurementOutcome(
-                        {"jobs": jobs}, trace, {"termination": "gap"}, False, 0.5 + seed, 1.0, 70.0
-                    ),
+                    {"jobs": jobs, "ended": "gap", "cpu_s": 0.5 + seed},
+                    trace,
                 )
     (folder / "machine.txt").write_text("a small machine\n")
     return folder

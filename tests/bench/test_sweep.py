@@ -19,9 +19,8 @@ import pytest
 from examples import series
 from waiting import PATIENCE_S, gone, in_time, wait_for
 
-from allocator.bench.sweep.executors import ProcessExecutor, TaskOutcome, perform
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import SweepSummary, sweep
+from allocator.bench.sweep.executors import TaskOutcome, on_processes, perform
+from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
 from allocator.bench.sweep.tables import comparisons, markdown, write_tables
 from allocator.bench.sweep.tasks import (
     METRICS_FILE,
@@ -51,7 +50,7 @@ def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> 
 
 def run(folder: Path, asked: list[SweepTask], limit_s: float = 60.0) -> SweepSummary:
     with SweepStore(folder) as store:
-        return sweep(asked, store, ProcessExecutor(2, RUNNER, limit_s))
+        return sweep(asked, store, on_processes(2, RUNNER, limit_s))
 
 
 def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_a_full_disk_of_results_keeps_what_is_there(
         SweepStore(tmp_path) as store,
     ):
         patch.setattr("os.fsync", fsync)
-        sweep(tasks("greedy", "mip"), store, ProcessExecutor(1, RUNNER))
+        sweep(tasks("greedy", "mip"), store, on_processes(1, RUNNER))
     assert [p.name for p in (tmp_path / "tasks").iterdir()] == [tasks("greedy")[0].key]
     assert run(tmp_path, tasks("greedy", "mip")).ran == 1
 
@@ -201,11 +200,11 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from allocator.bench.sweep.executors import ProcessExecutor
+from allocator.bench.sweep.executors import on_processes
 from allocator.cli import main
 from allocator.cli.measure import bench_policies
 import fake_runners
-bench_policies.build_executor = lambda args: ProcessExecutor(2, fake_runners.__name__ + ":as_named")
+bench_policies.build_executor = lambda args: on_processes(2, fake_runners.__name__ + ":as_named")
 bench_policies.write_policy_report = lambda folder: folder / "report.html"
 bench_policies.policy = lambda name: None
 sys.exit(main.run(sys.argv[1:]))

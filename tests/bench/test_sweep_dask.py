@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from waiting import gone, wait_for
 
-from allocator.bench.sweep.executors import ProcessExecutor
-from allocator.bench.sweep.on_dask import DaskExecutor
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import sweep
+from allocator.bench.sweep.executors import on_processes
+from allocator.bench.sweep.on_dask import on_dask
+from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import generate
 from allocator.errors import UsageError
@@ -62,15 +61,15 @@ def test_processes_and_dask_give_the_same_bytes(cluster: Any, tmp_path: Path) ->
     sources = [WorkloadSource("reproduction", (0.36,), 6), source_of_folder(folder)]
     asked = grid(sources, ["mip"], 1, SimulationOptions())
     for name, executor in (
-        ("here", ProcessExecutor(2)),
-        ("there", DaskExecutor(cluster.scheduler_address)),
+        ("here", on_processes(2)),
+        ("there", on_dask(cluster.scheduler_address)),
     ):
         with SweepStore(tmp_path / name) as store:
             assert sweep(asked, store, executor).failed == ()
     here = jobs(tmp_path / "here")
     assert here == jobs(tmp_path / "there") and len(here) == 2
     with SweepStore(tmp_path / "there") as store:
-        assert sweep(asked, store, ProcessExecutor(2)).ran == 0
+        assert sweep(asked, store, on_processes(2)).ran == 0
 
 
 @pytest.mark.nightly
@@ -84,7 +83,7 @@ def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
     fault.touch()
     with (
         closing(
-            DaskExecutor(cluster.scheduler_address, RUNNER).results(tasks("once-hangs", "quick"))
+            on_dask(cluster.scheduler_address, RUNNER)(tasks("once-hangs", "quick"))
         ) as results,
         Client(cluster.scheduler_address, set_as_default=False) as client,
     ):
@@ -105,4 +104,4 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler at the address: a usage error that names it."""
     monkeypatch.setattr("allocator.bench.sweep.on_dask.CONNECT_S", 0.5)
     with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
-        next(DaskExecutor("tcp://127.0.0.1:9", RUNNER).results(tasks("quick")))
+        next(on_dask("tcp://127.0.0.1:9", RUNNER)(tasks("quick")))

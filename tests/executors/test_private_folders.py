@@ -46,7 +46,7 @@ def test_a_folder_of_another_account_is_never_gone_on_with(
     assert not mark.exists() and not (place / "executor").exists()
 
 
-def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
+def test_only_an_own_private_folder_is_taken(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one gets mode 0700 and may be found again. Links, files, folders that others may write
     to or that lie where others may rename them, and foreign entries in an own folder are refused.
     """
@@ -65,9 +65,9 @@ def test_only_an_own_private_folder_is_taken(shared: Path) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             private_folder(shared / name)
-    other = os.geteuid() + 1
-    with pytest.raises(UsageError, match="another account"):
-        private_folder(mine, other)
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="another account"):
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        private_folder(mine)
     if os.geteuid() != 0:
         return  # only root can give a file to another account
     (mine / "planted").touch()

@@ -68,8 +68,8 @@ def test_documented_recognised_and_read_by_hand(
     for _ in range(2):
         market = import_markets("auto", [source], Options())
         (series,) = market.series
-        assert (series.pool, steps(series.gpus_at, series.gpus)) == (pool, gpus)
-        assert steps(series.price_at, series.price) == prices
+        assert (series.pool, steps(*series.gpus)) == (pool, gpus)
+        assert steps(*series.price) == prices
         source.write_bytes(gzip.compress(SAMPLES[name][1].encode()))
     folder = write_market(market, tmp_path / "out")
     head = "pool,gpu_type,gpus,market,price_per_gpu_hour,region\n"
@@ -169,7 +169,7 @@ def test_window(tmp_path: Path) -> None:
     (s,) = import_markets(
         "spot-events", [source], Options(gpus=8), TimeWindow(100, 100 / 3600)
     ).series
-    assert list(zip(s.gpus_at, s.gpus, strict=True)) == [(0, 8), (20, 16)]
+    assert steps(*s.gpus) == "0:8 20:16"
     with pytest.raises(UsageError, match="have a pool"):
         import_markets("spot-events", [source, source], Options())
 

@@ -27,7 +27,6 @@ from allocator.domain.problem import Problem
 from allocator.engine.decision import decide_round
 from allocator.io.workloads import read_workload
 from allocator.market import books, longrun
-from allocator.market.books import Books
 from allocator.market.longrun import HOUR, BudgetAccount, LongRunBudget
 from allocator.queue.cluster_tables import set_config
 from allocator.simulator import SimulationOptions, simulate
@@ -165,7 +164,7 @@ def test_the_round_has_price_and_limit_of_the_books() -> None:
     tenants = [{"tenant": "x", "average_per_hour": 1}, {"tenant": "y"}]
     held = {"state": "running", "pool": "rent", "gpus": 1, "weight": 3}
     p = cluster({"longrun": {"average_per_hour": 10}}, tenants, **held)
-    kept = books.update_books(Books(), p, {})
+    kept = books.update_books({}, p, {})
     assert kept[books.WHOLE].load == kept["x"].load == 3.0
     q = books.apply_books(p, kept)
     assert (q.dollar_price, q.budget_per_hour) == pytest.approx((3 / 10, 10 + 0.5 * 10 * 24 + 4))
@@ -179,7 +178,7 @@ def test_a_spent_amount_stops_what_may_be_stopped() -> None:
     """
     config = {"longrun": {"amount": 100, "until_s": 9e5}, "now_s": 1000}
     p = cluster(config, [])
-    empty = Books({"": BudgetAccount(0.0, 1000.0, income=1.0, spent=100.0, until_s=9e5)})
+    empty = {"": BudgetAccount(0.0, 1000.0, income=1.0, spent=100.0, until_s=9e5)}
     plan = decide_round(books.apply_books(p, empty)).allocation
     assert set(plan.pool.tolist()) <= {-1, 1}
     stuck = cluster(config, [], state="running", pool="rent", gpus=4, preemptible=False)

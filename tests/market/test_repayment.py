@@ -121,6 +121,6 @@ def test_the_account_of_a_snapshot_is_read_back() -> None:
     tenants = [{"tenant": "a", "average_per_hour": 1.0}]
     made = problem([{"tenant": "a"}], tenants=tenants, config=config)
     rental = books.LongRunBudget(2.0, window_s=336 * 3600.0, is_rental=True)
-    assert books.budgets(made).total == rental
-    changed = books.apply_books(made, books.update_books(books.Books(), made, {}))
+    assert books.budgets(made)[books.WHOLE] == rental
+    changed = books.apply_books(made, books.update_books({}, made, {}))
     assert changed.dollar_price == 0.25 and "account" not in changed.settings["longrun"]

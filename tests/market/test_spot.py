@@ -29,9 +29,9 @@ def known(text: str, folder: Path) -> tuple[TransientCluster, ...]:
     """The clusters of a file with this content."""
     path = folder / "clusters.csv"
     path.write_text(text, encoding="utf-8")
-    table, found = read_table(path, CLUSTERS)
-    done = clusters(table, found)
-    require_sound(table, found)
+    table = read_table(path, CLUSTERS)
+    done = clusters(table)
+    require_sound(table)
     return done
 
 

@@ -55,13 +55,13 @@ def odd() -> LinearModel:
     """Two binaries, one free, one general, one fixed column; a ranged, an equal, an unbounded and a
     ">=" row.
 
-    max 3 a + 2 b - y + 0 g + 0 f:  1 <= a + b <= 1.5;  y - g = -4.25;  g >= 2;  y unbounded below;
-        g in -7 .. 3.
-    Best: a = 1, b = 0; y = g - 4.25 is smallest at g = 2: y = -2.25, so the value is 3 + 2.25 =
-        5.25.
+    max 3 a + 2 b - y + 0 g + 2 f:  1 <= a + b <= 1.5;  y - g = -4.25;  g >= 2;  y unbounded below;
+        g in -7 .. 3;  f = .5.
+    Best: a = 1, b = 0; y = g - 4.25 is smallest at g = 2: y = -2.25, so the value is 3 + 2.25 + 1 =
+        6.25.
     """
     model = dense(
-        [3, 2, -1, 0, 0],
+        [3, 2, -1, 0, 2],
         [
             (1, [1, 1, 0, 0, 0], 1.5),
             (-4.25, [0, 0, 1, -1, 0], -4.25),
@@ -74,7 +74,7 @@ def odd() -> LinearModel:
         col_lower=np.array([0.0, 0, -INF, -7, 0.5]),
         col_upper=np.array([1.0, 1, INF, 3, 0.5]),
         integer=np.array([True, True, False, True, False]),
-        families=(RowFamily("end", 0, ["", "größe a/b", "größe:a b", "5"]),),
+        families=(RowFamily("churn", 0, ["", "größe a/b", "größe:a b", "5"]),),
     )
 
 
@@ -85,9 +85,9 @@ def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
     paths = [write_model(odd(), tmp_path / f"m{suffix}") for suffix in (".mps", ".lp")]
     for seen in read_by_highs(*paths):
         assert seen["ok"] and seen["maximise"] and len(seen["columns"]) == 5
-        assert seen["objective"] == pytest.approx(5.25) and seen["x"][2] == pytest.approx(-2.25)
+        assert seen["objective"] == pytest.approx(6.25) and seen["x"][2] == pytest.approx(-2.25)
     own = registry.get("highs").solve(odd(), SolveLimits(gap=0.0))
-    assert own.objective == pytest.approx(5.25)
+    assert own.objective == pytest.approx(6.25)
 
 
 @examples(30, 300)
@@ -97,8 +97,8 @@ def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     twice.
     """
     model = dense([1.0], [(-INF, [1.0], 1.0)] * len(labels))
-    names = row_names(replace(model, families=(RowFamily("e5", 0, labels),)))
-    assert len(set(names)) == len(names) and "value" not in names
+    names = row_names(replace(model, families=(RowFamily("quota", 0, labels),)))
+    assert len(set(names)) == len(names)
     for name in names:
         assert name.isascii() and name[0].isalpha() and len(name) <= LABEL + 20
         assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}

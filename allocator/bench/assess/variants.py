@@ -48,7 +48,7 @@ def make_elastic(
         Seed of the draw.
     """
     problem = rigid.problem
-    jobs, pools, old = problem.jobs, problem.pools, problem.curves
+    jobs, pools = problem.jobs, problem.pools
     drawn = np.random.default_rng(seed).random(len(jobs)) < share
     drawn &= np.isnan(jobs.gpu_fraction)
     low = np.maximum(1, np.ceil(span[0] * jobs.requested_gpus).astype(np.int64))
@@ -71,25 +71,19 @@ def make_elastic(
     sizes, model = jobs.sizes.copy(), jobs.model.copy()
     sizes[drawn] = len(problem.size_lists) + number.reshape(-1)
     model[drawn] = len(problem.models) + number.reshape(-1)
-    types = len(problem.gpu_types)
-    kind, gpu_type = (
-        np.repeat(np.arange(kinds.shape[1]), types),
-        np.tile(np.arange(types), kinds.shape[1]),
-    )
+    kind, gpu_type = (x.ravel() for x in np.indices((kinds.shape[1], len(problem.gpu_types))))
     rate, _ = RateTable.of(problem).rate(kinds[0][kind], gpu_type, kinds[1][kind])
     known = np.flatnonzero(np.nan_to_num(rate) > 0)
-    asked = kinds[1][kind]
-    one = rate * (1.0 + overhead * (asked - 1)) / asked
+    kind, asked = kind[known], kinds[1][kind[known]]
+    one = rate[known] * (1.0 + overhead * (asked - 1)) / asked
+    speeds = zip(one.tolist(), kinds[3][kind].tolist(), strict=True)
     curves = Curves(
-        np.append(old.model, len(problem.models) + kind[known]),
-        np.append(old.gpu_type, gpu_type[known]),
-        (*old.kind, *("overhead",) * len(known)),
-        (
-            *old.parameters,
-            *(
-                {"rate_1": r, "c": overhead, "min_gpus": 1.0, "max_gpus": float(most)}
-                for r, most in zip(one[known].tolist(), kinds[3][kind[known]].tolist(), strict=True)
-            ),
+        len(problem.models) + kind,
+        gpu_type[known],
+        ("overhead",) * len(known),
+        tuple(
+            {"rate_1": r, "c": overhead, "min_gpus": 1.0, "max_gpus": float(most)}
+            for r, most in speeds
         ),
     )
     jobs = replace(
@@ -103,7 +97,7 @@ def make_elastic(
     problem = replace(
         problem,
         jobs=jobs,
-        curves=curves,
+        curves=problem.curves.append(curves),
         models=(*problem.models, *(f"elastic {k}" for k in range(kinds.shape[1]))),
         size_lists=(*problem.size_lists, *lists),
     )

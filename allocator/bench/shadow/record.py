@@ -21,6 +21,9 @@ TABLE = """CREATE TABLE IF NOT EXISTS shadow_looks (
     number INTEGER PRIMARY KEY, cluster TEXT NOT NULL, at_s REAL NOT NULL, every_s REAL NOT NULL,
     kind TEXT NOT NULL, said TEXT NOT NULL, seconds REAL NOT NULL, snapshot BLOB, plan BLOB
 )"""
+INSERT = """INSERT INTO shadow_looks VALUES (
+    NULL, :cluster, :at_s, :every_s, :kind, :said, :seconds, :snapshot, :plan
+)"""
 
 
 @dataclass(frozen=True)
@@ -97,27 +100,23 @@ class Record:
         AllocatorError
             If it cannot be written; the looks before it are not harmed.
         """
-        row = (look.cluster, look.at_s, look.every_s, look.kind, json.dumps(look.said))
-        more = (look.seconds, look.snapshot, zlib.compress(look.plan.encode()))
+        said, plan = json.dumps(look.said), zlib.compress(look.plan.encode())
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(TABLE)
-            insert = "INSERT INTO shadow_looks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)"
-            number = connection.execute(insert, (*row, *more)).lastrowid
+            row = {**vars(look), "said": said, "plan": plan}
+            number = connection.execute(INSERT, row).lastrowid
         return replace(look, number=number or 0)
 
     def looks(self, whole: bool = False) -> Iterator[Look]:
         """Yield the looks in their order; what was seen and planned only with `whole`."""
         if not self.path.exists():
             return
-        more = "snapshot, plan" if whole else "NULL, NULL"
-        columns = f"cluster, at_s, every_s, kind, said, seconds, {more}, number"
+        columns = "*" if whole else "number, cluster, at_s, every_s, kind, said, seconds"
         with self._open() as connection:
             if not connection.execute("SELECT name FROM sqlite_master").fetchall():
                 return
-            for look in connection.execute(f"SELECT {columns} FROM shadow_looks ORDER BY number"):
-                cluster, at_s, every_s, kind, said, seconds, seen, plan, number = look
-                text = zlib.decompress(plan).decode() if plan else ""
-                yield Look(
-                    cluster, at_s, every_s, kind, json.loads(said), seconds, seen, text, number
-                )
+            connection.row_factory = sqlite3.Row
+            for row in connection.execute(f"SELECT {columns} FROM shadow_looks ORDER BY number"):
+                plan = {"plan": zlib.decompress(row["plan"]).decode()} if whole else {}
+                yield Look(**{**row, **plan, "said": json.loads(row["said"])})

@@ -32,13 +32,20 @@ def summarise(looks: Iterable[Look]) -> dict[str, Any]:
     regretted = [r for r in rounds if r["regret"] > SAME * abs(r["value"])]
     waited: Counter[str] = Counter()
     for row in rounds:
-        for job in row["passed_over"]:
-            waited[job] += row["hours"]
-    hours = sum(row["hours"] for row in rounds)
-    prices = [row for row in rounds if row["usable_per_hour"] is not None]
-    values = {name: sum(row[name] for row in rounds) for name in ("value", "bound")}
-    worth = sum(row["cluster_value"] for row in rounds)
-    jobs = max(1, sum(row["jobs"] for row in rounds))
+        waited.update(dict.fromkeys(row["passed_over"], row["hours"]))
+
+    def add_up(name: str, by_hours: bool = False) -> float:
+        """Return the sum of a figure over all rounds, as it is or for the hours that it stood."""
+        chosen = (row for row in rounds if row[name])
+        return float(sum(row[name] * (row["hours"] if by_hours else 1) for row in chosen))
+
+    def percent_above(name: str) -> float | None:
+        """Return by how much a sum is above that of the cluster; None if that is not above 0."""
+        worth = add_up("cluster_value")
+        return 100.0 * (add_up(name) - worth) / worth if worth > 0 else None
+
+    hours, jobs = add_up("hours"), max(1, add_up("jobs"))
+    has_price = any(row["usable_per_hour"] is not None for row in rounds)
     return {
         "cluster": seen[0].cluster,
         "from_s": seen[0].at_s,
@@ -49,22 +56,17 @@ def summarise(looks: Iterable[Look]) -> dict[str, Any]:
         "faults": kinds[FAULT],
         "hours": hours,
         "unseen_hours": max(0.0, round((after[-1] - seen[0].at_s) / HOUR_S - hours, 9)),
-        **{
-            f"{name}_gpu_hours": sum(row["hours"] * row[name] for row in rounds)
-            for name in ("gpus", "used", "usable")
-        },
-        "usable_dollars": sum(row["hours"] * row["usable_per_hour"] for row in prices)
-        if prices
-        else None,
+        **{f"{name}_gpu_hours": add_up(name, True) for name in ("gpus", "used", "usable")},
+        "usable_dollars": add_up("usable_per_hour", True) if has_price else None,
         "passed_over": len(waited),
         "passed_over_hours": sum(waited.values()),
         "longest_passed_over": dict(waited.most_common(NAMED)),
         "regretted": len(regretted),
-        "regret_percent": 100.0 * (values["value"] - worth) / worth if worth > 0 else None,
-        "bound_percent": 100.0 * (values["bound"] - worth) / worth if worth > 0 else None,
+        "regret_percent": percent_above("value"),
+        "bound_percent": percent_above("bound"),
         "broken": sum(bool(row["broken"]) for row in rounds),
-        "rigid_percent": 100.0 * sum(row["rigid"] for row in rounds) / jobs,
-        "assumed_percent": 100.0 * sum(row["assumed"] for row in rounds) / jobs,
+        "rigid_percent": 100.0 * add_up("rigid") / jobs,
+        "assumed_percent": 100.0 * add_up("assumed") / jobs,
         "policies": sorted({f"{row['policy']}, objective {row['objective']}" for row in rounds}),
         "looks": rows,
     }

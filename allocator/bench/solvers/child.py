@@ -3,11 +3,12 @@
     python -m allocator.bench.solvers.child '{"instance": "L", "rules": "standard", ...}'
 
 The argument has the fields of runs.SolverRun. Standard output has one JSON line per message:
-"ready" when the clock starts, "trace" whenever plan or bound got better, and "done". CPU seconds
-are those of this process and of the children that it waited for. They include formulating the model
-and the final check. They do not include loading libraries, making the instance, the round before a
-warm one, and checking reports. When standard input ends, the parent is gone, and this process ends
-itself with everything that it started.
+"ready" when the clock starts, "trace" whenever plan or bound got better, and "done". Their fields
+are columns of runs.csv and trace.csv. CPU seconds are those of this process and of the children
+that it waited for. They include formulating the model and the final check. They do not include
+loading libraries, making the instance, the round before a warm one, and checking reports. When
+standard input ends, the parent is gone, and this process ends itself with everything that it
+started.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from typing import Any, TextIO
 from allocator.bench.solvers.engines import load
 from allocator.bench.solvers.next_round import warm_hint
 from allocator.bench.solvers.runs import SolverRun, problems
+from allocator.io.plans import dumps
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
 from allocator.solvers.isolation.child_processes import end_with_parent
 from formulations.bounds.lagrangian import bound_at
@@ -53,8 +55,8 @@ class SolverMeter:
     def now(self) -> dict[str, float]:
         """Return CPU and wall seconds since the start, without the time of the reports."""
         return {
-            "cpu": cpu_seconds() - self._cpu - self._own_cpu,
-            "wall": time.monotonic() - self._wall - self._own_wall,
+            "cpu_s": cpu_seconds() - self._cpu - self._own_cpu,
+            "wall_s": time.monotonic() - self._wall - self._own_wall,
         }
 
     def model(self, model: LinearModel) -> None:
@@ -63,10 +65,7 @@ class SolverMeter:
 
     def send(self, kind: str, **what: Any) -> None:
         """Send a message; numbers that are not finite become null."""
-        plain = {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()
-        }
-        self._out.write(json.dumps({"kind": kind, **plain}) + "\n")
+        self._out.write(dumps({"kind": kind, **what}) + "\n")
         self._out.flush()
 
     def report(self, values: Floats | None, bound: float) -> None:
@@ -120,7 +119,7 @@ def main(spec: str) -> None:
         columns=shape.n,
         rows=shape.m,
         entries=len(shape.coef),
-        cpu=cpu_seconds(),
+        ready_cpu_s=cpu_seconds(),
         jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"),
     )
     del shape
@@ -158,10 +157,10 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
     meter.send(
         "done",
         **now,
-        termination=str(answer.termination),
+        ended=str(answer.termination),
         bound_by=by,
         detail=detail[:300],
-        peak=peak_memory_mb(),
+        peak_mb=peak_memory_mb(),
     )
 
 

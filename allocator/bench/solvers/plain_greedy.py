@@ -8,7 +8,6 @@ repair and no bound.
 
 import heapq
 import itertools
-import math
 import time
 
 import numpy as np
@@ -17,84 +16,72 @@ from formulations.model.choices import Choices
 from formulations.model.linear import CAPACITY, Floats, Ints
 
 
-def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
+def plain_greedy(view: Choices, deadline: float) -> Ints | None:
     """Return a choice (J,), or None if the loop ends with a violated row.
 
     The loop adds nothing after the deadline (time.monotonic).
     """
-    state = _GreedyState(view)
-    for j in np.flatnonzero(view.mandatory).tolist():
-        mine = range(int(view.start[j]), int(view.start[j + 1]))
-        if not mine:
-            return None
-        state.take(j, max(mine, key=state.value.__getitem__))
-    _meet_lower_bounds(state)
+    # plain lists, because steps touch single numbers; the last entries stand for no column
+    value, size = ([*column.tolist(), 0.0] for column in (view.value, sizes(view)))
+    low, high, a = view.low.tolist(), view.high.tolist(), view.matrix
+    whole = list(zip(a.indices.tolist(), a.data.tolist(), strict=True))
+    entries = [*(whole[p:q] for p, q in itertools.pairwise(a.indptr.tolist())), []]
+    left = [list(range(p, q)) for p, q in itertools.pairwise(view.start.tolist())]
+    chosen, use = [-1] * view.J, [0.0] * view.R
     heap: list[tuple[float, int, int]] = []
-    left = [list(range(a, b)) for a, b in itertools.pairwise(view.start.tolist())]
-    for j, columns in enumerate(left):
-        state.push(heap, j, columns)
+
+    def change(j: int, column: int) -> dict[int, float]:
+        """Return how much more the rows use when group j changes to the column."""
+        more = dict(entries[column])
+        for r, x in entries[chosen[j]]:
+            more[r] = more.get(r, 0.0) - x
+        return more
+
+    def fits(j: int, column: int) -> bool:
+        """Return whether no row violates its bounds more than it did before."""
+        return all(
+            not (d > 0 and use[r] + d > high[r]) and not (d < 0 and use[r] + d < low[r])
+            for r, d in change(j, column).items()
+        )
+
+    def take(j: int, column: int) -> None:
+        for r, d in change(j, column).items():
+            use[r] += d
+        chosen[j] = column
+
+    def push(j: int) -> None:
+        """Push the best next step of group j, if any step gains."""
+        now = chosen[j]
+        steps = [
+            ((value[now] - value[c]) / max(size[c] - size[now], 1e-3), j, c)
+            for c in left[j]
+            if value[c] - value[now] > 1e-12
+        ]
+        if steps:
+            heapq.heappush(heap, min(steps))
+
+    for j in np.flatnonzero(view.mandatory).tolist():
+        if not left[j]:
+            return None
+        take(j, max(left[j], key=value.__getitem__))
+    for c in _columns_of_lower_bounds(view):
+        j = int(view.group[c])
+        is_short = any(x > 0 and use[r] < low[r] for r, x in entries[c])
+        if is_short and chosen[j] < 0 and fits(j, c):
+            take(j, c)
+    for j in range(view.J):
+        push(j)
     for step in itertools.count(1):
         if not heap or (step % 1000 == 0 and time.monotonic() >= deadline):
             break
         _, j, column = heapq.heappop(heap)
-        if state.fits(j, column):
-            state.take(j, column)
+        if fits(j, column):
+            take(j, column)
         else:
             left[j].remove(column)
-        state.push(heap, j, left[j])
-    choice = np.array(state.choice, dtype=np.int64)
+        push(j)
+    choice = np.array(chosen, dtype=np.int64)
     return choice if view.feasible(choice) else None
-
-
-class _GreedyState:
-    """The choice so far and what the rows use.
-
-    The values are plain lists, because steps touch single numbers.
-    """
-
-    def __init__(self, view: Choices) -> None:
-        self.view = view
-        self.value = [*view.value.tolist(), 0.0]
-        self.size = [*sizes(view).tolist(), 0.0]
-        self.choice = [-1] * view.J
-        self.use = [0.0] * view.R
-        self.low = view.low.tolist()
-        self.high = view.high.tolist()
-        a = view.matrix
-        cut = a.indptr.tolist()
-        entries = list(zip(a.indices.tolist(), a.data.tolist(), strict=True))
-        self.entries = [*(entries[p:q] for p, q in itertools.pairwise(cut)), []]
-
-    def change(self, j: int, column: int) -> dict[int, float]:
-        """Return how much more the rows use when group j changes to the column."""
-        more = dict(self.entries[column])
-        for r, x in self.entries[self.choice[j]]:
-            more[r] = more.get(r, 0.0) - x
-        return more
-
-    def fits(self, j: int, column: int) -> bool:
-        """Return whether no row violates its bounds more than it did before."""
-        return all(
-            not (d > 0 and self.use[r] + d > self.high[r])
-            and not (d < 0 and self.use[r] + d < self.low[r])
-            for r, d in self.change(j, column).items()
-        )
-
-    def take(self, j: int, column: int) -> None:
-        for r, d in self.change(j, column).items():
-            self.use[r] += d
-        self.choice[j] = column
-
-    def push(self, heap: list[tuple[float, int, int]], j: int, columns: list[int]) -> None:
-        """Push the best next step of group j, if any step gains."""
-        value, size = self.value[self.choice[j]], self.size[self.choice[j]]
-        steps = [
-            ((value - self.value[c]) / max(self.size[c] - size, 1e-3), j, c)
-            for c in columns
-            if self.value[c] - value > 1e-12
-        ]
-        if steps:
-            heapq.heappush(heap, min(steps))
 
 
 def sizes(view: Choices) -> Floats:
@@ -102,21 +89,12 @@ def sizes(view: Choices) -> Floats:
 
     It is the column's use of rows of kind capacity (GPUs), or 1 if it uses none.
     """
-    inside = view.model.rows_of(CAPACITY)[view.model.index]
-    size = np.bincount(view.model.entry_column[inside], view.model.coef[inside], view.n)
+    size = view.matrix @ np.where(view.model.rows_of(CAPACITY)[view.rows], 1, 0)
     return np.where(size > 0, size, 1.0)
 
 
-def _meet_lower_bounds(state: _GreedyState) -> None:
-    """Take columns, best value per GPU first, until every row has its lower bound."""
-    view = state.view
-    asks = view.low > 0
-    wanted = np.flatnonzero(
-        np.diff(np.concatenate([[0], np.cumsum(asks[view.matrix.indices])])[view.matrix.indptr])
-    )
+def _columns_of_lower_bounds(view: Choices) -> list[int]:
+    """Return the columns in rows with a lower bound, best value per GPU first."""
+    wanted = np.flatnonzero(abs(view.matrix) @ np.where(view.low > 0, 1, 0) > 0)
     density = view.value[wanted] / sizes(view)[wanted]
-    for c in wanted[np.argsort(-density, kind="stable")].tolist():
-        j = int(view.group[c])
-        short = any(x > 0 and state.use[r] < state.low[r] for r, x in state.entries[c])
-        if short and state.choice[j] < 0 and state.fits(j, c):
-            state.take(j, c)
+    return list(wanted[np.argsort(-density, kind="stable")].tolist())

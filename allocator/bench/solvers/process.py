@@ -7,8 +7,8 @@ late.
 import json
 import subprocess
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from allocator.bench.solvers.runs import WARM, SolverRun
 from allocator.solvers.isolation.child_processes import ONE_THREAD, Child
@@ -21,15 +21,11 @@ def grace(limit_s: float) -> float:
     return max(3.0, 0.1 * limit_s)
 
 
-@dataclass(frozen=True)
-class Point:
-    """Plan value and bound after `cpu` seconds of processor time and `wall` seconds.
+class Point(NamedTuple):
+    """Plan value and bound after some CPU and wall seconds; None where there is none yet."""
 
-    A value is None if there is none yet.
-    """
-
-    cpu: float
-    wall: float
+    cpu_s: float
+    wall_s: float
     value: float | None
     bound: float | None
 
@@ -41,32 +37,16 @@ class Point:
         return max(0.0, (self.bound - self.value) / max(abs(self.value), 1e-9))
 
 
-@dataclass(frozen=True)
-class MeasurementOutcome:
-    """The result of a measurement.
-
-    Attributes
-    ----------
-    ready, done : the messages of these names; empty if they never came.
-    killed : whether the process was late and was killed. Otherwise cpu and peak are complete.
-    cpu : seconds in all after `ready`.
-    peak : MB.
-    """
-
-    ready: dict[str, Any] = field(default_factory=dict)
-    trace: tuple[Point, ...] = ()
-    done: dict[str, Any] = field(default_factory=dict)
-    killed: bool = False
-    cpu: float = 0.0
-    wall: float = 0.0
-    peak: float = 0.0
-    words: str = ""
-
-
-def measure(run: SolverRun) -> MeasurementOutcome:
+def measure(run: SolverRun) -> tuple[dict[str, Any], list[Point]]:
     """Run one measurement in a child process.
 
     It takes at most START_S + limit + grace, or twice that if there is a round before.
+
+    Returns
+    -------
+    tuple of dict and list of Point
+        What is known of the measurement, by columns of runs.csv, and its trace. A process that was
+        late was killed, and has only been watched from outside.
     """
     child = Child(
         "bench",
@@ -79,31 +59,30 @@ def measure(run: SolverRun) -> MeasurementOutcome:
     late_s = run.limit_s + grace(run.limit_s)
     begin = time.monotonic()
     until = begin + START_S + late_s * (run.round == WARM)
-    ready: dict[str, Any] = {}
-    done: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     trace: list[Point] = []
-    killed, rest = False, b""
+    ended, rest = "failed", b""
     try:
         for piece in child.read(child.process.stdout):
             *lines, rest = (rest + piece).split(b"\n")
             for message in map(json.loads, lines):
                 kind = message.pop("kind")
-                if kind == "ready":
-                    ready, begin = message, time.monotonic()
-                    until = begin + late_s
-                elif kind == "trace":
+                if kind == "trace":
                     trace.append(Point(**message))
-                else:
-                    done = message
-            killed = not done and time.monotonic() > until
-            if done or killed:
+                    continue
+                told |= message
+                if kind == "ready":
+                    begin = time.monotonic()
+                    until = begin + late_s
+            if "ended" in told:
+                break
+            if time.monotonic() > until:
+                ended = "killed"
                 break
         wall_s = time.monotonic() - begin
         words = child.printed().strip()[-500:]
     finally:
         child.kill()
-    cpu_s = max(0.0, child.cpu_s - ready.get("cpu", 0.0))
-    used = done or {"cpu": cpu_s, "wall": wall_s, "peak": child.peak_mb}
-    return MeasurementOutcome(
-        ready, tuple(trace), done, killed, used["cpu"], used["wall"], used["peak"], words
-    )
+    cpu_s = max(0.0, child.cpu_s - told.pop("ready_cpu_s", 0.0))
+    seen = {"ended": ended, "cpu_s": cpu_s, "wall_s": wall_s, "peak_mb": child.peak_mb}
+    return seen | {"detail": words} | told, trace

@@ -1,4 +1,10 @@
-"""Store the results of the solver benchmarks in runs.csv and trace.csv.
+"""Run the solver benchmarks, engines x sizes x seeds x rules, and keep runs.csv and trace.csv.
+
+    runs = grid(["auto", "highs"], ["S", "M"], 5, ["standard"],
+                gap=lambda size, rules: 1e-4, limit_s=60)
+    run_all(runs, MeasurementStore("results"))
+
+Each measurement runs in its own process with a hard time limit; this process never loads an engine.
 
 runs.csv has a row per measurement. trace.csv has a row per plan or bound that the solver found, and
 its column `run` names the measurement. Rows are appended, so that a benchmark can be stopped at any
@@ -8,10 +14,11 @@ time and continued. Only one process may write at a time.
 import csv
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from allocator.bench.solvers.process import MeasurementOutcome, Point
+from allocator.bench.machine import write_machine
+from allocator.bench.solvers.process import Point, measure
 from allocator.bench.solvers.runs import KEY, SolverRun
 from allocator.errors import UsageError
 
@@ -40,7 +47,7 @@ FIELDS = (
     "peak_mb",
     "detail",
 )
-TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
+TRACE_FIELDS = ("run", *Point._fields)
 
 
 class MeasurementStore:
@@ -57,46 +64,35 @@ class MeasurementStore:
         with (self.folder / RUNS).open(newline="", encoding="utf-8") as source:
             return {tuple(row[k] for k in KEY) for row in csv.DictReader(source)}
 
-    def add(self, run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-        """Append a measurement; return its row.
+    def add(
+        self, run: SolverRun, told: Mapping[str, object], trace: Sequence[Point]
+    ) -> dict[str, object]:
+        """Append a measurement, which was told so by columns; return its row.
 
         The trace is written first, so that a row of runs.csv always has its whole trace.
         """
-        row = record(run, outcome) | {"run": secrets.token_hex(4)}
-        _append(
-            self.folder / TRACE,
-            [(row["run"], *map(_number, (p.cpu, p.wall, p.value, p.bound))) for p in outcome.trace],
-        )
-        _append(self.folder / RUNS, [[_number(row[f]) for f in FIELDS]])
+        last = trace[-1] if trace else Point(0.0, 0.0, None, None)
+        row: dict[str, object] = {
+            **dict(zip(KEY, run.key, strict=True)),
+            "run": secrets.token_hex(4),
+            **told,
+            "value": last.value,
+            "bound": last.bound,
+            "gap": last.gap,
+            "bound_by": told.get("bound_by", "engine") if last.bound is not None else "",
+            "cpu_first_plan": next((p.cpu_s for p in trace if p.value is not None), None),
+            **{name: seconds_to_gap(trace, gap) for name, gap in GAPS.items()},
+            "cpu_asked_gap": seconds_to_gap(trace, run.gap),
+            "detail": " ".join(str(told.get("detail", "")).split()),
+        }
+        _append(self.folder / TRACE, [(row["run"], *map(_number, point)) for point in trace])
+        _append(self.folder / RUNS, [[_number(row.get(f)) for f in FIELDS]])
         return row
-
-
-def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-    """Return a row of runs.csv without its column `run`."""
-    last = outcome.trace[-1] if outcome.trace else Point(0.0, 0.0, None, None)
-    ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
-    detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
-    return {
-        **dict(zip(KEY, run.key, strict=True)),
-        **{k: outcome.ready.get(k) for k in ("version", "jobs", "columns", "rows", "entries")},
-        "ended": ended,
-        "value": last.value,
-        "bound": last.bound,
-        "gap": last.gap,
-        "bound_by": outcome.done.get("bound_by", "engine") if last.bound is not None else "",
-        "cpu_s": outcome.cpu,
-        "wall_s": outcome.wall,
-        "cpu_first_plan": next((p.cpu for p in outcome.trace if p.value is not None), None),
-        **{name: seconds_to_gap(outcome.trace, gap) for name, gap in GAPS.items()},
-        "cpu_asked_gap": seconds_to_gap(outcome.trace, run.gap),
-        "peak_mb": outcome.peak,
-        "detail": " ".join(detail.split()),
-    }
 
 
 def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:
     """Return the CPU seconds until plan and bound were within the gap; None: they never were."""
-    return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
+    return next((p.cpu_s for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
 
 
 def _number(x: object) -> object:
@@ -137,3 +133,20 @@ def summary(row: Mapping[str, object]) -> str:
         f"{row['engine']} {row['instance']} {row['rules']} seed {row['seed']} {row['round']}:"
         f" {proven}, {cpu:.2f} CPU s, ended by {row['ended']}"
     )
+
+
+Tell = Callable[[SolverRun, "dict[str, object] | None"], None]
+"""tell(run, None) before a measurement, tell(run, its row) after it."""
+
+
+def run_all(
+    runs: Sequence[SolverRun], store: MeasurementStore, tell: Tell = lambda run, row: None
+) -> int:
+    """Run all measurements that have no row yet, one at a time; return how many were run."""
+    finished = store.finished()
+    waiting = [run for run in runs if run.key not in finished]
+    write_machine(store.folder)
+    for run in waiting:
+        tell(run, None)
+        tell(run, store.add(run, *measure(run)))
+    return len(waiting)

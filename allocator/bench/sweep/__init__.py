@@ -4,10 +4,10 @@ A task is named by its content and runs in its own process:
 
     tasks = grid(sources, policies, 10, SimulationOptions())
     with SweepStore("results") as store:
-        done = sweep(tasks, store, ProcessExecutor(workers=4))
+        done = sweep(tasks, store, on_processes(workers=4))
         write_tables(store, tasks, "greedy")
 
-Tasks that the store already has are not run again. `grid` is in tasks.py, `SweepStore` in store.py,
-`sweep` in sweep.py, and `write_tables` in tables.py, which uses allocator.bench.paired. Executors
+Tasks that the store already has are not run again. `grid` is in tasks.py, `SweepStore` and
+`sweep` in store.py, and `write_tables` in tables.py, which uses allocator.bench.paired. Executors
 are in executors.py and on_dask.py. docs/policies.md explains how to run and read a sweep.
 """

@@ -11,10 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask
 from allocator.solvers.isolation.child_processes import LAST_WORDS, ONE_THREAD, Child
@@ -107,19 +106,27 @@ def perform(
 Finished = tuple[SweepTask, TaskOutcome]
 
 
-class TaskExecutor(Protocol):
-    """Runs tasks, several at a time."""
+def finished(asked: dict[Future[TaskOutcome], SweepTask]) -> Generator[Finished, None, None]:
+    """Yield the tasks of futures with their outcomes, as they finish."""
+    for future in as_completed(list(asked)):
+        try:
+            outcome = future.result()
+        except Exception as error:  # no process or folder was made; a worker or scheduler died
+            outcome = TaskOutcome(failure=f"lost: {type(error).__name__}", words=str(error))
+        yield asked.pop(future), outcome
 
-    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Yield every task with its outcome, as they finish.
 
-        Closing the iterator, or an exception in it, kills the running tasks and drops the rest.
-        """
-        ...
+TaskExecutor = Callable[[Sequence[SweepTask]], Generator[Finished, None, None]]
+"""Runs tasks, several at a time, and yields each with its outcome, as they finish.
+
+Closing the iterator, or an exception in it, kills the running tasks and drops the rest.
+"""
 
 
-class ProcessExecutor:
-    """Runs each task in a process on this machine, `workers` at a time.
+def on_processes(
+    workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
+) -> TaskExecutor:
+    """Return who runs each task in a process on this machine, `workers` at a time.
 
     Parameters
     ----------
@@ -128,30 +135,19 @@ class ProcessExecutor:
     limit_s : seconds after which a task is killed.
     """
 
-    def __init__(
-        self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
-    ) -> None:
-        self.workers = workers or cores()
-        self._runner = runner
-        self._limit_s = limit_s
-
-    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Implement TaskExecutor.results; the threads only wait for their processes."""
+    def results(tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         stop = threading.Event()
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="task")
-        asked = {
-            pool.submit(perform, task, self._runner, self._limit_s, stop.is_set): task
-            for task in tasks
-        }
+        # these threads only wait for their processes
+        pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix="task")
         try:
-            for future in as_completed(list(asked)):
-                # no process or folder could be made: a full disk, or no memory
-                error = future.exception()
-                failed = TaskOutcome(failure=f"not started: {error}")
-                yield asked.pop(future), failed if error else future.result()
+            yield from finished(
+                {pool.submit(perform, task, runner, limit_s, stop.is_set): task for task in tasks}
+            )
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+
+    return results
 
 
 def cores() -> int:

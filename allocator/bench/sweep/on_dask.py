@@ -6,14 +6,20 @@ sent as bytes, so that no shared file system is needed.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from allocator.bench.sweep.executors import RUNNER, Finished, TaskOutcome, perform
+from allocator.bench.sweep.executors import (
+    RUNNER,
+    Finished,
+    TaskExecutor,
+    TaskOutcome,
+    finished,
+    perform,
+)
 from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.errors import UsageError, install_command
 from allocator.solvers.isolation.scratch_folders import scratch_folder
@@ -21,65 +27,43 @@ from allocator.solvers.isolation.scratch_folders import scratch_folder
 CONNECT_S = 10.0
 
 
-class DaskExecutor:
-    """An executor on the cluster whose scheduler listens at `address`.
+def on_dask(
+    address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False
+) -> TaskExecutor:
+    """Return who runs tasks on the cluster whose scheduler listens at `address`.
 
-    It runs as many tasks at a time as the cluster has threads.
+    It runs as many tasks at a time as the cluster has threads. Workers notice within a second that
+    a result is no longer wanted, and kill the task.
 
     Parameters
     ----------
     address : address of the scheduler.
-    runner, limit_s : as in ProcessExecutor; the workers must be able to import the runner.
+    runner, limit_s : as in on_processes; the workers must be able to import the runner.
     quiet : turn off the log of Dask's client, which repeats the outcomes of tasks in many lines.
 
     Raises
     ------
     UsageError
-        If Dask is not installed, or the scheduler does not answer.
+        As soon as tasks are run, if Dask is not installed, or the scheduler does not answer.
     """
 
-    def __init__(
-        self, address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False
-    ) -> None:
-        self._address = address
-        self._runner = runner
-        self._limit_s = limit_s
-        self._quiet = quiet
-
-    def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Implement TaskExecutor.results.
-
-        Workers notice within a second that a result is no longer wanted, and kill the task.
-        """
+    def results(tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         if not tasks:
             return
-        client = _connect(self._address, self._quiet)
-        distributed: Any = import_module("distributed")
+        client = _connect(address, quiet)
+        pool = client.get_executor(pure=False)
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
             data = {path: client.submit(dict, files, pure=False) for path, files in folders.items()}
-            # a result of an earlier call, perhaps a failure, does not count
-            call = uuid.uuid4().hex[:8]
-            asked = {
-                client.submit(
-                    on_worker,
-                    task,
-                    data.get(task.path),
-                    self._runner,
-                    self._limit_s,
-                    _version(),
-                    key=f"allocator-{call}-{task.key}",
-                    pure=False,
-                ): task
-                for task in tasks
-            }
-            for future in distributed.as_completed(list(asked), loop=client.loop):
-                task = asked.pop(future)
-                yield task, _outcome(future)
-                future.release()
+            given = runner, limit_s, _version()
+            yield from finished(
+                {pool.submit(on_worker, t, data.get(t.path), *given): t for t in tasks}
+            )
         finally:
             # the scheduler drops the tasks that are still open, and workers then kill them
             client.close()
+
+    return results
 
 
 def on_worker(
@@ -101,21 +85,6 @@ def on_worker(
         for name, content in files.items():
             (folder / name).write_bytes(content)
         return perform(replace(task, path=str(folder)), runner, limit_s, stop)
-
-
-def _outcome(future: Any) -> TaskOutcome:
-    """Return what the task returned, or why it failed: the worker or the scheduler died."""
-    if future.status == "finished":
-        try:
-            return future.result(timeout=60)  # type: ignore[no-any-return]
-        except Exception as lost:
-            return TaskOutcome(
-                failure=f"its result was lost: {type(lost).__name__}", words=str(lost)
-            )
-    error = future.exception(timeout=60) if future.status == "error" else None
-    if error is None:
-        return TaskOutcome(failure="the scheduler is gone, or took the task back")
-    return TaskOutcome(failure=f"Dask: {type(error).__name__}", words=str(error))
 
 
 def _cancelled() -> Callable[[], bool]:

@@ -18,7 +18,6 @@ import importlib
 import json
 import math
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,12 @@ def run(task: SweepTask, folder: Path) -> None:
         for name, text in texts_of([simulation]).items():
             (folder / name).write_text(text, encoding="utf-8")
         metrics |= simulation.metrics
-    (folder / METRICS_FILE).write_text(metrics_json(metrics), encoding="utf-8")
+    known = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in metrics.items()
+    }
+    text = json.dumps(known, indent=1, allow_nan=False) + "\n"
+    (folder / METRICS_FILE).write_text(text, encoding="utf-8")
 
 
 def workload(task: SweepTask) -> Workload:
@@ -69,14 +73,6 @@ def workload(task: SweepTask) -> Workload:
             raise UsageError(f'the files in "{task.path}" have changed since the sweep began')
         return read_workload(task.path)
     return generate(task.workload, seed=task.seed, load=task.load, jobs=task.jobs).workload()
-
-
-def metrics_json(metrics: Mapping[str, object]) -> str:
-    """Return metrics as JSON; a number that is not finite becomes null."""
-    plain = {
-        k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()
-    }
-    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
 
 def main(runner: str, folder: str, spec: str) -> int:

@@ -1,4 +1,4 @@
-"""A sweep on disk.
+"""A sweep on disk, and the run of what it lacks.
 
 - DIR/tasks/<key>/ has the files of a finished task.
 - DIR/failed/<key>.json records a task whose last run failed.
@@ -12,11 +12,14 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from allocator.bench.sweep.executors import TaskOutcome
+from allocator.bench.machine import write_machine
+from allocator.bench.sweep.executors import Finished, TaskExecutor, TaskOutcome
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask, from_identity
 from allocator.errors import UsageError
 from allocator.io.plans import write_files
@@ -115,3 +118,38 @@ def _lock_file(path: Path) -> IO[bytes]:
         file.close()
         raise UsageError(f'another sweep is writing to "{path.parent}"') from None
     return file
+
+
+Tell = Callable[[SweepTask, TaskOutcome], None]
+
+
+@dataclass(frozen=True)
+class SweepSummary:
+    """What a call did: tasks that were finished before, tasks that ran, and those that failed."""
+
+    before: int
+    ran: int
+    failed: tuple[Finished, ...]
+
+
+def sweep(
+    tasks: Sequence[SweepTask],
+    store: SweepStore,
+    executor: TaskExecutor,
+    tell: Tell = lambda task, outcome: None,
+) -> SweepSummary:
+    """Run every task that has no result yet; call tell(task, outcome) after each.
+
+    A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
+    results is full (AllocatorError), the sweep stops at once and keeps all that has finished.
+    """
+    write_machine(store.folder)
+    missing = [task for task in tasks if not store.is_done(task)]
+    failed: list[Finished] = []
+    with closing(executor(missing)) as results:
+        for task, outcome in results:
+            store.add(task, outcome)
+            if outcome.failure:
+                failed.append((task, outcome))
+            tell(task, outcome)
+    return SweepSummary(len(tasks) - len(missing), len(missing), tuple(failed))

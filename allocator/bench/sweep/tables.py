@@ -18,7 +18,6 @@ from allocator.bench.paired import (
 from allocator.bench.sweep.store import SweepStore
 from allocator.bench.sweep.tasks import ASSUMED, LEAST, SweepTask
 from allocator.io.plans import write_files
-from allocator.io.tables.csv_table import csv_text
 
 METRICS = (
     "jobs",
@@ -91,25 +90,19 @@ def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -
     metrics = {task: store.metrics(task) for task in tasks if store.is_done(task)}
     rows = comparisons(metrics, baseline)
     text = markdown(rows, metrics, len(tasks), baseline)
-    columns = ("workload", "load", "seed", "policy", *METRICS, "task")
-    tables = {RESULTS: _csv(columns, results(metrics)), COMPARISON: _csv(FIELDS, rows)}
-    write_files(store.folder, {**tables, COMPARISON_TEXT: text})
-    return text
-
-
-def results(metrics: Metrics) -> list[Row]:
-    """Return a row per finished task."""
-    return [
+    names = ("workload", "load", "seed", "policy")
+    results = [
         {
-            "workload": task.workload,
+            **{name: getattr(task, name) for name in names},
             "load": load_text(task.load),
-            "seed": task.seed,
-            "policy": task.policy,
             **{name: found.get(name) for name in METRICS},
             "task": task.key,
         }
         for task, found in metrics.items()
     ]
+    tables = {RESULTS: _csv((*names, *METRICS, "task"), results), COMPARISON: _csv(FIELDS, rows)}
+    write_files(store.folder, {**tables, COMPARISON_TEXT: text})
+    return text
 
 
 def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
@@ -133,8 +126,8 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
                 x, b = (
                     [
                         [
-                            _number(cells.get((workload, load, name, seed), {}).get(metric))
-                            for seed in seeds
+                            _number(cells.get((workload, load, name, s), {}).get(metric))
+                            for s in seeds
                         ]
                         for load in loads
                     ]
@@ -254,10 +247,8 @@ def _number(value: object) -> float:
 
 
 def _csv(fields: Sequence[str], rows: Sequence[Row]) -> str:
-    return csv_text(fields, ([_text(row[f]) for f in fields] for row in rows))
+    """Return rows as CSV; None and nan are empty cells."""
+    import pandas as pd
 
-
-def _text(value: object) -> object:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return repr(value) if isinstance(value, float) else value
+    frame = pd.DataFrame(rows, columns=list(fields), dtype=object)
+    return str(frame.to_csv(index=False, lineterminator="\n"))

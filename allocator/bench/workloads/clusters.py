@@ -20,9 +20,7 @@ from allocator.domain.problem import Floats, Ints
 FEWEST = 32  # GPUs of a cluster that is sized for its window
 
 
-def reproduction(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None
-) -> GeneratedWorkload:
+def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return the workload on which the published allocator is reproduced.
 
     The source is "MIP for elastic training", ModelArts 2021.
@@ -61,7 +59,6 @@ def reproduction(
     )
     return GeneratedWorkload.of(
         "reproduction",
-        load,
         float(submitted[-1]),
         workload={**workload, "sizes": sizes},
         pools=columns_of(pools_of("reproduction", gpus)),
@@ -76,7 +73,7 @@ WANDER, MEMORY = 1.2, 0.7  # sd of ln(hourly rate), correlation of consecutive h
 ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 
-def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def bursty(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return heavy-tailed durations and sweeps of similar jobs, calibrated on Philly.
 
     Two of six tenants submit 70 % of the jobs, mostly sweeps of one-GPU jobs. The duration is drawn
@@ -123,7 +120,6 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gen
     )
     return GeneratedWorkload.of(
         "bursty",
-        load,
         window,
         workload={**workload, "tenant": [names[t] for t in tenant[batch][order].tolist()]},
         pools=columns_of(pools_of("bursty", gpus)),
@@ -185,7 +181,7 @@ def _cluster_gpus(gpu_s: Floats, days: int, load: float) -> int:
     return max(FEWEST, NODE * round(float(gpu_s.sum()) / (days * 86_400.0 * load) / NODE))
 
 
-def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return submissions by hour of the day and day of the week.
 
     The figures are those of the Helios trace (Hu et al., SC 2021), and of Venus, one of its
@@ -233,7 +229,6 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Ge
     submitted = np.floor(draw.arrivals(rng, rate, window / slots, jobs))
     return training.workload(
         "diurnal",
-        load,
         window,
         submitted,
         draw.elastic_max(rng, requested, min(64, gpus)),
@@ -243,7 +238,7 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Ge
     )
 
 
-def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs on four GPU types, with speeds by model and type, prices and a budget.
 
     The GPU-hours of a job on V100s are drawn first (classes of the Philly trace from 0.1 GPU-hours
@@ -292,14 +287,12 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
         for t in tenants
     )
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
-    made = training.workload("mixed", load, window, submitted, wide, pools, columns, tenants=limits)
+    made = training.workload("mixed", window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
     return replace(made, config={**made.config, **budget})
 
 
-def heterogeneous(
-    *, seed: int, load: float, jobs: int, gpus: int | None = None
-) -> GeneratedWorkload:
+def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return five applications on three GPU types, as in the evaluation of Sia.
 
     The cluster has 24 T4, 24 RTX 2080 Ti and 16 A100; rounds last 60 s. Applications, their shares,
@@ -350,11 +343,11 @@ def heterogeneous(
         for pool, hours, c in zip(pools, a["hours"], a["overhead"], strict=True)
     )
     return GeneratedWorkload.of(
-        "heterogeneous", load, window, workload=workload, pools=columns_of(pools), models=curves
+        "heterogeneous", window, workload=workload, pools=columns_of(pools), models=curves
     )
 
 
-def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def due(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs with deadlines on a fixed cluster of 48 V100s and 16 A100s, all reserved.
 
     Jobs take ten minutes to six hours at the requested size, an hour in the median. Four of five
@@ -379,13 +372,13 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
         "weight": draw.draw_keys(rng, by_size(f["weights"]), jobs),
         "deadline_s": np.where(dated, until, np.nan),
     }
-    return training.workload("due", load, window, submitted, wide, pools, columns)
+    return training.workload("due", window, submitted, wide, pools, columns)
 
 
 SESSIONS, SESSION_S = 0.6, 900.0  # share of the jobs, and seconds that they stay in the mean
 
 
-def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def interactive(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return sessions on one GPU each, and batch jobs that fill the cluster, to study headroom.
 
     Three of five jobs are sessions. They come at random times, stay for exponentially distributed
@@ -425,5 +418,5 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
     }
     most = np.minimum(most, size)
     return training.workload(
-        "interactive", load, window, submitted, most, pools, columns, interactive=kept
+        "interactive", window, submitted, most, pools, columns, interactive=kept
     )

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from allocator.bench.workloads.parts import availability, draw
-from allocator.bench.workloads.parts.availability import StepFunction, Walk
 from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats
+from allocator.io.markets.base import Steps
 
 DAY_S = 86_400.0
 MACHINE = 4  # GPUs that come and go together, at least
@@ -38,14 +38,14 @@ def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> 
     }
 
 
-def _zone_pools(there: Sequence[StepFunction], walks: Sequence[Walk]) -> list[dict[str, Any]]:
+def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[dict[str, Any]]:
     return [
         _pool(name, int(z.value[0]) * MACHINE, "spot", float(p[0]), round(1 / LIFE_H / MACHINE, 4))
         for name, z, (_, p) in zip(ZONES, there, walks, strict=True)
     ]
 
 
-def _window_of_zones(zones: Sequence[StepFunction], others: int, gpu_s: float, end: float) -> float:
+def _window_of_zones(zones: Sequence[Steps], others: int, gpu_s: float, end: float) -> float:
     """Return when so many GPU-seconds were there, of the machines of all zones and other GPUs."""
     at = np.unique(np.concatenate([z.at_s for z in zones]))
     machines = np.sum([z.at(at) for z in zones], axis=0)
@@ -59,7 +59,7 @@ def _window(at: Floats, gpus: Any, gpu_s: float, end: float) -> float:
 
 
 def _changes(
-    names: Sequence[str], there: Sequence[StepFunction], walks: Sequence[Walk], until_s: float
+    names: Sequence[str], there: Sequence[Steps], walks: Sequence[Steps], until_s: float
 ) -> dict[str, Columns]:
     """Return capacity.csv and prices.csv: every change after time 0 up to until_s.
 
@@ -81,7 +81,7 @@ def _changes(
     }
 
 
-def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return reserved V100s, and A100s on the spot market, whose number and price change.
 
     Groups of spot machines are available and gone in turn. The lengths are mixtures of a short and
@@ -111,13 +111,12 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     first = int(there.value[0]) * MACHINE
     pools = [
         _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
-        _pool("a100-spot", first, "spot", float(walk[1][0]), SPOT_PER_H) | {"gpu_type": "A100"},
+        _pool("a100-spot", first, "spot", float(walk.value[0]), SPOT_PER_H) | {"gpu_type": "A100"},
     ]
     for pool in pools:
         del pool["region"]
     return training.workload(
         "spot",
-        load,
         window,
         submitted,
         wide,
@@ -127,7 +126,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     )
 
 
-def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return spot pools in five zones of two regions, with reserved and on-demand machines.
 
     All GPUs are V100s at list prices. A policy decides where jobs run and what replaces lost spot
@@ -158,7 +157,6 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     ]
     return training.workload(
         "zones",
-        load,
         window,
         submitted,
         wide,
@@ -168,7 +166,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     )
 
 
-def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return jobs with deadlines, on-demand machines without limit, and cheap spot zones.
 
     Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like
@@ -199,7 +197,6 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
     pools = [_pool("on-demand", plenty, "on_demand", V100), *_zone_pools(there, walks)]
     return training.workload(
         "deadlines",
-        load,
         window,
         submitted,
         wide,
@@ -213,7 +210,7 @@ SPOT_JOBS: Mapping[int | None, float] = {0: 0.2, 4: 0.2, None: 0.6}
 """Share of the jobs by the most GPUs on spot."""
 
 
-def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
+def exposure(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
     """Return the jobs of `deadlines`, with limits on what tenants hold in one spot zone.
 
     Two tenants have guaranteed GPUs and a limit, as a share of these, on what they hold on the spot

@@ -2,7 +2,7 @@
 
     generate("reproduction", seed=3, load=0.30, jobs=250)
 
-A generator is a function (seed, load, jobs, gpus=None) -> GeneratedWorkload of its name, in a
+A generator is a function (seed, load, jobs, gpus) -> GeneratedWorkload of its name, in a
 module of MODULES.
 """
 
@@ -103,8 +103,8 @@ def generate(
     there = sum(made.tables["pools.csv"]["gpus"])
     about = (
         f"# {name}\n\n{generator.about[0].upper()}{generator.about[1:]}.\n\n{jobs} jobs"
-        f" submitted in {made.window_s / 3_600:.1f} hours, {there} GPUs, load {made.load:g}"
+        f" submitted in {made.window_s / 3_600:.1f} hours, {there} GPUs, load {load:g}"
         f" ({generator.unit}).\nMade by `allocator generate {name} --seed {seed} --load"
-        f" {made.load!r} --jobs {jobs}{options}`; no line comes from a real cluster.\n"
+        f" {load!r} --jobs {jobs}{options}`; no line comes from a real cluster.\n"
     )
     return replace(made, about=about)

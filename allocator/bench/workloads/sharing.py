@@ -94,7 +94,7 @@ def sharing(
         "slowdown_b": np.where(np.equal(first, second), a, b),
     }
     return GeneratedWorkload.of(
-        "sharing", load, window, workload=workload, pools=pools, rates=rates(), sharing=slowdowns
+        "sharing", window, workload=workload, pools=pools, rates=rates(), sharing=slowdowns
     )
 
 

@@ -4,8 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator.bench.solvers.records import MeasurementStore, summary
-from allocator.bench.solvers.run import run_all
+from allocator.bench.solvers.records import MeasurementStore, run_all, summary
 from allocator.bench.solvers.runs import SolverRun, grid
 from allocator.cli.output import Answer, note, progress_bar
 from allocator.io.plans import write_files

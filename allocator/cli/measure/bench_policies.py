@@ -7,9 +7,8 @@ from pathlib import Path
 
 from allocator import UsageError
 from allocator.bench.paired import FEWEST_SEEDS, LEVEL
-from allocator.bench.sweep.executors import ProcessExecutor, TaskExecutor, TaskOutcome
-from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.sweep import SweepSummary, sweep
+from allocator.bench.sweep.executors import TaskExecutor, TaskOutcome, on_processes
+from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
 from allocator.bench.sweep.tables import write_tables
 from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
@@ -123,7 +122,7 @@ def build_executor(args: Namespace) -> TaskExecutor:
     if args.executor == "processes":
         if args.scheduler:
             raise UsageError("--scheduler needs --executor dask")
-        return ProcessExecutor(args.workers, limit_s=args.task_limit)
+        return on_processes(args.workers, limit_s=args.task_limit)
     if not args.scheduler:
         raise UsageError("--executor dask needs --scheduler ADDRESS")
     if args.workers:
@@ -131,9 +130,9 @@ def build_executor(args: Namespace) -> TaskExecutor:
             "--workers is for --executor processes; a Dask cluster has the workers it has"
         )
 
-    from allocator.bench.sweep.on_dask import DaskExecutor
+    from allocator.bench.sweep.on_dask import on_dask
 
-    return DaskExecutor(args.scheduler, limit_s=args.task_limit, quiet=True)
+    return on_dask(args.scheduler, limit_s=args.task_limit, quiet=True)
 
 
 def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> SweepSummary:

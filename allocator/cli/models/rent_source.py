@@ -18,11 +18,11 @@ from allocator.market.history import History
 def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
     """Read classes.csv and, if given, the pools. Raises InvalidInput with every fault of both."""
     rented, wrong = (None, ()) if pools is None else _pools(pools, dollars)
-    table, found = read_table(path, CLASSES)
-    made = classes(table, found, None if wrong else rented)
+    table = read_table(path, CLASSES)
+    made, found = classes(table, None if wrong else rented), table.found
     if wrong:
         raise InvalidInput((*wrong, *found.faults), found.warnings)
-    require_sound(table, found)
+    require_sound(table)
     warn(found.warnings)
     return made
 
@@ -79,9 +79,8 @@ def text(made: RentalClasses) -> str:
 
 
 def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
-
-    table, found = read_table(path, RENTED_POOLS)
-    rented = parse_pools(table, found, dollars)
+    table = read_table(path, RENTED_POOLS)
+    rented, found = parse_pools(table, dollars), table.found
     if not len(table) and not found.faults:
         found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
     warn(found.warnings)

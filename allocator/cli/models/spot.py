@@ -13,6 +13,7 @@ from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_c
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
+    FEATURE,
     FEATURES,
     HAZARDS,
     LIFETIMES,
@@ -22,13 +23,7 @@ from allocator.domain.schema.spot_columns import (
 )
 from allocator.io.plans import dumps, write_files
 from allocator.io.tables.csv_table import csv_text
-from allocator.io.tables.one_table import (
-    read_measurements,
-    read_numbers,
-    read_rows,
-    read_table,
-    require_sound,
-)
+from allocator.io.tables.one_table import read_numbers, read_rows, read_table, require_sound
 from allocator.market.clusters import clusters
 from allocator.market.hazards import choose_hazards, read_hazards
 from allocator.market.spot import choose_clusters, forecast_run, undominated_clusters
@@ -44,10 +39,10 @@ BOTTLENECK = "bottleneck: more workers do not help"
 
 
 def plan(args: Namespace) -> Answer:
-    table, found = read_table(args.clusters, CLUSTERS)
-    known = clusters(table, found)
-    require_sound(table, found)
-    warn(found.warnings)
+    table = read_table(args.clusters, CLUSTERS)
+    known = clusters(table)
+    require_sound(table)
+    warn(table.found.warnings)
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
     chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}
@@ -119,7 +114,7 @@ def _try_fit(path: str, fit: Callable[..., Fitted], *given: Any) -> Fitted:
 
 
 def _line(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_table(path, POINTS))
+    table = require_sound(read_table(path, POINTS))
     line = asdict(fit_line(table["x"], table["y"]))
     errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
     return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
@@ -127,7 +122,7 @@ def _line(path: str, _ages: Sequence[float]) -> Rows:
 
 def _hazard(path: str, ages: Sequence[float]) -> Rows:
     """Return a row for each piece, and where the file has places, for each of them."""
-    table = require_sound(*read_table(path, LIFETIMES))
+    table = require_sound(read_table(path, LIFETIMES))
     places = list(zip(table["region"], table["gpu_type"], strict=True))
     fits = fit_hazard_of_places(table["hours"], table["revoked"], places, ages)
     names = [name for i, name in enumerate(PLACE) if any(p[i] for p in places)]
@@ -148,7 +143,7 @@ def _hazard(path: str, ages: Sequence[float]) -> Rows:
 
 
 def _startup(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_numbers(path))
+    table = require_sound(read_numbers(path))
     return [
         {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
         | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
@@ -157,7 +152,7 @@ def _startup(path: str, _ages: Sequence[float]) -> Rows:
 
 
 def _cap(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_table(path, SPEEDS))
+    table = require_sound(read_table(path, SPEEDS))
     return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
 
 
@@ -166,7 +161,7 @@ KINDS = {"line": _line, "hazard": _hazard, "startup": _startup, "cap": _cap}
 
 
 def servers(args: Namespace) -> Answer:
-    table = require_sound(*read_table(args.file, SERVER_SPEEDS))
+    table = require_sound(read_table(args.file, SERVER_SPEEDS))
     columns = ("model", "gpu_type", "servers", "workers", "work_per_s")
     fits = _try_fit(args.file, fit_servers, *(table[name] for name in columns))
     rows = list_rates(fits, args.sizes)
@@ -194,10 +189,10 @@ def servers(args: Namespace) -> Answer:
 
 
 def hazards(args: Namespace) -> Answer:
-    table, found = read_table(args.file, HAZARDS)
-    known = read_hazards(table, found)
-    require_sound(table, found)
-    pools = require_sound(*read_table(args.pools, TABLES["pools.csv"]))
+    table = read_table(args.file, HAZARDS)
+    known = read_hazards(table)
+    require_sound(table)
+    pools = require_sound(read_table(args.pools, TABLES["pools.csv"]))
     rows = read_rows(args.pools)
     for i, hazard in choose_hazards(known, pools).items():
         if "revocations_per_gpu_hour" in rows[i]:
@@ -209,7 +204,7 @@ def hazards(args: Namespace) -> Answer:
 def features(args: Namespace) -> Answer:
     if args.sure > 1:
         raise UsageError(f"--sure {args.sure:g}: a probability is at most 1")
-    table = require_sound(*read_measurements(args.file, FEATURES))
+    table = require_sound(read_table(args.file, FEATURES, FEATURE))
     names = [c.name for c in table.schema.columns[len(FEATURES.columns) :]]
     if len(set(table["gpus"].tolist())) > 1:
         names.append("gpus")

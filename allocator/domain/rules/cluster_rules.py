@@ -14,7 +14,7 @@ from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CURVE_PARAMETERS, Column
+from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.names import number_names
 from allocator.domain.settings import longrun_faults
@@ -36,10 +36,8 @@ def _check_curves(x: Round) -> None:
             x.found.warn(curves.schema.file, curves.lines[i], words, "unknown parameters")
 
 
-@lru_cache(maxsize=1 << 14, typed=True)
-def _read_number(column: Column, value: Any) -> tuple[Any, str | None]:
-    """Return `parse_value`; the curves of the next round have the same numbers."""
-    return parse_value(column, value)
+# the curves of the next round have the same numbers
+_read_number = lru_cache(maxsize=1 << 14, typed=True)(parse_value)
 
 
 def curve_parameters(
@@ -108,14 +106,6 @@ def _check_pools(x: Round) -> None:
             parse_hazard(pools["hazard_by_age"][i])
         except ValueError as why:
             pools.fault(i, f"hazard_by_age {pools.shown('hazard_by_age', i)} {why}")
-
-
-def _check_rated_pools(x: Round) -> None:
-    """Warn of GPU types for which no model has a rate."""
-    known = x.names.rated_types
-    if x.names.complete and known:
-        sort = "GPU types without any rate"
-        x["pools.csv"].refer("gpu_type", known, "has no rate of any model", sort)
 
 
 def _check_longrun_budgets(x: Round) -> None:
@@ -237,13 +227,15 @@ def _check_finished(x: Round) -> None:
         finished.refer("model", known, "has no rate and no job", sort)
 
 
-def _check_rated(file: str, column: str) -> Check:
+def _check_rated(
+    file: str, column: str, why: str = "has no rate", sort: str = "names without a rate"
+) -> Check:
     """Return the rule that warns of models, or GPU types, without any rate."""
 
     def check(x: Round) -> None:
         known = x.names.rated_types if column == "gpu_type" else x.names.rated_models
-        if x.names.complete:
-            x[file].refer(column, known, "has no rate", "names without a rate")
+        if x.names.complete and (known or file != "pools.csv"):
+            x[file].refer(column, known, why, sort)
 
     return check
 
@@ -264,7 +256,7 @@ RULES: tuple[Check, ...] = (
     ),
     spread_rules.check,
     _check_pools,
-    _check_rated_pools,
+    _check_rated("pools.csv", "gpu_type", "has no rate of any model", "GPU types without any rate"),
     *(
         reference(file, "pool")
         for file in ("prices.csv", "nodes.csv", "interactive.csv", "reservations.csv")

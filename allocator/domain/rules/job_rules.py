@@ -1,9 +1,10 @@
 """Rules between the columns of jobs.csv, and between jobs and the other tables."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -336,28 +337,27 @@ def _check_tenants(x: Round) -> None:
 
 def _find_unrated_holders(x: Round) -> Bools:
     """Find the running jobs at whose size and type their model, which has rates, has none, (J,)."""
-    jobs, rates, names = x["jobs.csv"], x["rates.csv"], x.names
-    types = max(1, len(names.gpu_types))
-    places = len(names.models) * types
+    jobs, rates, curves, pools = (
+        x[f] for f in ("jobs.csv", "rates.csv", "models.csv", "pools.csv")
+    )
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for *place, size in zip(rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True):
+        sizes[tuple(place)].append(size)
+    fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
+    rated = {model for model, _ in (*sizes, *fitted)}
+    kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
 
-    def place_of(table: ParsedTable) -> Ints:
-        model = table.codes("model", names.models)
-        return model * types + table.codes("gpu_type", names.gpu_types)
+    @cache
+    def is_unrated(model: str, pool: str, gpus: int) -> bool:
+        place = model, kind_of.get(pool, "")
+        known = sizes.get(place, [MOST_INTEGER])
+        is_known = place in fitted or min(known) <= gpus <= max(known)
+        return model in rated and pool in kind_of and not is_known
 
-    rated, fitted = place_of(rates), place_of(x["models.csv"])
-    low, high = np.full(places, MOST_INTEGER), np.full(places, -1)
-    np.minimum.at(low, rated, rates["gpus"])
-    np.maximum.at(high, rated, rates["gpus"])
-    low[fitted], high[fitted] = 0, MOST_INTEGER
-    has_rates = (high >= 0).reshape(-1, types).any(axis=1)
-    kinds = np.append(x["pools.csv"].codes("gpu_type", names.gpu_types), -1)
-    kind, model = kinds[jobs.codes("pool", names.pools)], jobs.codes("model", names.models)
-    runs = _is_running(jobs) & (kind >= 0) & (model >= 0)
-    at = np.flatnonzero(runs & np.append(has_rates, False)[model])
-    place = (model * types + kind)[at]
-    out = np.zeros(len(jobs), dtype=bool)
-    out[at] = (jobs["gpus"][at] < low[place]) | (jobs["gpus"][at] > high[place])
-    return out
+    held = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
+    runs = _is_running(jobs)
+    runs[runs] = [is_unrated(*place) for place in compress(held, runs)]
+    return runs
 
 
 def _check_speeds(x: Round) -> None:
@@ -437,28 +437,25 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
 
     The graph has no cycle exactly if nothing is yielded.
     """
-    state: dict[int, float] = {}  # place on the present path; inf = finished
+    left = set(edges)  # nodes that may still be on a cycle
     for root in sorted(edges):
-        if root in state:
-            continue
-        path, steps = [root], [iter(edges[root])]
-        state[root] = 0
+        path = dict.fromkeys([root] if root in left else [])
         while path:
-            after = next((n for n in steps[-1] if n in edges and state.get(n, 0) < math.inf), None)
+            node, _ = path.popitem()
+            after = next((n for n in edges[node] if n in left), None)
             if after is None:
-                state[path.pop()] = math.inf
-                steps.pop()
-            elif after in state:  # on the path: a cycle, whose nodes are then finished
-                circle = path[int(state[after]) :]
-                for node in circle:
-                    state[node] = math.inf
-                del path[len(path) - len(circle) :], steps[len(steps) - len(circle) :]
+                left.discard(node)
+                continue
+            path[node] = None
+            if after not in path:
+                path[after] = None
+            else:
+                circle = list(path)[list(path).index(after) :]
+                left -= {*circle}
+                for _ in circle:
+                    path.popitem()
                 least = circle.index(min(circle))
                 yield circle[least:] + circle[:least]
-            else:
-                state[after] = len(path)
-                path.append(after)
-                steps.append(iter(edges[after]))
 
 
 RULES: tuple[Check, ...] = (

@@ -23,13 +23,12 @@ def check(x: Round) -> None:
     sure = pools.ok("market", PRICE, "gpu_type", "pool")
     dollars, kind = pools[PRICE], pools["gpu_type"]
     priced = pools.given(PRICE) & sure
-    cheapest: dict[str, int] = {}  # cheapest pool on demand of each type
-    on_demand = priced & (pools["market"] == Market.ON_DEMAND) & (dollars > 0)
-    for i in sorted(np.flatnonzero(on_demand).tolist(), key=lambda i: float(dollars[i])):
-        cheapest.setdefault(kind[i], i)
+    on_demand = np.flatnonzero(priced & (pools["market"] == Market.ON_DEMAND) & (dollars > 0))
+    dearest_first = on_demand[np.argsort(dollars[on_demand], kind="stable")][::-1]
+    cheapest = {kind[i]: i for i in dearest_first.tolist()}  # pool on demand of each type
     other = np.array([cheapest.get(t, -1) for t in kind], dtype=np.int64)
-    spot = sure & (pools["market"] == Market.SPOT) & (other >= 0)
-    limit = np.where(other >= 0, np.append(dollars, math.inf)[other], math.inf)
+    spot = sure & (pools["market"] == Market.SPOT)
+    limit = np.append(dollars, math.inf)[other]
 
     def dear(place: str, price: str, i: int) -> str:
         most = int(other[i])
@@ -58,13 +57,13 @@ def check(x: Round) -> None:
     silent = prices.ok(PRICE, "gpus") & ~prices.given(PRICE) & ~prices.given("gpus")
     words = f"gives neither {PRICE} nor gpus; nothing changes"
     prices.warnings(silent, words, "rows that say nothing")
-    first: dict[int, int] = {}  # row of the first price of a pool
-    dated = np.flatnonzero(given & prices.ok("at_s")).tolist()
-    for i in sorted(dated, key=lambda i: float(prices["at_s"][i])):
-        first.setdefault(int(at[i]), i)
-    gap = [i in first and prices["at_s"][first[i]] > x.now_s for i in range(len(pools))]
+    dated = np.flatnonzero(given & prices.ok("at_s"))
+    latest_first = dated[np.argsort(prices["at_s"][dated], kind="stable")][::-1]
+    first = np.full(len(pools), -1)  # row of the first price of a pool
+    first[at[latest_first]] = latest_first
+    begins_s = np.append(prices["at_s"], -math.inf)[first]
     pools.warnings(
-        sure & ~pools.given(PRICE) & np.array(gap, dtype=bool),
+        sure & ~pools.given(PRICE) & (begins_s > x.now_s),
         lambda i: (
             f"pool {pools.shown('pool', i)} has no {PRICE}; it costs nothing until "
             f"prices.csv:{prices.lines[first[i]]} gives one at {prices.text('at_s', first[i])}"

@@ -23,11 +23,12 @@ from allocator.domain.rules.periodic import expand_rows
 from allocator.domain.rules.rule import Round
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
-from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
+from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.names import Names, names
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
     NODE_EVENTS,
+    NOT_STARTED,
     RECORDED,
     UNDER_WAY,
     WORKLOAD,
@@ -39,8 +40,6 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.workload import NOT_RECORDED, NodeEvents, RecordedTimes, Workload
 from allocator.errors import InvalidInput
 
-# tables of a snapshot that a workload leaves empty
-NOT_STARTED = {t.file: t for t in (PLACEMENTS, RECEIVED)}
 SUBMITTED = replace(JOBS, file=WORKLOAD.file)
 
 

@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from typing import Any
@@ -91,10 +91,6 @@ class ParsedColumn:
     def take(self, rows: Ints) -> ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
-
-
-class _Misread(Exception):
-    """The reason why one cell is not valid, without the name of the column."""
 
 
 def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
@@ -256,7 +252,7 @@ def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
     for text in dict.fromkeys(cells):
         try:
             seen[text] = read(column, text) if text else _default(column)
-        except _Misread as why:
+        except ValueError as why:
             bad[text], seen[text] = f"{column.name} {why}", _default(column)
     if bad:
         wrong |= {i: bad[text] for i, text in enumerate(cells) if text in bad}
@@ -279,27 +275,20 @@ def _text(_column: Column, text: str) -> str:
     if not text.isprintable() and any(
         unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text
     ):
-        raise _Misread(f"{quote(text)} contains a control character")
+        raise ValueError(f"{quote(text)} contains a control character")
     return text
 
 
 def _choice(column: Column, text: str) -> int:
     if text not in column.choices:
         known = did_you_mean(text, column.choices) or f" (known: {', '.join(column.choices)})"
-        raise _Misread(f"{quote(text)} is not known{known}")
+        raise ValueError(f"{quote(text)} is not known{known}")
     return column.choices.index(text)
-
-
-def _objective(_column: Column, text: str) -> str:
-    try:
-        return normalise(text)
-    except ValueError as why:
-        raise _Misread(str(why)) from None
 
 
 def _boolean(_column: Column, text: str) -> bool:
     if text.lower() not in BOOLEANS:
-        raise _Misread(f"{quote(text)} is neither true nor false")
+        raise ValueError(f"{quote(text)} is neither true nor false")
     return BOOLEANS[text.lower()]
 
 
@@ -310,7 +299,7 @@ def _parts(_column: Column, cell: Any) -> list[str]:
         else [part.strip() for part in cell.split("|")]
     )
     if "" in parts:
-        raise _Misread(f"{quote(text_of(cell))} has nothing between two bars, or at an end")
+        raise ValueError(f"{quote(text_of(cell))} has nothing between two bars, or at an end")
     return parts
 
 
@@ -319,32 +308,33 @@ def _texts(column: Column, cell: Any) -> tuple[str, ...]:
 
 
 def _integers(column: Column, cell: Any) -> tuple[int, ...]:
-    one = Column(
-        column.name, ColumnKind.INTEGER, "", low=column.low, high=column.high, above=column.above
-    )
+    one = replace(column, kind=ColumnKind.INTEGER, required=False, default=None)
     parsed, complaints = parse(one, _parts(column, cell))
     if complaints:
         why = complaints[0][1].removeprefix(column.name + " ")
-        raise _Misread(f"{quote(text_of(cell))}: {why}")
+        raise ValueError(f"{quote(text_of(cell))}: {why}")
     return tuple(sorted(set(parsed.value.tolist())))
 
 
 def _json(_column: Column, text: str) -> dict[str, Any]:
+    sizes: list[bool] = []
+
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
-            raise _Misread(f"{quote(text)} names a key twice")
+        sizes.append(len(dict(pairs)) == len(pairs))
         return dict(pairs)
 
     try:
         value = json.loads(text, object_pairs_hook=members)
     except (ValueError, RecursionError) as error:
-        raise _Misread(f"{quote(text)} is not JSON: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{quote(text)} is not JSON: {str(error).splitlines()[0]}") from None
+    if not all(sizes):
+        raise ValueError(f"{quote(text)} names a key twice")
     if not isinstance(value, dict):
-        raise _Misread(f'{quote(text)} is not a JSON object such as {{"rate_1": 2.5}}')
+        raise ValueError(f'{quote(text)} is not a JSON object such as {{"rate_1": 2.5}}')
     return value
 
 
+# a ValueError says why a cell is not valid, without the name of the column
 READERS: dict[ColumnKind, Callable[[Column, Any], Any]] = {
     ColumnKind.TEXT: _text,
     ColumnKind.CHOICE: _choice,
@@ -352,7 +342,7 @@ READERS: dict[ColumnKind, Callable[[Column, Any], Any]] = {
     ColumnKind.TEXTS: _texts,
     ColumnKind.INTEGERS: _integers,
     ColumnKind.JSON: _json,
-    ColumnKind.OBJECTIVE: _objective,
+    ColumnKind.OBJECTIVE: lambda _column, text: normalise(text),
 }
 
 

@@ -15,8 +15,8 @@ class Names:
 
     Attributes
     ----------
-    tables : mapping of str to ParsedTable
-        Tables by file.
+    jobs, pools, nodes : mapping of str to int
+        Rows of jobs.csv, pools.csv and nodes.csv.
     listed_tenants, tenants : mapping of str to int
         Tenants of tenants.csv; the same and those only named by jobs.
     models, gpu_types : mapping of str to int
@@ -29,7 +29,9 @@ class Names:
         True if no rate was lost to a fault.
     """
 
-    tables: Mapping[str, ParsedTable]
+    jobs: Index
+    pools: Index
+    nodes: Index
     listed_tenants: Index
     tenants: Index
     models: Index
@@ -38,21 +40,6 @@ class Names:
     rated_types: Index
     given_models: Index
     complete: bool
-
-    @property
-    def jobs(self) -> Index:
-        """Jobs by name; their numbers are rows of jobs.csv."""
-        return self.tables["jobs.csv"].index
-
-    @property
-    def pools(self) -> Index:
-        """Pools by name; their numbers are rows of pools.csv."""
-        return self.tables["pools.csv"].index
-
-    @property
-    def nodes(self) -> Index:
-        """Nodes by name; their numbers are rows of nodes.csv."""
-        return self.tables["nodes.csv"].index
 
 
 def names(grids: Mapping[str, ParsedTable]) -> Names:
@@ -63,7 +50,7 @@ def names(grids: Mapping[str, ParsedTable]) -> Names:
     rated_models = number_names(rates["model"], curves["model"])
     rated_types = number_names(rates["gpu_type"], curves["gpu_type"])
     return Names(
-        tables=grids,
+        **{name: grids[f"{name}.csv"].index for name in ("jobs", "pools", "nodes")},
         listed_tenants=number_names(tenants["tenant"]),
         tenants=number_names(tenants["tenant"], jobs.distinct("tenant")),
         models=number_names(

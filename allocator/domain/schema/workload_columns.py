@@ -11,21 +11,13 @@ from typing import Any
 from allocator.domain.schema.columns import (
     CONFIG,
     DECLARED,
-    FINISHED,
-    INTERACTIVE,
     JOBS,
-    MODELS,
     NODES,
     OVER_TIME,
-    PAUSES,
     PLACEMENTS,
-    POOLS,
     PRICES,
-    QUOTAS,
-    RATES,
-    RESERVATIONS,
-    SHARING,
-    TENANTS,
+    RECEIVED,
+    TABLES,
     Column,
     TableSchema,
     read_columns,
@@ -102,29 +94,19 @@ NODE_EVENTS = TableSchema(
     key=("at_s", "node"),
 )
 
+NOT_STARTED = {table.file: table for table in (PLACEMENTS, RECEIVED)}
+"""Tables of a snapshot that a workload leaves empty."""
+OF_WORKLOADS = {JOBS: (WORKLOAD,), PRICES: (PRICES, CAPACITY), NODES: (NODES, NODE_EVENTS)}
+"""Tables of a workload in place of a table of a snapshot."""
 WORKLOAD_TABLES: Mapping[str, TableSchema] = {
     # in words that fit a workload
     t.file: replace(
         t,
         columns=tuple(replace(c, doc=c.doc.replace(JOBS.file, WORKLOAD.file)) for c in t.columns),
     )
-    for t in (
-        WORKLOAD,
-        POOLS,
-        RATES,
-        MODELS,
-        PRICES,
-        CAPACITY,
-        TENANTS,
-        QUOTAS,
-        NODES,
-        NODE_EVENTS,
-        SHARING,
-        PAUSES,
-        INTERACTIVE,
-        RESERVATIONS,
-        FINISHED,
-    )
+    for table in TABLES.values()
+    if table.file not in NOT_STARTED
+    for t in OF_WORKLOADS.get(table, (table,))
 }
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"

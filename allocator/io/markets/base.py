@@ -1,6 +1,7 @@
 """The types that readers of spot markets share: step functions of GPUs and prices by pool."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,20 @@ class MarketOptions:
     on_demand: float | None = None
 
 
+class Steps(NamedTuple):
+    """A step function: ascending times, and the value from each of them on, (n,) each."""
+
+    at_s: Floats
+    value: Floats | Ints
+
+    def at(self, times: Floats) -> Floats | Ints:
+        """Return the value at each of the times, which are not before the first one."""
+        return self.value[np.searchsorted(self.at_s, times, side="right") - 1]
+
+
+NO_STEPS = Steps(np.zeros(0), np.zeros(0))
+
+
 @dataclass(frozen=True)
 class PoolSeries:
     """The GPUs of one pool and their price over time.
@@ -36,10 +51,8 @@ class PoolSeries:
     ----------
     pool, gpu_type : str
         Name of the pool, and the type of its GPUs.
-    gpus_at, gpus : (s,)
-        Ascending times, and the number of available GPUs from each of them on.
-    price_at, price : (r,)
-        Ascending times, and the dollars per GPU-hour from each of them on.
+    gpus, price : Steps
+        The number of available GPUs, and the dollars per GPU-hour, from each time on.
     on_demand : float
         Dollars per GPU-hour on demand, nan if unknown.
     end : float
@@ -48,17 +61,15 @@ class PoolSeries:
 
     pool: str
     gpu_type: str
-    gpus_at: Floats = field(default_factory=lambda: np.zeros(0))
-    gpus: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    price_at: Floats = field(default_factory=lambda: np.zeros(0))
-    price: Floats = field(default_factory=lambda: np.zeros(0))
+    gpus: Steps = NO_STEPS
+    price: Steps = NO_STEPS
     on_demand: float = np.nan
     end: float = np.nan
 
     @property
     def begin(self) -> float:
         """The first time of which anything is known; inf if the series is empty."""
-        return float(min((*self.gpus_at[:1], *self.price_at[:1]), default=np.inf))
+        return float(min((*self.gpus.at_s[:1], *self.price.at_s[:1]), default=np.inf))
 
 
 @dataclass(frozen=True)
@@ -82,12 +93,11 @@ class MarketHistory:
 
 def gpu_series(pool: str, gpu_type: str, at: Floats, gpus: Ints | Floats, end: float) -> PoolSeries:
     """Return the series of a pool with known GPUs only: `gpus` (n,) from `at` (n,) on."""
-    times, steps = step_function(at, gpus)
-    return PoolSeries(pool, gpu_type, times, steps.astype(np.int64), end=end)
+    return PoolSeries(pool, gpu_type, step_function(at, gpus), end=end)
 
 
-def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
-    """Return times and values of a step function in order of time, without steps to the same value.
+def step_function(at: Floats, value: Ints | Floats) -> Steps:
+    """Return a step function in order of time, without steps to the same value.
 
     Of several values (n,) at one time in `at` (n,), the last one counts.
     """
@@ -98,4 +108,4 @@ def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
     at = at[last]
     steps = given[last]
     moves = begins_run(steps)
-    return at[moves], steps[moves]
+    return Steps(at[moves], steps[moves])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps
 from allocator.io.markets.money import parse_dollars
 from allocator.io.traces.text import csv_rows, input_error, missing_columns, raise_if, text
 
@@ -68,10 +68,8 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
                 spot += price["SpotPrice"][base]
         if spot > 0:
             name = f"{zone[i]}-{kind.lower()}x{gpus}"
-            at, paid = np.zeros(1), np.array([spot / gpus])
-            series[name] = PoolSeries(
-                name, kind, price_at=at, price=paid, on_demand=own / gpus, end=0.0
-            )
+            paid = Steps(np.zeros(1), np.array([spot / gpus]))
+            series[name] = PoolSeries(name, kind, price=paid, on_demand=own / gpus, end=0.0)
     if not series:
         raise input_error(source, recognise(source) or "has no accelerator with a spot price")
     notes = [f"{source.name}: {len(series)} offers with a spot price"]

@@ -15,107 +15,71 @@ Source: the logs published with Narayanan et al. (DISPA 2020).
 """
 
 import re
-from collections import Counter
-from datetime import datetime
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 
+from allocator.domain.times import parse_date
 from allocator.errors import Fault
 from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
 from allocator.io.traces.text import first_line, input_error, raise_if, read_lines
 
-LINE = re.compile(r"\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z)\] (?P<what>.+)")
-CREATED = re.compile(
-    r"Created instance (?P<name>\S+) with (?P<gpus>\d{1,4}) GPU\(s\) of type (?P<type>\S+) "
+LINE = re.compile(
+    r"\[(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)\] (?:"
+    r"Created instance (?P<made>\S+) with (?P<gpus>\d{1,4}) GPU\(s\) of type (?P<type>\S+) "
     r"in zone (?P<zone>\S+)"
+    r"|Instance (?P<asked>\S+) (?P<off>not )?running in zone \S+"
+    r"|(?P<failed>Instance .*creation failed)"
+    r"|Successfully deleted instance \S+)"
 )
-ASKED = re.compile(r"Instance (?P<name>\S+) (?P<off>not )?running in zone \S+")
-OTHER = re.compile(r"Instance .*creation failed|Successfully deleted instance \S+")
-
-Key = tuple[str, str, int]
 
 
 def recognise(source: Path) -> str:
     """Return "" if the first line is one of such a log, else the reason."""
-    first = LINE.fullmatch(first_line(source))
-    mine = first and any(p.fullmatch(first["what"]) for p in (CREATED, ASKED, OTHER))
+    mine = LINE.fullmatch(first_line(source))
     return "" if mine else "its first line is no `[time] Created instance ...`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read one pool per zone, type and size of machine. Raises InvalidInput."""
-    fleet = _Fleet()
-    raise_if(
-        source,
-        [
-            Fault(str(source), number, f'"{text[:60]}" is no line of such a log')
-            for number, text in read_lines(source)
-            if not fleet.note(LINE.fullmatch(text))
-        ],
-    )
-    changes = fleet.list_changes()
-    if not changes:
-        raise input_error(source, "has no machine that was seen running")
+    faults: list[Fault] = []
+    count: Counter[str] = Counter()
+    # zone, type and GPUs of each machine by name, since when it is there, and whether it was seen
+    alive: dict[str, tuple[tuple[str, str, int], float, bool]] = {}
+    changes: dict[tuple[str, str, int], list[tuple[float, int]]] = defaultdict(list)
+    at = 0.0
+    for number, text in read_lines(source):
+        line = LINE.fullmatch(text)
+        try:
+            at = parse_date(line["at"] if line else "")
+        except ValueError:
+            faults.append(Fault(str(source), number, f'"{text[:60]}" is no line of such a log'))
+            continue
+        assert line is not None
+        name = line["asked"]
+        if line["made"]:
+            kind = line["type"].split("-")[-1].upper()
+            alive[line["made"]] = (line["zone"], kind, int(line["gpus"])), at, False
+            count["created"] += 1
+        elif name in alive:
+            key, born, ran = alive.pop(name)
+            if not line["off"]:
+                alive[name] = key, born, True
+            else:
+                count["lost" if ran else "never seen running"] += 1
+                changes[key] += [(born, key[2]), (at, -key[2])] if ran else []
+        count["creations failed"] += bool(line["failed"])
+    raise_if(source, faults)
+    for key, born, ran in alive.values():  # machines that still run stay available
+        changes[key] += [(born, key[2])] if ran else []
     series = []
     for (zone, kind, gpus), rows in sorted(changes.items()):
-        at, change = np.array(sorted(rows)).T
-        pool = f"{zone}-{kind.lower()}x{gpus}"
-        series.append(gpu_series(pool, kind, at, np.cumsum(change), fleet.at))
-    told = ", ".join(f"{n} {what}" for what, n in fleet.count.items() if n)
+        if rows:
+            moments, change = np.array(sorted(rows)).T
+            pool = f"{zone}-{kind.lower()}x{gpus}"
+            series.append(gpu_series(pool, kind, moments, np.cumsum(change), at))
+    if not series:
+        raise input_error(source, "has no machine that was seen running")
+    told = ", ".join(f"{n} {what}" for what, n in count.items() if n)
     return MarketHistory(tuple(series), (f"{source.name}: {told}",))
-
-
-class _Fleet:
-    """The machines by name while a log is read.
-
-    Changes (time, change of GPUs) are kept by (zone, type, GPUs of a machine).
-    """
-
-    def __init__(self) -> None:
-        self.at = 0.0
-        self.count: Counter[str] = Counter()
-        self._changes: dict[Key, list[tuple[float, int]]] = {}
-        self._alive: dict[str, tuple[Key, float]] = {}
-        self._seen: set[str] = set()
-
-    def note(self, line: re.Match[str] | None) -> bool:
-        """Read a line; return False if it is not a line of such a log."""
-        if line is None:
-            return False
-        try:
-            self.at = datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            return False
-        what = line["what"]
-        if made := CREATED.fullmatch(what):
-            kind = made["type"].split("-")[-1].upper()
-            self._alive[made["name"]] = (made["zone"], kind, int(made["gpus"])), self.at
-            self._seen.discard(made["name"])
-            self.count["created"] += 1
-        elif asked := ASKED.fullmatch(what):
-            if asked["off"]:
-                self._remove_machine(asked["name"])
-            else:
-                self._seen.add(asked["name"])
-        elif not OTHER.fullmatch(what):
-            return False
-        self.count["creations failed"] += "creation failed" in what
-        return True
-
-    def list_changes(self) -> dict[Key, list[tuple[float, int]]]:
-        """Return all changes; machines that still run stay available."""
-        for name, (key, born) in self._alive.items():
-            if name in self._seen:
-                self._changes.setdefault(key, []).append((born, key[2]))
-        self._alive = {}
-        return self._changes
-
-    def _remove_machine(self, name: str) -> None:
-        if name not in self._alive:
-            return
-        key, born = self._alive.pop(name)
-        ran = name in self._seen
-        self.count["lost" if ran else "never seen running"] += 1
-        if ran:
-            self._changes.setdefault(key, []).extend([(born, key[2]), (self.at, -key[2])])

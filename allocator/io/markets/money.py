@@ -29,10 +29,11 @@ def parse_dollars(text: object) -> float:
 
 def check_prices(series: PoolSeries) -> list[str]:
     """Warn if spot prices of a pool are not below its price on demand."""
-    dear = int((series.price >= series.on_demand).sum()) if series.on_demand > 0 else 0
+    price = series.price.value
+    dear = int((price >= series.on_demand).sum()) if series.on_demand > 0 else 0
     if not dear:
         return []
     return [
-        f"{series.pool}: {dear} of {len(series.price)} spot prices are not below the price on"
-        f" demand, {series.on_demand:g} per GPU-hour (highest {series.price.max():g})"
+        f"{series.pool}: {dear} of {len(price)} spot prices are not below the price on demand,"
+        f" {series.on_demand:g} per GPU-hour (highest {price.max():g})"
     ]

@@ -78,7 +78,6 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
             continue
         family = instance.split(".")[0]
         at, price = np.array(rows).T
-        times, value = step_function(at, price / gpus)
         longest = float(np.diff(np.unique(at)).max(initial=0.0)) / 3600
         if longest > LONG_H:
             gaps.append(
@@ -90,8 +89,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
             PoolSeries(
                 f"{zone}-{instance}",
                 TYPE.get(family, family),
-                price_at=times,
-                price=value,
+                price=step_function(at, price / gpus),
                 on_demand=known,
                 end=float(at.max()),
             )
@@ -102,7 +100,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     left = f"; left out, GPUs unknown: {unknown}" if unknown else ""
     note = (
         f"{source.name}: {sum(map(len, found.values()))} records of {len(found)} pools, "
-        f"{sum(len(s.price) for s in series)} changes{left}"
+        f"{sum(len(s.price.at_s) for s in series)} changes{left}"
     )
     return MarketHistory(tuple(series), (note, *gaps))
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from allocator.domain.schema.texts import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
 from allocator.io.formats import choose_format
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps
 from allocator.io.markets.money import check_prices
 from allocator.io.markets.registry import MARKETS
 from allocator.io.plans import write_files
@@ -78,7 +77,7 @@ def import_markets(
         _cut_to_window(s, (dated if s.begin > DATED else 0.0) + cut.start_s, seconds)
         for s in series
     ]
-    kept = tuple(s for s in moved if len(s.gpus) or len(s.price))
+    kept = tuple(s for s in moved if len(s.gpus.at_s) or len(s.price.at_s))
     if not kept:
         raise UsageError("nothing is left in the window")
     return MarketHistory(
@@ -110,14 +109,13 @@ def changes(market: MarketHistory, pools: Sequence[str], names: Mapping[str, str
             raise UsageError(f'the workload has no pool "{other}"{did_you_mean(other, pools)}')
     parts = []
     for one, other in names.items():
-        s, pool = there[one], pools.index(other)
-        sizes, prices = len(s.gpus), len(s.price)
+        (sized_s, gpus), (priced_s, price) = there[one].gpus, there[one].price
         parts.append(
             Changes(
-                np.concatenate([s.gpus_at, s.price_at]),
-                np.full(sizes + prices, pool),
-                np.concatenate([s.gpus, np.full(prices, -1)]),
-                np.concatenate([np.full(sizes, np.nan), s.price]),
+                np.append(sized_s, priced_s),
+                np.full(len(gpus) + len(price), pools.index(other)),
+                np.append(gpus, np.full(len(price), -1)).astype(np.int64),
+                np.append(np.full(len(gpus), np.nan), price),
             )
         )
     whole = reduce(Changes.append, parts)
@@ -141,10 +139,8 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     gpus[new.pool[sized]] = new.gpus[sized]
     price[new.pool[priced]] = new.price_per_gpu_hour[priced]
     old = workload.changes
-    touched = {*zip(new.pool.tolist(), (new.gpus >= 0).tolist(), strict=True)}
-    kinds = zip(old.pool.tolist(), (old.gpus >= 0).tolist(), strict=True)
-    stays = np.array([kind not in touched for kind in kinds], dtype=bool)
-    both = old.select(stays).append(new.select(~first))
+    of_old, of_new = (2 * c.pool + (c.gpus >= 0) for c in (old, new))  # of sizes, of prices
+    both = old.select(~np.isin(of_old, of_new)).append(new.select(~first))
     return Workload(
         replace(problem, pools=replace(pools, gpus=gpus, price_per_gpu_hour=price)),
         both.select(np.argsort(both.at_s, kind="stable")),
@@ -154,31 +150,26 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
 def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
     """Write pools.csv, and capacity.csv and prices.csv if they have steps; return the folder."""
     columns = ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region")
-    pools = [
-        (
-            s.pool,
-            s.gpu_type,
-            sum(s.gpus[:1]),
-            "spot",
-            text_of(s.price[0]) if len(s.price) else "",
-            s.pool,
-        )
-        for s in market.series
-    ]
-    files = {"pools.csv": csv_text(columns, pools)}
-    for file, name, column in (
+    first = [(s, sum(s.gpus.value[:1]), [*s.price.value[:1], ""][0]) for s in market.series]
+    pools = [(s.pool, s.gpu_type, gpus, "spot", price, s.pool) for s, gpus, price in first]
+    files = {"pools.csv": _csv(columns, pools)}
+    for file, column, name in (
         ("capacity.csv", "gpus", "gpus"),
-        ("prices.csv", "price", "price_per_gpu_hour"),
+        ("prices.csv", "price_per_gpu_hour", "price"),
     ):
         rows = sorted(
-            (t, s.pool, value)
+            (at_s, s.pool, value)
             for s in market.series
-            for t, value in zip(getattr(s, f"{name}_at")[1:], getattr(s, name)[1:], strict=True)
+            for at_s, value in [*zip(*getattr(s, name), strict=True)][1:]
         )
         if rows:
-            files[file] = csv_text(("at_s", "pool", column), [map(text_of, row) for row in rows])
+            files[file] = _csv(("at_s", "pool", column), rows)
     write_files(Path(folder), files)
     return Path(folder)
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return csv_text(columns, [map(text_of, row) for row in rows])
 
 
 def _cut_to_window(s: PoolSeries, begin: float, seconds: float) -> PoolSeries:
@@ -187,10 +178,10 @@ def _cut_to_window(s: PoolSeries, begin: float, seconds: float) -> PoolSeries:
     What is in force at the begin of the window counts from there.
     """
     end = begin + seconds
-    steps: dict[str, Any] = {}
-    for name in ("gpus", "price"):
-        at = getattr(s, f"{name}_at")
-        first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
-        some = slice(first, int(np.searchsorted(at, end, side="left")))
-        steps |= {f"{name}_at": np.maximum(0.0, at[some] - begin), name: getattr(s, name)[some]}
-    return replace(s, **steps, end=min(s.end, end) - begin)
+
+    def cut(steps: Steps) -> Steps:
+        first = max(0, int(np.searchsorted(steps.at_s, begin, side="right")) - 1)
+        some = slice(first, int(np.searchsorted(steps.at_s, end, side="left")))
+        return Steps(np.maximum(0.0, steps.at_s[some] - begin), steps.value[some])
+
+    return replace(s, gpus=cut(s.gpus), price=cut(s.price), end=min(s.end, end) - begin)

@@ -1,1 +1,1 @@
-"""Linear models as LP and MPS files, and saved programmes of other systems."""
+"""Names of LP and MPS files, and saved programmes of other systems."""

@@ -7,56 +7,25 @@ would have the same name, ".<index>" is added.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from formulations.model.linear import AT_MOST_ONE, CAPACITY, Ints, LinearModel
 
-# characters of a label; four terms on a line stay below the 560 characters that some readers take
-LABEL = 40
-KEYWORDS = {
-    "end",
-    "st",
-    "free",
-    "inf",
-    "infinity",
-    "bound",
-    "bounds",
-    "bin",
-    "binary",
-    "binaries",
-    "gen",
-    "general",
-    "generals",
-    "int",
-    "integer",
-    "integers",
-    "max",
-    "maximize",
-    "maximise",
-    "maximum",
-    "min",
-    "minimize",
-    "minimise",
-    "minimum",
-    "rhs",
-    "ranges",
-    "sos",
-    "value",
-}
-FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")  # "e5" could be read as part of a number
+LABEL = 40  # characters of a label
 
 
 def row_names(model: LinearModel) -> list[str]:
-    """Return a distinct name for every row; none is "value" (the objective)."""
+    """Return a distinct name for every row: its family, which is a word of ours, and its label."""
     names = [f"r{r}" for r in range(model.m)]
     for family in model.families:
         kind = clean_name(family.kind)
         names[family.first : family.stop] = [
             f"{kind}_{clean_name(label)}" if label else kind for label in family.labels
         ]
-    return make_distinct(names, "r_")
+    return make_distinct(names)
 
 
 def column_names(model: LinearModel) -> list[str]:
@@ -70,9 +39,7 @@ def column_names(model: LinearModel) -> list[str]:
         f"x_{j}" + (f"_{p}_{g:.9g}" if p else "") if j else f"c{c}"
         for c, (j, p, g) in enumerate(zip(job, pool, gpus.tolist(), strict=True))
     ]
-    return make_distinct(
-        [re.sub(r"[^\w]", "_", n) if "." in n or "-" in n or "+" in n else n for n in names], "x_"
-    )
+    return make_distinct([re.sub(r"[.+-]", "_", name) for name in names])
 
 
 def clean_name(text: str) -> str:
@@ -80,13 +47,10 @@ def clean_name(text: str) -> str:
     return re.sub(r"\W", "_", text, flags=re.ASCII)[:LABEL]
 
 
-def make_distinct(names: Sequence[str], prefix: str) -> list[str]:
-    """Make the names legal with `prefix`, and distinct with ".<index>"."""
-    legal = [n if FIRST.match(n) and n.lower() not in KEYWORDS else prefix + n for n in names]
-    count: dict[str, int] = {}
-    for n in legal:
-        count[n] = count.get(n, 0) + 1
-    return [n if count[n] == 1 else f"{n}.{i}" for i, n in enumerate(legal)]
+def make_distinct(names: Sequence[str]) -> list[str]:
+    """Make equal names distinct with ".<index>"."""
+    count = Counter(names)
+    return [n if count[n] == 1 else f"{n}.{i}" for i, n in enumerate(names)]
 
 
 def _inside(model: LinearModel, kind: str) -> Ints:

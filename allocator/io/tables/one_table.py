@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from typing import Any
 
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grid
@@ -13,10 +12,21 @@ from allocator.io.folders import read_content
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 
-def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[ParsedTable, Findings]:
-    """Read a table by its schema; return it with the faults found so far.
+def read_table(
+    path: str | os.PathLike[str], schema: TableSchema, other: Column | None = None
+) -> ParsedTable:
+    """Read a table by its schema, with the faults found so far.
 
     Messages name the file by the path that was given.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    schema : TableSchema
+        Its columns.
+    other : Column, optional
+        What every column holds that the schema does not have; None: such columns are ignored.
 
     Raises
     ------
@@ -24,39 +34,19 @@ def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[Parse
         If there is no such file, or no table in it.
     """
     table, reading = _table(path)
-    return _grid(table, reading, replace(schema, file=table.file))
+    more = [name for name in table.columns if other and name not in schema.by_name]
+    columns = (*schema.columns, *(replace(other, name=name) for name in more if other))
+    raw = Snapshot(table.file, {}, {table.file: table}, tuple(reading.faults))
+    return grid(replace(schema, file=table.file, columns=columns), raw, Findings(reading.faults))
 
 
-def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
+def read_numbers(path: str | os.PathLike[str]) -> ParsedTable:
     """Read a table whose columns may have any name and hold numbers of at least 0.
 
     An example is a table of starts, with the seconds of each phase in a column of its own.
     """
-    return _read_with(path, TableSchema("", "measurements", ()), doc="seconds", low=0)
-
-
-def read_measurements(
-    path: str | os.PathLike[str], schema: TableSchema
-) -> tuple[ParsedTable, Findings]:
-    """Read a table with the columns of its schema and any other columns, which are features.
-
-    A feature is a number above 0.
-    """
-    return _read_with(path, schema, doc="a feature", above=0)
-
-
-def _read_with(
-    path: str | os.PathLike[str], schema: TableSchema, **more: Any
-) -> tuple[ParsedTable, Findings]:
-    """Read a table with the columns of its schema, and other columns of numbers."""
-    table, reading = _table(path)
-    known = {c.name for c in schema.columns}
-    numbers = (
-        Column(name, ColumnKind.NUMBER, required=True, **more)
-        for name in table.columns
-        if name not in known
-    )
-    return _grid(table, reading, TableSchema(table.file, schema.doc, (*schema.columns, *numbers)))
+    number = Column("", ColumnKind.NUMBER, "seconds", required=True, low=0)
+    return read_table(path, TableSchema("", "measurements", ()), number)
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
@@ -67,7 +57,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=True)) for row in cells]
 
 
-def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
+def require_sound(table: ParsedTable) -> ParsedTable:
     """Return the table if it has no fault and at least one row.
 
     Raises
@@ -75,31 +65,19 @@ def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
     InvalidInput
         With every fault; also for a table without rows.
     """
-    if not len(grids) and not found.faults:
-        found.fault(grids.schema.file, None, f"has no rows; it holds {grids.schema.doc}")
+    found = table.found
+    if not len(table) and not found.faults:
+        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
     if found.faults:
         raise InvalidInput(found.faults, found.warnings)
-    return grids
+    return table
 
 
 def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:
-    """Read the cells of a file, with the faults and warnings of reading."""
+    """Read the cells of a file, with the faults of reading."""
     reading = ReadingLog(os.fspath(path))
     content = read_content("", reading)
     table = None if content is None else parse_csv(content, reading)
     if table is None:
         raise InvalidInput(reading.faults)
     return table, reading
-
-
-def _grid(table: Table, reading: ReadingLog, schema: TableSchema) -> tuple[ParsedTable, Findings]:
-    """Parse the cells by the schema."""
-    found = Findings(reading.faults)
-    raw = Snapshot(
-        table.file,
-        {},
-        {table.file: table},
-        tuple(reading.faults),
-        tuple(str(w) for w in reading.warnings),
-    )
-    return grid(schema, raw, found), found

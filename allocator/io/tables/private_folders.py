@@ -12,7 +12,7 @@ from allocator.errors import UsageError
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def private_folder(path: Path, account: int | None = None) -> Path:
+def private_folder(path: Path) -> Path:
     """Make the folder (mode 0700), or refuse one that another account made, fills, or could
     exchange.
 
@@ -21,7 +21,6 @@ def private_folder(path: Path, account: int | None = None) -> Path:
     Parameters
     ----------
     path : name of the folder; its last part must not be a symbolic link.
-    account : user id that must own it; None: the one that this process runs as.
 
     Returns
     -------
@@ -34,7 +33,6 @@ def private_folder(path: Path, account: int | None = None) -> Path:
         may write to it, or others may rename it because its parent folder lets them.
     """
     path = path.absolute()
-    mine = os.geteuid() if account is None else account
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -43,24 +41,24 @@ def private_folder(path: Path, account: int | None = None) -> Path:
     except OSError as error:
         raise UsageError(f'cannot make the folder "{path}": {error.strerror}') from None
     above = os.stat(path.parent)
-    if above.st_uid not in (0, mine) or (
+    if above.st_uid not in (0, os.geteuid()) or (
         above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
     ):
         raise _refusal(path, f'others may rename what is in "{path.parent}"')
-    refuse_foreign(path, mine)
+    refuse_foreign(path)
     return path
 
 
-def refuse_foreign(path: Path, account: int | None = None) -> None:
+def refuse_foreign(path: Path) -> None:
     """Refuse a folder that another account may have filled.
 
     Raises
     ------
     UsageError
         It is a link or no folder, it or an entry directly in it belongs to another account than
-        `account` (None: that of this process), or others may write to it.
+        that of this process, or others may write to it.
     """
-    mine = os.geteuid() if account is None else account
+    mine = os.geteuid()
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode):
         raise _refusal(path, "it is a symbolic link")

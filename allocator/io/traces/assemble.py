@@ -1,6 +1,7 @@
 """Build the files of a workload from the selected jobs of a trace.
 
-The files are workload.csv, pools.csv, rates.csv, config.toml, and nodes.csv if the trace has nodes.
+The files are workload.csv, pools.csv, config.toml, nodes.csv if the trace has nodes, and rates.csv
+if it has speeds, else models.csv.
 """
 
 from collections import Counter
@@ -46,24 +47,21 @@ def workload(trace: Trace, options: TraceOptions) -> Snapshot:
             "--rule-sizes and --curves are for jobs that may run at other sizes than asked for;"
             " that takes --max-factor, and no --rigid"
         )
-    most = _largest_sizes(trace, options)
-    speeds = trace.speeds
-    if speeds is None:
-        sizes = rule_sizes(trace.pools, int(most.max())) | set(jobs.gpus.tolist()) | {1}
-        speeds = curves.speeds(jobs.model, trace.pools, np.array(sorted(sizes), dtype=np.int64))
     names = ("pool", "gpu_type", "gpus", "gpus_per_node")
     files: dict[str, Mapping[str, Cells]] = {
-        "workload.csv": _jobs(trace, most, options),
+        "workload.csv": _jobs(trace, _largest_sizes(trace, options), options),
         "pools.csv": {name: [getattr(pool, name) for pool in trace.pools] for name in names},
-        "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
     }
-    if trace.has_nodes:
-        files["nodes.csv"] = _nodes(trace.pools)
     config: dict[str, object] = {}
     if not np.isnan(trace.interval_s):
         config["interval_s"] = trace.interval_s
     if trace.speeds is None:
+        files["models.csv"] = curves.list_curves(jobs.model, trace.pools)
         config["assumed"] = _assumptions(trace, options)
+    else:
+        files["rates.csv"] = _rates(trace.speeds, trace.pools, set(jobs.model))
+    if trace.has_nodes:
+        files["nodes.csv"] = _nodes(trace.pools)
     tables = {
         file: Table.of(WORKLOAD_TABLES[file], {n: list(texts_of(v)) for n, v in columns.items()})
         for file, columns in files.items()
@@ -129,23 +127,13 @@ def seconds_at_request(
     held: Counter[str] = Counter()
     for p in pools:
         held[p.gpu_type] += p.gpus
-    best: dict[tuple[str, str], dict[int, float]] = {}
-    rate = speeds.work_per_s * speeds.efficiency
-    for m, t, k, r in zip(
-        speeds.model, speeds.gpu_type, speeds.gpus.tolist(), rate.tolist(), strict=True
-    ):
-        if r > 0:
-            sizes = best.setdefault((m, t), {})
-            sizes[k] = max(r, sizes.get(k, 0.0))
 
     def per_work(m: str, k: int) -> float:
-        total = 0.0
-        weight = 0
+        total = weight = 0.0
         for t, n in held.items():
-            known = sorted(best.get((m, t), {}).items())
-            if known and known[0][0] <= k <= known[-1][0]:
-                sizes, rates = zip(*known, strict=True)
-                total += n / float(np.interp(k, sizes, rates))
+            known = speeds.best.get((m, t))
+            if known and min(known) <= k <= max(known):
+                total += n / float(np.interp(k, [*known], [*known.values()]))
                 weight += n
         return total / weight if weight else np.nan
 

@@ -7,8 +7,10 @@ for.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,17 @@ class MeasuredSpeeds:
         whole = [(*row, *usual[len(row) - 4 :]) for row in rows]
         model, gpu_type, *numbers = zip(*whole, strict=True)
         return cls(model, gpu_type, *map(np.array, numbers))
+
+    @cached_property
+    def best(self) -> Mapping[tuple[str, str], dict[int, float]]:
+        """The fastest useful speed of each model and GPU type by size, sizes ascending."""
+        found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        rate = self.work_per_s * self.efficiency
+        columns = (self.gpus.tolist(), rate.tolist(), self.model, self.gpu_type)
+        for size, speed, model, gpu_type in sorted(zip(*columns, strict=True)):
+            if speed > 0:
+                found[model, gpu_type][size] = speed
+        return found
 
 
 @dataclass(frozen=True)

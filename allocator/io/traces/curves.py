@@ -18,8 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.texts import Cells
 from allocator.errors import UsageError
-from allocator.io.traces.base import MeasuredSpeeds, TraceOptions, TracePool, map_distinct
+from allocator.io.traces.base import TraceOptions, TracePool, map_distinct
 
 PREFIX = "overhead-"
 
@@ -63,19 +64,15 @@ def rate(c: Floats, k: Ints) -> Floats:
     return k / (1.0 + c * (k - 1.0))
 
 
-def speeds(models: Sequence[str], pools: Sequence[TracePool], sizes: Ints) -> MeasuredSpeeds:
-    """Return rows for each distinct model, GPU type, and size that a pool of the type can hold."""
-    most: dict[str, int] = {}
+def list_curves(models: Sequence[str], pools: Sequence[TracePool]) -> dict[str, Cells]:
+    """Return models.csv: each distinct model on each GPU type, up to its largest pool."""
     speed = {p.gpu_type: p.speed for p in pools}
-    for p in pools:
-        most[p.gpu_type] = max(p.gpus, most.get(p.gpu_type, 0))
+    names = sorted(set(models))
     rows = [
-        (m, t, int(k), s)
-        for m in sorted(set(models))
-        for t, s in speed.items()
-        for k in sizes
-        if k <= most[t]
+        (model, gpu_type, "overhead", {"rate_1": rate_1, "c": c, "max_gpus": most})
+        for model, c in zip(names, overhead(names).tolist(), strict=True)
+        for gpu_type, rate_1 in speed.items()
+        for most in (max(p.gpus for p in pools if p.gpu_type == gpu_type),)
     ]
-    gpus = np.array([k for _, _, k, _ in rows])
-    rates = rate(overhead([m for m, _, _, _ in rows]), gpus).tolist()
-    return MeasuredSpeeds.of((m, t, k, r * s) for (m, t, k, s), r in zip(rows, rates, strict=True))
+    columns = ("model", "gpu_type", "kind", "parameters")
+    return dict(zip(columns, zip(*rows, strict=True), strict=True))

@@ -20,13 +20,11 @@ import math
 from ast import literal_eval
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from allocator.domain.schema.cells import NUMBER, parse
-from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.io.tables.csv_table import ReadingLog, decode
+from allocator.domain.schema.cells import NUMBER
+from allocator.errors import Fault, UsageError
 from allocator.io.traces import assemble
 from allocator.io.traces.base import (
     MeasuredSpeeds,
@@ -37,20 +35,29 @@ from allocator.io.traces.base import (
     trace_jobs,
 )
 from allocator.io.traces.text import (
+    CsvRows,
     content,
     find_packed,
     first_line,
     input_error,
     integer,
     number,
-    raise_if,
+    parse_columns,
+    read_text,
+    text,
 )
 
 LAYOUTS = {
     7: {"steps": 4, "submitted": 5, "gpus": 6},
     10: {"steps": 5, "gpus": 6, "weight": 7, "submitted": 9},
 }
-NUMBERS = (number("steps"), number("submitted"), integer("gpus"), number("weight", required=False))
+COLUMNS = (
+    text("type", required=False),
+    number("steps"),
+    number("submitted"),
+    integer("gpus"),
+    number("weight", required=False),
+)
 POOLS = (
     TracePool("k80", "k80", 36, 4),
     TracePool("p100", "p100", 36, 4),
@@ -96,19 +103,19 @@ def read(source: Path, options: TraceOptions) -> Trace:
             table, f"has none of the GPU types {', '.join(p.gpu_type for p in POOLS)}"
         )
     pools = list(assemble.scale_pools(pools, options.gpus))
-    model, values = _lines(source)
-    gpus = values["gpus"]
-    duration = assemble.seconds_at_request(speeds, pools, model, gpus, values["steps"])
+    rows = _lines(source)
+    model, gpus, weight = rows["type"], rows["gpus"], rows["weight"]
+    duration = assemble.seconds_at_request(speeds, pools, model, gpus, rows["steps"])
     unknown = ~(duration > 0) | (gpus < 1)
     dropped, known = sort_out({"have no measured speed at their size": unknown})
     jobs = trace_jobs(
         [f"gavel-{i + 1}" for i in range(len(model))],
-        values["submitted"],
+        rows["submitted"],
         duration,
         gpus,
         model=model,
-        work=values["steps"],
-        weight=values["weight"],
+        work=rows["steps"],
+        weight=np.where(weight > 0, weight, 1.0),
     )
     return Trace(
         jobs.select(known),
@@ -120,38 +127,24 @@ def read(source: Path, options: TraceOptions) -> Trace:
     )
 
 
-def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
+def _lines(source: Path) -> CsvRows:
     """Return the job type of each line, and its numbers by name."""
-    reading = ReadingLog(str(source))
-    decoded = decode(content(source), reading)
-    found = list(reading.faults)
-    if decoded is None:
-        raise InvalidInput(found)
-    model: list[str] = []
+    found: list[Fault] = []
     lines: list[int] = []
-    cells: dict[str, list[str]] = {column.name: [] for column in NUMBERS}
-    for line, row in enumerate(io.StringIO(decoded, newline=None), start=1):
+    cells: dict[str, list[str]] = {column.name: [] for column in COLUMNS}
+    for line, row in enumerate(io.StringIO(read_text(source), newline=None), start=1):
         parts = [part.strip() for part in row.split("\t")]
-        layout = LAYOUTS.get(len(parts))
-        if layout is not None:
-            model.append(parts[0])
+        if len(parts) in LAYOUTS:
+            place = {"type": 0, **LAYOUTS[len(parts)]}
             lines.append(line)
             for name, column in cells.items():
-                column.append(parts[layout[name]] if name in layout else "")
+                column.append(parts[place[name]] if name in place else "")
         elif row.strip():
-            found.append(
-                Fault(str(source), line, f"has {len(parts)} cells between tabs, not 7 or 10")
-            )
-    values: dict[str, Any] = {}
-    for wanted in NUMBERS:
-        parsed, wrong = parse(wanted, cells[wanted.name])
-        values[wanted.name] = parsed.value
-        found += [Fault(str(source), lines[i], message) for i, message in wrong]
-    if not found and not model:
+            words = f"has {len(parts)} cells between tabs, not 7 or 10"
+            found.append(Fault(str(source), line, words))
+    if not found and not lines:
         found.append(Fault(str(source), None, "is empty"))
-    raise_if(source, found)
-    values["weight"] = np.where(values["weight"] > 0, values["weight"], 1.0)
-    return model, values
+    return parse_columns(source, COLUMNS, cells, lines, found)
 
 
 def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:

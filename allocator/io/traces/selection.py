@@ -132,13 +132,10 @@ def measured_range(trace: Trace, jobs: TraceJobs) -> Ints:
     """
     speeds = trace.speeds
     assert speeds is not None
-    sizes: dict[tuple[str, str], list[int]] = {}
-    for model, gpu_type, k in zip(speeds.model, speeds.gpu_type, speeds.gpus.tolist(), strict=True):
-        sizes.setdefault((model, gpu_type), []).append(k)
 
     def range_of(model: str, types: str) -> tuple[int, int]:
         kinds = {p.gpu_type for p in trace.pools_for(types)}
-        found = [k for kind in kinds for k in sizes.get((model, kind), ())]
+        found = [k for kind in kinds for k in speeds.best.get((model, kind), ())]
         return min(found, default=1), max(found, default=0)
 
     both = np.array(map_distinct(range_of, jobs.model, jobs.gpu_types), dtype=np.int64)

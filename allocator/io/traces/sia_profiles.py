@@ -148,7 +148,7 @@ def pack_on_nodes(k: int, per_node: int) -> list[int]:
 
 
 def rank_batches(
-    train: Training, measured: Floats, k: int, batches: Sequence[float] | None = None
+    train: Training, measured: Floats, k: int, batches: Sequence[float] | None
 ) -> list[tuple[Any, ...]]:
     """Return (work_per_s, efficiency, total batch, passes) of what k GPUs can run.
 

@@ -26,11 +26,11 @@ from allocator.domain.findings import (
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
-from allocator.domain.schema.texts import picked
+from allocator.domain.schema.texts import Cells, picked
 from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy
-from allocator.io.tables.csv_table import ReadingLog, parse_csv
+from allocator.io.tables.csv_table import ReadingLog, decode, parse_csv
 
 MOST_BYTES = 1 << 30  # of one file, unpacked
 # largest ratio of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
@@ -111,6 +111,14 @@ def content(path: Path) -> bytes:
     return raw
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8. Raises InvalidInput."""
+    reading = ReadingLog(str(path))
+    text = decode(content(path), reading)
+    raise_if(path, reading.faults)
+    return text or ""
+
+
 def _sibling(path: Path) -> str:
     try:
         return did_you_mean(path.name, [p.name for p in path.absolute().parent.iterdir()])
@@ -189,27 +197,37 @@ def csv_rows(path: Path, columns: Sequence[Column]) -> CsvRows:
     found = list(reading.faults)
     if table is None:
         raise InvalidInput(found)
-    values: dict[str, Any] = {}
     for column in columns:
-        cells = table.columns.get(column.name)
-        if cells is None and column.required:
+        if column.required and column.name not in table.columns:
             hint = did_you_mean(column.name, table.columns)
-            found.append(
-                Fault(
-                    str(path),
-                    1,
-                    f"has no column {quote(column.name)}; it has "
-                    f"{', '.join(list(table.columns)[:12])}{hint}",
-                )
-            )
-            continue
-        parsed, wrong = parse(column, [""] * len(table) if cells is None else cells)
-        values[column.name] = parsed.value
-        found += [Fault(str(path), table.lines[i], message) for i, message in wrong]
+            there = ", ".join(list(table.columns)[:12])
+            words = f"has no column {quote(column.name)}; it has {there}{hint}"
+            found.append(Fault(str(path), 1, words))
     if not found and not len(table):
         found.append(Fault(str(path), None, "has a header and no rows"))
-    raise_if(path, found)
-    return CsvRows(str(path), values, table.lines)
+    return parse_columns(path, columns, table.columns, table.lines, found)
+
+
+def parse_columns(
+    path: Path,
+    columns: Sequence[Column],
+    cells: Mapping[str, Cells],
+    lines: Sequence[int],
+    found: Sequence[Fault],
+) -> CsvRows:
+    """Return columns of a file from their cells; one that is not there is empty.
+
+    Raises InvalidInput with what was found before and with every cell that is wrong.
+    """
+    values: dict[str, Any] = {}
+    wrong: list[Fault] = [*found]
+    for column in columns:
+        parsed, complaints = parse(column, cells.get(column.name, [""] * len(lines)))
+        values[column.name] = parsed.value
+        is_there = column.name in cells or not column.required
+        wrong += [Fault(str(path), lines[i], words) for i, words in complaints if is_there]
+    raise_if(path, wrong)
+    return CsvRows(str(path), values, lines)
 
 
 def raise_if(path: Path, found: Sequence[Fault]) -> None:

@@ -22,16 +22,15 @@ Targets of prices (AWS, 92 days of p3):
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from allocator.domain.problem import Floats
+from allocator.io.markets.base import Steps
 from formulations.model.ragged import begins_run
 
 HOUR = 3_600.0
-Walk = tuple[Floats, Floats]  # times and dollars per GPU-hour
 Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch
 GONE_H: Mixture = ((0.70, 0.4), (0.30, 2.4))  # mean 1.0, median .5: gaps of every level
 SHORT_H, SHORT = 0.60, 0.52  # SHORT of the runs last SHORT_H hours in the mean
@@ -52,21 +51,9 @@ ABOVE = 0.03
 STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025  # of ln(price)
 
 
-@dataclass(frozen=True)
-class StepFunction:
-    """A step function: value[i] from at_s[i] on; at_s[0] = 0."""
-
-    at_s: Floats
-    value: Ints
-
-    def at(self, times: Floats) -> Ints:
-        """Return the value at each of the times."""
-        return self.value[np.searchsorted(self.at_s, times, side="right") - 1]
-
-
 def zones(
     rng: np.random.Generator, regions: Sequence[int], machines: int, until_s: float
-) -> list[StepFunction]:
+) -> list[Steps]:
     """Draw the available machines over time in every zone, region by region.
 
     `regions` has the number of zones of each region, and `machines` is the most machines of a zone.
@@ -82,9 +69,9 @@ def zones(
                 group = (
                     on_off(rng, DEEPER, until_s)
                     if turn
-                    else StepFunction(np.zeros(1), np.ones(1, np.int64))
+                    else Steps(np.zeros(1), np.ones(1, np.int64))
                 )
-                parts.append(StepFunction(group.at_s, group.value * size))
+                parts.append(Steps(group.at_s, group.value * size))
             out.append(_combine(np.prod, [gate, _combine(np.sum, parts)]))
     return out
 
@@ -95,7 +82,7 @@ def _group_sizes(machines: int, sizes: tuple[int, ...]) -> list[int]:
     return [size for size in np.diff(ends, prepend=0).tolist() if size]
 
 
-def groups(rng: np.random.Generator, machines: int, until_s: float) -> StepFunction:
+def groups(rng: np.random.Generator, machines: int, until_s: float) -> Steps:
     """Draw the available machines over time of one pool, whose groups come and go alone."""
     times = [np.zeros(1)]
     steps = [np.zeros(1, np.int64)]
@@ -109,10 +96,10 @@ def groups(rng: np.random.Generator, machines: int, until_s: float) -> StepFunct
         times += [np.zeros(1), ends]
         steps += [np.array([size]), np.where(np.arange(len(ends)) % 2, size, -size)]
     at, place = np.unique(np.concatenate(times), return_inverse=True)
-    return StepFunction(at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64))
+    return Steps(at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64))
 
 
-def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
+def on_off(rng: np.random.Generator, up: float, until_s: float) -> Steps:
     """Draw a function that is 1 and 0 in turn, and 1 for a share `up` of the time.
 
     Its first value is 1 with the same probability.
@@ -133,10 +120,10 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
             break
         count *= 2
     ends = np.unique(np.maximum(1.0, ends[ends < until_s]))  # two ends in one second cancel
-    return StepFunction(np.append(0.0, ends), (first + np.arange(len(ends) + 1)) % 2)
+    return Steps(np.append(0.0, ends), (first + np.arange(len(ends) + 1)) % 2)
 
 
-def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> Walk:
+def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> Steps:
     """Draw times and dollars per GPU-hour.
 
     The logarithm is a first-order autoregression; the price is never below the floor.
@@ -148,7 +135,7 @@ def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> Walk:
         level = KEEP * level + shock
         log[i] = level
     share = np.maximum(FLOOR, (FLOOR + ABOVE) * np.exp(log))
-    return at, np.round(share * on_demand, 3)
+    return Steps(at, np.round(share * on_demand, 3))
 
 
 def draw_stretches(rng: np.random.Generator, kinds: Mixture, count: int) -> Floats:
@@ -157,9 +144,9 @@ def draw_stretches(rng: np.random.Generator, kinds: Mixture, count: int) -> Floa
     return np.asarray(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
 
 
-def _combine(by: Callable[..., Any], parts: list[StepFunction]) -> StepFunction:
+def _combine(by: Callable[..., Any], parts: list[Steps]) -> Steps:
     """Return the product or the sum of functions, without steps that change nothing."""
     at = np.unique(np.concatenate([p.at_s for p in parts]))
     value = by([p.at(at) for p in parts], axis=0)
     moves = begins_run(value)
-    return StepFunction(at[moves], value[moves])
+    return Steps(at[moves], value[moves])

@@ -64,7 +64,6 @@ class Training:
     def workload(
         self,
         name: str,
-        load: float,
         window_s: float,
         submitted_s: Floats,
         most: Ints,
@@ -76,7 +75,6 @@ class Training:
         jobs = draw.job_columns(submitted_s, self.model, self.work, self.requested, most)
         return GeneratedWorkload.of(
             name,
-            load,
             window_s,
             workload={**jobs, **columns},
             pools=columns_of(pools),

@@ -22,8 +22,6 @@ from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from allocator.domain.workload import Workload
 
 NODE = 8  # GPUs of a node where pools.csv does not say
@@ -41,7 +39,6 @@ class GeneratedWorkload:
     list, and a mapping is JSON.
     about : text of README.md.
     window_s : seconds from 0 in which jobs are submitted.
-    load : the load that was asked for, in the unit of the generator.
     """
 
     name: str
@@ -49,13 +46,12 @@ class GeneratedWorkload:
     tables: Mapping[str, Columns]
     about: str = ""
     window_s: float = 0.0
-    load: float = float("nan")
 
     @classmethod
-    def of(cls, name: str, load: float, window_s: float, **tables: Columns) -> GeneratedWorkload:
+    def of(cls, name: str, window_s: float, **tables: Columns) -> GeneratedWorkload:
         """Return the workload of a generator from tables named like their files."""
         files = {f"{table}.csv": columns for table, columns in tables.items()}
-        return cls(name, FIGURES[name]["config"], files, "", window_s, load)
+        return cls(name, FIGURES[name]["config"], files, "", window_s)
 
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, in order of names."""
@@ -88,12 +84,6 @@ class GeneratedWorkload:
         from allocator.io.workloads import parse_workload
 
         return parse_workload(self.name, self.files())
-
-    def frame(self, file: str = "workload.csv") -> pd.DataFrame:
-        """Return one table as a pandas frame. Raises KeyError for a table that does not exist."""
-        import pandas as pd
-
-        return pd.DataFrame({name: list(values) for name, values in self.tables[file].items()})
 
     def with_nodes(self, nodes_per_rack: int) -> GeneratedWorkload:
         """Return the workload with nodes.csv.

@@ -22,8 +22,10 @@ A time is a date, in UTC if it names no zone, or unix seconds (SLURM_TIME_FORMAT
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +100,7 @@ def read_rows(rows: CsvRows, options: TraceOptions, tenants: Mapping[str, str]) 
         types = _by_partition(types, _cells(kept, "Partition", "--pools partition"))
     begin = start[keep]
     most = _most_at_once(types, jobs.gpus, begin, begin + jobs.duration_s)
-    pools, assumed = _form_pools(most, _most_on_a_node(types, jobs.gpus, nodes[keep]), options)
+    pools, assumed = _form_pools(most, _most_of_type(types, -(-jobs.gpus // nodes[keep])), options)
     jobs = replace(
         jobs,
         job_id=_unique(names),
@@ -142,21 +144,16 @@ def _by_partition(types: Sequence[str], partitions: Sequence[str]) -> tuple[str,
 
 def _most_at_once(types: Sequence[str], gpus: Ints, start: Floats, end: Floats) -> dict[str, int]:
     """Return the most GPUs of each type that were held at one moment."""
-    names = np.array(types, dtype=object)
-    found = {}
-    for name in sorted(set(types)):
-        of = names == name
-        change = np.concatenate([gpus[of], -gpus[of]])
-        order = np.lexsort((change, np.concatenate([start[of], end[of]])))
-        found[name] = int(np.cumsum(change[order]).max())
-    return found
+    moments = sorted(zip([*types, *types], [*start, *end], [*gpus, *-gpus], strict=True))
+    return {
+        name: int(max(accumulate(change for *_, change in of_type)))
+        for name, of_type in groupby(moments, key=itemgetter(0))
+    }
 
 
-def _most_on_a_node(types: Sequence[str], gpus: Ints, nodes: Ints) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, each in zip(types, (-(-gpus // nodes)).tolist(), strict=True):
-        found[name] = max(each, found.get(name, 1))
-    return found
+def _most_of_type(types: Iterable[str], numbers: Iterable[int]) -> dict[str, int]:
+    """Return the largest number of each type, in order of names."""
+    return {name: int(n) for name, n in sorted(zip(types, numbers, strict=True))}
 
 
 def _form_pools(

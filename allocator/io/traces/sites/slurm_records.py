@@ -13,14 +13,13 @@ from allocator.domain.findings import quote
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.times import parse_slurm_duration
 from allocator.errors import Fault
-from allocator.io.tables.csv_table import ReadingLog, decode
 from allocator.io.traces.text import (
     CsvRows,
-    content,
     input_error,
     parse_cells,
     parse_seconds,
     raise_if,
+    read_text,
 )
 
 TIMES = ("Submit", "Start", "End")
@@ -56,10 +55,7 @@ def read_records(source: Path) -> CsvRows:
 
     Raises InvalidInput.
     """
-    reading = ReadingLog(str(source))
-    text = decode(content(source), reading)
-    raise_if(source, reading.faults)
-    lines = [line.rstrip("\r") for line in (text or "").split("\n")]
+    lines = [line.rstrip("\r") for line in read_text(source).split("\n")]
     separator, header = _separator(lines[0]), names_of(lines[0])
     missing = find_missing(header)
     if missing:
