@@ -57,7 +57,7 @@ def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
     found = round_frontier(made, EXACT)
     solves = found.found.solves
     least = min(cost for cost, _ in plans)
-    assert found.found.least == pytest.approx(least) and found.found.spent[0] == pytest.approx(
+    assert found.found.least == pytest.approx(least) and found.found.points.spent[0] == pytest.approx(
         least
     )
     for cost in sorted({cost for cost, _ in plans}):
