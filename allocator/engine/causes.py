@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -293,18 +293,11 @@ class PriceSearch:
         """
         at, others = self.context(limits), tuple(x for x in limits if x != QUOTA)
         if others and others not in self._prices:
-            start = self.nearest(self._prices, limits, at.prices)
+            alike = [x for x in self._prices if {*x} <= {*limits} and self.context(x) is at]
+            start = self._prices[max(alike, key=len)] if alike else at.prices
             self._prices[others] = self._solve_prices(at, others, -1, start)
         prices = self._prices.get(others, at.prices)
         return np.where(lifted_rows(at.round, limits, tenant), 0.0, prices)
-
-    def nearest(
-        self, known: Mapping[tuple[str, ...], Any], limits: tuple[str, ...], first: Any
-    ) -> Any:
-        """Return what is known of the most of these limits, `first` if nothing is."""
-        at = self.context(limits)
-        alike = [x for x in known if {*x} <= {*limits} and self.context(x) is at]
-        return known[max(alike, key=len)] if alike else first
 
     def context(self, limits: tuple[str, ...]) -> _PlanContext:
         """Return the round in which these limits are lifted."""
@@ -411,9 +404,7 @@ class PlanSearch(PriceSearch):
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
-    def _find_best(
-        self, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Bools
-    ) -> Ints:
+    def _find_best(self, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Bools) -> Ints:
         """Return the best plan, or a known one if no better one uses a column of `asked` (n,).
 
         Only groups count that rows tie to those of these columns; `fits` (n,) are all columns that

@@ -5,6 +5,7 @@ A solution begins from the basis of the one before, so it takes few steps of the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,21 @@ class Relaxation:
     def __init__(self, c: Choices) -> None:
         import highspy
 
-        engine: Any = highspy.Highs
-        self._engine = engine()
+        new: Any = highspy.Highs
+        new.resetGlobalScheduler(True)  # as in highs.py
+        self._engine = new()
+        self._optimal = highspy.HighsModelStatus.kOptimal
         for name, value in engine_options(SolveLimits(), is_mip=True).items():
             self._engine.setOptionValue(name, value)
         self._scale, self._unit = value_scale(c.model, 10), row_scale(c.model)
         pass_model(highspy, self._engine, c.model, self._scale, self._unit)
         columns, none = np.arange(c.n, dtype=np.int32), np.zeros(c.n, dtype=np.uint8)
         self._engine.changeColsIntegrality(c.n, columns, none)
-        self._low, self._high, self._columns = c.low, c.high, np.ones(c.n, dtype=bool)
+        self._low = self._high = np.full(c.R, np.nan)  # rows that are not equal are passed
+        self._columns = np.ones(c.n, dtype=bool)
 
     def solve(self, c: Choices, columns: Bools) -> tuple[float, Floats]:
-        """Return the value of the best solution, and its prices (m,).
+        """Return the value of the best solution, inf if HiGHS found none, and prices (m,).
 
         c has the same columns and rows as before, with other bounds. Only `columns` (n,) are used.
         """
@@ -47,4 +51,5 @@ class Relaxation:
         self._low, self._high, self._columns = c.low, c.high, columns
         self._engine.run()
         prices = -np.array(self._engine.getSolution().row_dual) * self._unit / self._scale
-        return -self._engine.getInfo().objective_function_value / self._scale, prices
+        value = -self._engine.getInfo().objective_function_value / self._scale
+        return value if self._engine.getModelStatus() == self._optimal else math.inf, prices

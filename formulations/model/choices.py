@@ -227,7 +227,8 @@ class Choices:
         is_sum = np.bincount(self.matrix.indices, self.matrix.data < 0, self.R) == 0
         high = np.where(is_sum, self.high, np.inf)
         over = self.matrix.data > high[self.matrix.indices]
-        return np.bincount(self.matrix.row[over], minlength=self.n) == 0
+        fits: Bools = np.bincount(self.matrix.row[over], minlength=self.n) == 0
+        return fits
 
     def tied_groups(self, groups: Ints) -> Bools:
         """Return some groups and all that rows with bounds tie to them, (J,)."""

@@ -27,7 +27,7 @@ from formulations.bounds.budget_curve import (
     open_intervals,
 )
 from formulations.model.choices import choices
-from formulations.model.linear import BUDGET, Floats
+from formulations.model.linear import BUDGET, Floats, Ints
 
 CLOSE = 0.02  # share of the dollars: in a shorter interval, any other plan is searched
 
