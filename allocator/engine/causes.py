@@ -379,6 +379,8 @@ class PlanSearch(PriceSearch):
         self._is_exact = is_exact  # no plan within the same limits is better
         self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
         self._values: dict[tuple[tuple[str, ...], int], float] = {}  # of relaxations
+        # their prices, and the groups (J,) that gain there by a column that breaks a row by itself
+        self._duals: dict[tuple[str, ...], tuple[Floats, Bools]] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
@@ -386,7 +388,13 @@ class PlanSearch(PriceSearch):
         owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
         if QUOTA in limits and (round_.repairs.usable < owed).any():
             raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
+        gone = lifted_rows(at.round, limits, tenant)
+        known = self._duals.get(tuple(x for x in limits if x != QUOTA))
+        if QUOTA in limits and known is not None:
+            prices, gains = known
+            if not (prices[gone].any() or gains[round_.problem.jobs.tenant == tenant].any()):
+                return NOBODY  # the quota has no price
+        c = _without_row_bounds(at.choices, gone)
         # what is known with one limit more, of the same round
         less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
         keys = [(x, tenant if QUOTA in x else -1) for x in less]
@@ -397,6 +405,12 @@ class PlanSearch(PriceSearch):
         fits = c.fitting_columns()
         more, prices = at.relaxation.solve(c, fits)
         self._values[limits, tenant], self._plans[limits, tenant] = more, plan
+        if QUOTA not in limits:
+            surplus = c.value - c.matrix @ prices[c.rows]
+            best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
+            best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
+            gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
+            self._duals[limits] = prices, gains
         if self._is_exact if not limits else more <= value + ROUNDING * abs(value):
             return NOBODY
         plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
