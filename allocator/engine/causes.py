@@ -403,7 +403,7 @@ class PlanSearch(PriceSearch):
         if not c.feasible(plan):
             raise SearchFailed
         fits = c.fitting_columns()
-        more, prices = at.relaxation.solve(c, fits)
+        more, prices = at.relaxation.solve(c, fits, self._until)
         self._values[limits, tenant], self._plans[limits, tenant] = more, plan
         if QUOTA not in limits:
             surplus = c.value - c.matrix @ prices[c.rows]

@@ -6,6 +6,7 @@ A solution begins from the basis of the one before, so it takes few steps of the
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,11 @@ class Relaxation:
         self._low = self._high = np.full(c.R, np.nan)  # rows that are not equal are passed
         self._columns = np.ones(c.n, dtype=bool)
 
-    def solve(self, c: Choices, columns: Bools) -> tuple[float, Floats]:
-        """Return the value of the best solution, inf if HiGHS found none, and prices (m,).
+    def solve(self, c: Choices, columns: Bools, until: float) -> tuple[float, Floats]:
+        """Return the value of the best solution, and prices (m,).
 
-        c has the same columns and rows as before, with other bounds. Only `columns` (n,) are used.
+        The value is inf if HiGHS found none `until` then (time.monotonic). c has the same columns
+        and rows as before, with other bounds. Only `columns` (n,) are used.
         """
         new = np.flatnonzero(columns != self._columns).astype(np.int32)
         upper = columns[new].astype(np.float64)
@@ -49,6 +51,8 @@ class Relaxation:
         low, high = c.low[other] * self._unit[rows], c.high[other] * self._unit[rows]
         self._engine.changeRowsBounds(len(rows), rows, low, high)
         self._low, self._high, self._columns = c.low, c.high, columns
+        end_s = self._engine.getRunTime() + max(0.0, until - time.monotonic())
+        self._engine.setOptionValue("time_limit", end_s)
         self._engine.run()
         prices = -np.array(self._engine.getSolution().row_dual) * self._unit / self._scale
         value = -self._engine.getInfo().objective_function_value / self._scale

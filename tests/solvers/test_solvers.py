@@ -224,9 +224,9 @@ def test_a_relaxation_solved_again_is_that_of_a_new_problem() -> None:
     for row in range(-1, c.R):
         used = (np.arange(c.n) % 3 > 0) | (row % 2 > 0)
         lifted = replace(c, high=np.where(np.arange(c.R) == row, INF, c.high))
-        value, prices = relaxation.solve(lifted, used)
+        value, prices = relaxation.solve(lifted, used, INF)
         part = lifted.take(np.flatnonzero(used))
-        alone, _ = Relaxation(part).solve(part, np.ones(part.n, dtype=bool))
+        alone, _ = Relaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
         assert [value, evaluate(part, prices).bound] == pytest.approx([alone] * 2, rel=1e-7)
 
 
