@@ -66,6 +66,7 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
+TIGHT = 0.01  # a relaxation is tight if the best plan has less by at most this share
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -367,7 +368,8 @@ class PriceSearch:
 class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
-    Where the linear relaxation has no higher value without a limit, lifting it gives nobody more.
+    Where a tight linear relaxation has no higher value without a limit, lifting it gives nobody
+    more.
     Elsewhere a search begins from the best plan that is known with more limits, at the prices of
     the relaxation. For rounds whose jobs do not share GPUs, in pools without nodes.
     """
@@ -378,7 +380,8 @@ class PlanSearch(PriceSearch):
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
         self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
-        self._values: dict[tuple[tuple[str, ...], int], float] = {}  # of relaxations
+        # of relaxations that are tight: their values
+        self._values: dict[tuple[tuple[str, ...], int], float] = {}
         # their prices, and the groups (J,) that gain there by a column that breaks a row by itself
         self._duals: dict[tuple[str, ...], tuple[Floats, Bools]] = {}
 
@@ -404,17 +407,20 @@ class PlanSearch(PriceSearch):
             raise SearchFailed
         fits = c.fitting_columns()
         more, prices = at.relaxation.solve(c, fits, self._until)
-        self._values[limits, tenant], self._plans[limits, tenant] = more, plan
-        if QUOTA not in limits:
-            surplus = c.value - c.matrix @ prices[c.rows]
-            best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
-            best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
-            gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
-            self._duals[limits] = prices, gains
-        if self._is_exact if not limits else more <= value + ROUNDING * abs(value):
-            return NOBODY
-        plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
+        is_known = self._is_exact if not limits else more <= value + ROUNDING * abs(value)
+        if not is_known:
+            plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
         self._plans[limits, tenant] = plan
+        if more - c.value_of(plan) <= TIGHT * abs(more):
+            self._values[limits, tenant] = more
+            if QUOTA not in limits:
+                surplus = c.value - c.matrix @ prices[c.rows]
+                best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
+                best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
+                gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
+                self._duals[limits] = prices, gains
+        if is_known:
+            return NOBODY
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
