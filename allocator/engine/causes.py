@@ -51,7 +51,7 @@ from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
 from allocator.policies.memory import Memory
-from allocator.solvers.relaxation import Relaxation
+from allocator.solvers.highs import Relaxation
 from formulations.bounds.lagrangian import (
     evaluate,
     group_max,

@@ -18,9 +18,9 @@ from rounds import best, random_instance
 from allocator.bench.solvers.instances import generate
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.highs import Relaxation
 from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.pulp_reference import read_log
-from allocator.solvers.relaxation import Relaxation
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import choices
 from formulations.model.linear import LinearModel
