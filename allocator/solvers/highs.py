@@ -85,10 +85,9 @@ class Relaxation:
             self._engine.setOptionValue(name, value)
         self._scale, self._unit = value_scale(c.model, 10), row_scale(c.model)
         pass_model(highspy, self._engine, c.model, self._scale, self._unit)
-        columns, none = np.arange(c.n, dtype=np.int32), np.zeros(c.n, dtype=np.uint8)
-        self._engine.changeColsIntegrality(c.n, columns, none)
-        self._low = self._high = np.full(c.R, np.nan)  # rows that are not equal are passed
-        self._columns = np.ones(c.n, dtype=bool)
+        self._columns = np.arange(c.n, dtype=np.int32)
+        none = np.zeros(c.n, dtype=np.uint8)
+        self._engine.changeColsIntegrality(c.n, self._columns, none)
 
     def solve(self, c: Choices, columns: Bools, until: float) -> tuple[float, Floats]:
         """Return the value of the best solution, and prices (m,).
@@ -96,14 +95,10 @@ class Relaxation:
         The value is inf if HiGHS found none `until` then (time.monotonic). c has the same columns
         and rows as before, with other bounds. Only `columns` (n,) are used.
         """
-        new = np.flatnonzero(columns != self._columns).astype(np.int32)
-        upper = columns[new].astype(np.float64)
-        self._engine.changeColsBounds(len(new), new, np.zeros(len(new)), upper)
-        other = np.flatnonzero((c.low != self._low) | (c.high != self._high))
-        rows = c.rows[other].astype(np.int32)
-        low, high = c.low[other] * self._unit[rows], c.high[other] * self._unit[rows]
-        self._engine.changeRowsBounds(len(rows), rows, low, high)
-        self._low, self._high, self._columns = c.low, c.high, columns
+        upper = columns.astype(np.float64)
+        self._engine.changeColsBounds(c.n, self._columns, np.zeros(c.n), upper)
+        low, high = c.low * self._unit[c.rows], c.high * self._unit[c.rows]
+        self._engine.changeRowsBounds(c.R, c.rows.astype(np.int32), low, high)
         end_s = self._engine.getRunTime() + max(0.0, until - time.monotonic())
         self._engine.setOptionValue("time_limit", end_s)
         self._engine.run()
