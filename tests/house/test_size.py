@@ -29,7 +29,7 @@ BUDGETS = {
     "allocator/report, tokens": 23_497,
     "allocator/server, tokens": 29_845,
     "allocator/simulator, tokens": 23_920,
-    "allocator/solvers, tokens": 15_550,
+    "allocator/solvers, tokens": 15_439,
     "allocator/valuation, tokens": 2_255,
     "docs, pages": 24,
     "docs, words": 49_983,
