@@ -159,17 +159,9 @@ def explain(
     >>> allocator.explain(problem, "pretrain").got["reason"]
     'outranked'
     """
-    return explain_job(
-        as_problem(problem).snapshot,
-        job_id,
-        policy=policy,
-        objective=objective,
-        budget=budget,
-        horizon=horizon,
-        solver=solver,
-        limits=_limits(time_limit_s, gap, threads, seed),
-        tries=tries,
-    )
+    limits = _limits(time_limit_s, gap, threads, seed)
+    command = SolveCommand(policy, objective, budget, horizon, solver, limits)
+    return explain_job(as_problem(problem).snapshot, job_id, command, tries=tries)
 
 
 def whatif(

@@ -122,8 +122,8 @@ class NodeChecker:
             return out
         out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
         out[held.job[jobs.preemptible[held.job] & ~self.is_up[held.node]]] = True
-        for j in np.flatnonzero(self._must_be_near & jobs.preemptible).tolist():
-            out[j] |= self._is_split(j, self.held.get(j, {}))
+        for j, spot in self.held.items():
+            out[j] |= jobs.preemptible[j] and self._is_split(j, spot)
         stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
         firm = stays & self.is_unknown & ~jobs.preemptible & self._has_same_gpus
@@ -144,18 +144,11 @@ class NodeChecker:
         plan = self.allocation
         return np.asarray((plan.pool == jobs.pool) & (plan.gpus == jobs.gpus))
 
-    @cached_property
-    def _must_be_near(self) -> Bools:
-        """True for jobs that must be in one domain of a level, (J,)."""
-        names = {f"same_{level.name}" for level in self.problem.levels}
-        return np.array([name in names for name in self.problem.jobs.placement], dtype=bool)
-
     def _is_split(self, j: int, spot: Spot) -> bool:
         """Return whether the nodes of a job are in several domains though they must be in one."""
-        for level in self.problem.levels:
-            if self.problem.jobs.placement[j] == f"same_{level.name}":
-                return len({level.label[n] for n, _ in spot}) > 1
-        return False
+        placement = self.problem.jobs.placement[j]
+        near = (level for level in self.problem.levels if placement == f"same_{level.name}")
+        return any(len({level.label[n] for n, _ in spot}) > 1 for level in near)
 
     def _overfull(self, placed: Placements) -> list[tuple[int, str]]:
         """Return (node, what is exceeded), by node."""

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -51,6 +51,7 @@ from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
 from allocator.policies.memory import Memory
+from allocator.solvers.highs import Relaxation
 from formulations.bounds.lagrangian import (
     evaluate,
     group_max,
@@ -64,8 +65,8 @@ from formulations.model.choices import Choices, choices
 from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
-REASONS_GAP = 1e-5
-MANY = 40  # open jobs from which on a good plan is searched before the best one
+REASONS_GAP = 1e-7
+TIGHT = 0.01  # a relaxation is tight if the best plan has less by at most this share
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -293,18 +294,11 @@ class PriceSearch:
         """
         at, others = self.context(limits), tuple(x for x in limits if x != QUOTA)
         if others and others not in self._prices:
-            start = self.nearest(self._prices, limits, at.prices)
+            alike = [x for x in self._prices if {*x} <= {*limits} and self.context(x) is at]
+            start = self._prices[max(alike, key=len)] if alike else at.prices
             self._prices[others] = self._solve_prices(at, others, -1, start)
         prices = self._prices.get(others, at.prices)
         return np.where(lifted_rows(at.round, limits, tenant), 0.0, prices)
-
-    def nearest(
-        self, known: Mapping[tuple[str, ...], Any], limits: tuple[str, ...], first: Any
-    ) -> Any:
-        """Return what is known of the most of these limits, `first` if nothing is."""
-        at = self.context(limits)
-        alike = [x for x in known if {*x} <= {*limits} and self.context(x) is at]
-        return known[max(alike, key=len)] if alike else first
 
     def context(self, limits: tuple[str, ...]) -> _PlanContext:
         """Return the round in which these limits are lifted."""
@@ -374,9 +368,10 @@ class PriceSearch:
 class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
-    A search begins from the best plan and the prices that are known of a round with more limits. It
-    ends at once if no better plan has a better column for a job that is asked about. For rounds
-    whose jobs do not share GPUs, in pools without nodes.
+    Where a tight linear relaxation has no higher value without a limit, lifting it gives nobody
+    more.
+    Elsewhere a search begins from the best plan that is known with more limits, at the prices of
+    the relaxation. For rounds whose jobs do not share GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -384,33 +379,72 @@ class PlanSearch(PriceSearch):
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
-        self._plans: dict[tuple[str, ...], Ints] = {}
+        self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
+        # of relaxations that are tight: their values
+        self._values: dict[tuple[tuple[str, ...], int], float] = {}
+        # their prices, and the groups (J,) that gain there by a column that breaks a row by itself
+        self._duals: dict[tuple[str, ...], tuple[Floats, Bools]] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
-        if not limits and self._is_exact:
-            return NOBODY
         at, round_ = self.context(limits), self._decision.round
         owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
         if QUOTA in limits and (round_.repairs.usable < owed).any():
             raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
-        plan = self.nearest(self._plans, limits, at.plan)
+        gone = lifted_rows(at.round, limits, tenant)
+        known = self._duals.get(tuple(x for x in limits if x != QUOTA))
+        if QUOTA in limits and known is not None:
+            prices, gains = known
+            if not (prices[gone].any() or gains[round_.problem.jobs.tenant == tenant].any()):
+                return NOBODY  # the quota has no price
+        c = _without_row_bounds(at.choices, gone)
+        # what is known with one limit more, of the same round
+        less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
+        keys = [(x, tenant if QUOTA in x else -1) for x in less]
+        plan = max((self._plans.get(key, at.plan) for key in keys), key=c.value_of, default=at.plan)
+        value = max((self._values.get(key, -math.inf) for key in keys), default=-math.inf)
         if not c.feasible(plan):
             raise SearchFailed
-        search = Search(c, evaluate(c, at.prices), plan, REASONS_GAP, self._until, math.inf)
-        if at.can_gain(search, asked) and search.may_go_on():
-            if len(search.find_open(search.value)) > MANY:
-                search.search(*search.losses.least(c.J), EFFORT)
-            if at.can_gain(search, asked):
-                search.prove(EFFORT)
-        if at.can_gain(search, asked) and not search.is_closed():
-            raise SearchFailed
-        if QUOTA not in limits:
-            self._plans[limits] = search.plan
-        own = search.plan[asked]
-        jobs = asked[(own >= 0) & at.is_better[own]]
-        return at.describe(jobs, search.plan[jobs], asked[:0])
+        fits = c.fitting_columns()
+        more, prices = at.relaxation.solve(c, fits, self._until)
+        is_known = self._is_exact if not limits else more <= value + ROUNDING * abs(value)
+        if not is_known:
+            plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
+        self._plans[limits, tenant] = plan
+        if more - c.value_of(plan) <= TIGHT * abs(more):
+            self._values[limits, tenant] = more
+            if QUOTA not in limits:
+                surplus = c.value - c.matrix @ prices[c.rows]
+                best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
+                best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
+                gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
+                self._duals[limits] = prices, gains
+        if is_known:
+            return NOBODY
+        jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
+        return at.describe(jobs, plan[jobs], asked[:0])
+
+    def _find_best(self, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Bools) -> Ints:
+        """Return the best plan, or a known one if no better one uses a column of `asked` (n,).
+
+        Only groups count that rows tie to those of these columns; `fits` (n,) are all columns that
+        keep the rows by themselves. Raises SearchFailed.
+        """
+        tied = c.tied_groups(c.group[asked])
+        columns = np.flatnonzero(fits & tied[c.group])
+        part = c.take(columns)
+        number = np.full(c.n + 1, -1)
+        number[columns] = np.arange(len(columns))
+        dual = evaluate(part, prices)
+        own = np.where(tied, number[plan], -1)
+        search = Search(part, dual, own, REASONS_GAP, self._until, dual.bound)
+        search.take(dual.choice)
+        if not search.is_closed() and asked[columns][search.losses.leaves(search.value)[0]].any():
+            if not search.may_go_on():
+                raise SearchFailed
+            search.search(*search.losses.least(c.J), EFFORT)
+            search.prove(EFFORT)
+        return np.where(tied, np.append(columns, -1)[search.plan], plan)
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -456,15 +490,18 @@ class _PlanContext:
         return column[option]
 
     @cached_property
+    def relaxation(self) -> Relaxation:
+        """The linear relaxation of this round."""
+        try:
+            return Relaxation(self.choices)
+        except ImportError as error:  # the caller has loaded OR-Tools, and one process holds one
+            raise SearchFailed from error
+
+    @cached_property
     def prices(self) -> Floats:
         """The prices of the decision, (m,), 0 for rows that it does not have."""
         known = Memory.of("", self.decision.round.model, self.decision.prices)
         return known.row_prices(self.round.model)[0]
-
-    def can_gain(self, search: Search, asked: Ints) -> bool:
-        """Return whether a plan above the known one may have a better column of a job."""
-        near = search.losses.leaves(search.value)[0] & self.is_better
-        return bool(np.isin(search.c.group[near], asked).any())
 
     def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
         """Return the jobs that gain by a better column at these prices.

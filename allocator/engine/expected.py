@@ -49,20 +49,11 @@ NO_SPEED = "it has no speed where it runs"
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """An expected number of seconds with its range of 90 %; arrays (J,), nan = not known."""
-
-    low: Floats
-    middle: Floats
-    high: Floats
-
-
-@dataclass(frozen=True)
 class Forecast:
-    """What is expected of each job, (J,); seconds from now.
+    """What is expected of each job, (J,); seconds from now, nan = not known.
 
-    `start_s` and `run_s` are what the model says; the estimates are what follows from it by what
-    was measured.
+    `start_s` and `run_s` are what the model says; the estimates (3, J) are what follows from it by
+    what was measured: the low end of a range of 90 %, the middle, and the high end.
 
     Attributes
     ----------
@@ -72,9 +63,9 @@ class Forecast:
         Option of the option table that it runs with, -1 = none.
     start_s, run_s : (J,)
         Its start by the model, if it waits, and the seconds that it runs from then, or from now.
-    start, done : Estimate
+    start, done : (3, J)
         Its start, if it waits, and its end.
-    saved : Estimate
+    saved : (3, J)
         Seconds of running time that it saves against running as requested; below 0: it loses them.
     note : (J,)
         Why nothing is said of a job, "" where something is.
@@ -84,9 +75,9 @@ class Forecast:
     option: Ints
     start_s: Floats
     run_s: Floats
-    start: Estimate
-    done: Estimate
-    saved: Estimate
+    start: Floats
+    done: Floats
+    saved: Floats
     note: list[str]
 
 
@@ -140,27 +131,21 @@ def _with_ranges(
     problem = plan.round.problem
     waits = position > 0
     of = Situation.of(problem, plan.allocation, waits)
-    first = [np.maximum(problem.interval_s, end) for end in spread(of.start, of, start)]
+    first = np.maximum(problem.interval_s, spread(of.start, of, start))
     now = spread(of.done, of, run)
-    later = spread(LATER, of, start + run)
-    done = [
-        np.where(waits, np.maximum(late, begin), soon)
-        for late, begin, soon in zip(later, first, now, strict=True)
-    ]
-    runs = [np.where(waits, a, b) for a, b in zip(spread(RUN, of, run), now, strict=True)]
+    done = np.where(waits, np.maximum(spread(LATER, of, start + run), first), now)
+    runs = np.where(waits, spread(RUN, of, run), now)
     # nan for a job without a speed
     rate = requested_rate(problem, lambda: plan.round.option_table.offer)
     rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
     asked = problem.jobs.remaining_work / rate
     # where the size is not known, both times are wrong by one factor, and the speed by another
-    speeds = [spread(of.done, of.with_known_sizes, run)[i] for i in (2, 1, 0)]
-    rest = [np.where(of.learned, r / run, 1.0) for r in runs]
-    speeds = [np.where(of.learned, a, b) for a, b in zip(speeds, runs[::-1], strict=True)]
-    corners = [factor * (asked - r) for factor in rest for r in speeds]
-    saved = [np.min(corners, axis=0), rest[1] * (asked - speeds[1]), np.max(corners, axis=0)]
-    return Forecast(
-        position, option, start, run, Estimate(*first), Estimate(*done), Estimate(*saved), note
-    )
+    speeds = np.where(of.learned, spread(of.done, of.with_known_sizes, run), runs)
+    rest = np.where(of.learned, runs / run, 1.0)
+    corners = rest[:, None] * (asked - speeds)
+    middle = rest[1] * (asked - speeds[1])
+    saved = np.stack([corners.min(axis=(0, 1)), middle, corners.max(axis=(0, 1))])
+    return Forecast(position, option, start, run, first, done, saved, note)
 
 
 def _waiting_order(plan: Decision) -> Ints:
@@ -271,12 +256,13 @@ def tell_columns(found: Forecast, now_s: float) -> dict[str, Sequence[object]]:
         "position": [n or None for n in found.position.tolist()],
         "expected_note": [text or None for text in found.note],
     }
-    for name, one, begin in (
+    for name, estimate, begin in (
         ("expected_start", found.start, now_s),
         ("expected_done", found.done, now_s),
         ("time_saved", found.saved, 0.0),
     ):
-        for end, seconds in (("", one.middle), ("_low", one.low), ("_high", one.high)):
+        low, middle, high = estimate
+        for end, seconds in (("", middle), ("_low", low), ("_high", high)):
             told = np.round(begin + seconds, DIGITS)
             cells = told.astype(object)
             cells[~np.isfinite(told)] = None

@@ -101,21 +101,18 @@ class Situation:
         )
 
 
-def spread(what: str, of: Situation, seconds: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return low end, middle and high end (J,) of what takes so many seconds (J,) by the model."""
-    low, middle, high = _factors(read_factors()[what, KNOWN], seconds / of.interval_s)
+def spread(what: str, of: Situation, seconds: Floats) -> Floats:
+    """Return low end, middle and high end, (3, J), of what takes so long (J,) by the model."""
+    rounds = seconds / of.interval_s
+    factors = _factors(read_factors()[what, KNOWN], rounds)
     for information, here in ((LEARNED, of.learned), (GUESSED, of.guessed)):
         if here.any():
-            other = _factors(read_factors()[what, information], seconds / of.interval_s)
-            low, middle, high = (
-                np.where(here, a, b) for a, b in zip(other, (low, middle, high), strict=True)
-            )
-    wider = np.exp(COVERED * of.left_error)
-    return seconds * low / wider, seconds * middle, seconds * high * wider
+            factors = np.where(here, _factors(read_factors()[what, information], rounds), factors)
+    wider = np.exp(COVERED * np.outer([-1.0, 0.0, 1.0], of.left_error))
+    return seconds * factors * wider
 
 
-def _factors(table: Floats, rounds: Floats) -> tuple[Floats, Floats, Floats]:
+def _factors(table: Floats, rounds: Floats) -> Floats:
     knots, *columns = np.log(table.T)
     at = np.log(np.maximum(rounds, table[0, 0]))
-    low, middle, high = (np.exp(np.interp(at, knots, column)) for column in columns)
-    return low, middle, high
+    return np.exp([np.interp(at, knots, column) for column in columns])

@@ -38,9 +38,8 @@ from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
 from allocator.policies.hard_rules import usage_cost
 from allocator.policies.mip import marginal, mip
-from allocator.policies.registry import AnyPolicy, name_of
+from allocator.policies.registry import name_of
 from allocator.solvers import registry as solvers
-from allocator.solvers.base import SolveLimits
 
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
@@ -197,13 +196,8 @@ class Explanation:
 def explain(
     snapshot: Snapshot,
     job_id: str,
+    command: SolveCommand,
     *,
-    policy: AnyPolicy = "mip",
-    objective: str | None = None,
-    budget: float | None = None,
-    horizon: int | None = None,
-    solver: str = "auto",
-    limits: SolveLimits | None = None,
     tries: int | None = None,
     seconds: float = math.inf,
 ) -> Explanation:
@@ -215,8 +209,8 @@ def explain(
         The round, of a folder or of a queue.
     job_id : str
         The job.
-    policy, objective, budget, horizon, solver, limits
-        As of `allocator.solve`: how the user decides. Limits hold for each decision of the search.
+    command : SolveCommand
+        How the user decides. Its limits hold for each decision of the search.
     tries : int, optional
         Largest number of decisions of the search. The default is smaller for rounds with more
         options, where each decision takes longer.
@@ -228,7 +222,6 @@ def explain(
     UsageError
         The job is unknown. Deciding the round may raise other errors.
     """
-    command = SolveCommand(policy, objective, budget, horizon, solver, limits or SolveLimits())
     problem = command.problem(snapshot, {})
     decision = command.decide(problem)
     return explain_decided(

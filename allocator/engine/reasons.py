@@ -12,7 +12,7 @@ cause is the smallest set of limits whose lifting gives the job more when the ro
                           not leave are gone
     not_evaluated         a better option fits into the plan, and the policy did not take it; or the
                           policy gives it no more whatever limit is lifted; or only a plan that is
-                          better by less than the asked gap does
+                          better by less than the asked gap does; or its value is below rounding
     budget                the cause is budget_per_hour alone
     quota                 the cause is the limits of its tenant alone
     capacity              the cause is the GPUs alone; the job offers the price, but no whole size
@@ -138,12 +138,13 @@ def find_reasons(
     early = np.any(list(flags.values()), axis=0)
     best, offered, needed = price_to_beat(round_, chosen, price)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
-    asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
+    unknown = wants & ~early & ~fits & (blocked < 0) & (best >= 0)
+    asked = unknown & counts
     found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
     alone = np.array([limits[0] if len(limits) == 1 else "" for limits in found.limits], object)
     helpless = asked & found.is_sure & np.array([not limits for limits in found.limits], bool)
     cases = flags | {
-        "not_evaluated": ((best >= 0) & fits) | helpless,
+        "not_evaluated": ((best >= 0) & fits) | helpless | (unknown & ~counts),
         "budget": alone == BUDGET,
         "quota": alone == QUOTA,
         "capacity": (alone == GPUS) & pays_price,
@@ -154,6 +155,8 @@ def find_reasons(
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
     said = list(map(PRICES, offered.tolist(), needed.tolist()))
     sentences = _write_sentences(round_, chosen, best, said, found, offered > needed, fits, codes)
+    for j in np.flatnonzero(unknown & ~counts).tolist():
+        sentences[j] = IGNORED
     if fragments is not None:
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
@@ -297,6 +300,7 @@ ZERO = (
     " would never end there"
 )
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
+IGNORED = "what it would do is worth too little beside other jobs to be told from rounding"
 LEFT_OUT = "a plan that is better by less than the asked gap gives it"
 PRICES = "value per GPU-hour: {:.4g} offered, {:.4g} needed".format
 OTHERS = "others together make more of what {want} needs"

@@ -186,15 +186,11 @@ class Comparison:
         return [f"{n} {what if n == 1 else what[:-1]}" for what in WHAT if (n := count[what])]
 
     def _value(self) -> str:
-        before, after = self.value
-        gained = after - before
-        if abs(gained) <= 1e-9 * max(1.0, abs(before)):
-            return f"value: the same, both plans valued {self.scale}"
-        sign = "more" if gained > 0 else "less"
+        said = _describe_gain(*self.value)
         doubt = ""
-        if abs(gained) <= self.doubt:
+        if said and abs(self.value[1] - self.value[0]) <= self.doubt:
             doubt = f"; that is less than the gap leaves open ({self.doubt:.2g})"
-        return f"value: {abs(gained):.4g} {sign}, both plans valued {self.scale}{doubt}"
+        return f"value: {said or 'the same'}, both plans valued {self.scale}{doubt}"
 
     def _binding(self) -> Iterator[str]:
         if not self.limits:
@@ -367,8 +363,15 @@ def _hours(work: float, work_per_s: float) -> float | None:
 
 
 def _describe_difference(before: float, after: float, unit: str, of: str) -> str:
+    said = _describe_gain(before, after, f" {unit}")
+    if not said:
+        return f"the same, {before:.4g} {unit}"
+    return f"{said} ({before:.4g} -> {after:.4g} {of})"
+
+
+def _describe_gain(before: float, after: float, unit: str = "") -> str:
+    """Return how much more or less there is after, "" if it is the same."""
     gained = after - before
     if abs(gained) <= 1e-9 * max(1.0, abs(before)):
-        return f"the same, {before:.4g} {unit}"
-    sign = "more" if gained > 0 else "less"
-    return f"{abs(gained):.4g} {unit} {sign} ({before:.4g} -> {after:.4g} {of})"
+        return ""
+    return f"{abs(gained):.4g}{unit} {'more' if gained > 0 else 'less'}"

@@ -7,6 +7,7 @@ compares with absolute tolerances, so models are scaled first (scaling.py).
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
 from allocator.solvers.scaling import round_values, row_scale, value_scale
-from formulations.model.linear import Floats, LinearModel
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, LinearModel
 
 TOLERANCE = 1e-9
 
@@ -65,6 +67,45 @@ def solve(
         _stream(engine, model, scale, report)
     status = engine.run()
     return _answer(highspy, engine, model, status, is_mip, scale, rows)
+
+
+class Relaxation:
+    """The linear relaxation of choices, solved again whenever bounds of its rows have changed.
+
+    A solution begins from the basis of the one before, so it takes few steps of the simplex method.
+    """
+
+    def __init__(self, c: Choices) -> None:
+        import highspy
+
+        new: Any = highspy.Highs
+        new.resetGlobalScheduler(True)  # as in `solve`
+        self._engine = new()
+        self._optimal = highspy.HighsModelStatus.kOptimal
+        for name, value in engine_options(SolveLimits(), is_mip=True).items():
+            self._engine.setOptionValue(name, value)
+        self._scale, self._unit = value_scale(c.model, 10), row_scale(c.model)
+        pass_model(highspy, self._engine, c.model, self._scale, self._unit)
+        self._columns = np.arange(c.n, dtype=np.int32)
+        none = np.zeros(c.n, dtype=np.uint8)
+        self._engine.changeColsIntegrality(c.n, self._columns, none)
+
+    def solve(self, c: Choices, columns: Bools, until: float) -> tuple[float, Floats]:
+        """Return the value of the best solution, and prices (m,).
+
+        The value is inf if HiGHS found none `until` then (time.monotonic). c has the same columns
+        and rows as before, with other bounds. Only `columns` (n,) are used.
+        """
+        upper = columns.astype(np.float64)
+        self._engine.changeColsBounds(c.n, self._columns, np.zeros(c.n), upper)
+        low, high = c.low * self._unit[c.rows], c.high * self._unit[c.rows]
+        self._engine.changeRowsBounds(c.R, c.rows.astype(np.int32), low, high)
+        end_s = self._engine.getRunTime() + max(0.0, until - time.monotonic())
+        self._engine.setOptionValue("time_limit", end_s)
+        self._engine.run()
+        prices = -np.array(self._engine.getSolution().row_dual) * self._unit / self._scale
+        value = -self._engine.getInfo().objective_function_value / self._scale
+        return value if self._engine.getModelStatus() == self._optimal else math.inf, prices
 
 
 def engine_options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:

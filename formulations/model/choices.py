@@ -10,7 +10,7 @@ groups, R coupling rows, a_c the coupling entries of column c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -202,6 +202,46 @@ class Choices:
     def columns_of(self, groups: Ints) -> Ints:
         """Return all columns of the given groups, group by group."""
         return ragged(self.start[groups], self.start[groups + 1])[1]
+
+    def take(self, columns: Ints) -> Choices:
+        """Return the choices with only these columns; rows that none of them uses have no bounds.
+
+        Groups that are left without a column take nothing.
+        """
+        group, matrix = self.group[columns], self.matrix[columns]
+        start = starts(group, self.J)
+        is_used = np.bincount(matrix.indices, minlength=self.R) > 0
+        return replace(
+            self,
+            model=self.model.take(columns),
+            start=start,
+            group=group,
+            mandatory=self.mandatory & (np.diff(start) > 0),
+            low=np.where(is_used, self.low, -np.inf),
+            high=np.where(is_used, self.high, np.inf),
+            matrix=matrix,
+        )
+
+    def fitting_columns(self) -> Bools:
+        """Return the columns that break no row by themselves, (n,)."""
+        is_sum = np.bincount(self.matrix.indices, self.matrix.data < 0, self.R) == 0
+        high = np.where(is_sum, self.high, np.inf)
+        over = self.matrix.data > high[self.matrix.indices]
+        fits: Bools = np.bincount(self.matrix.row[over], minlength=self.n) == 0
+        return fits
+
+    def tied_groups(self, groups: Ints) -> Bools:
+        """Return some groups and all that rows with bounds tie to them, (J,)."""
+        tied = np.zeros(self.J, dtype=bool)
+        tied[groups] = True
+        binds = (np.isfinite(self.low) | np.isfinite(self.high))[self.matrix.indices]
+        group, row = self.group[self.matrix.row[binds]], self.matrix.indices[binds]
+        while True:
+            is_used = np.bincount(row[tied[group]], minlength=self.R) > 0
+            more = group[is_used[row]]
+            if tied[more].all():
+                return tied
+            tied[more] = True
 
     def value_of(self, choice: Ints) -> float:
         """Return the value of a choice, correctly rounded."""

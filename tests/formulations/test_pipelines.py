@@ -12,6 +12,7 @@ from builders import problem, snapshot
 from hypothesis import given, strategies as st
 from text_tables import columns, tables
 
+from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.explain import explain
 from allocator.performance.pipelines import due, due_s, least_seconds_left
 from allocator.solvers.base import SolveLimits
@@ -111,9 +112,8 @@ def test_a_stage_is_due_before_the_end() -> None:
     p = problem(STAGES)
     assert due_s(p).tolist() == [300, 900, 5000]
     assert due(p)[1].tolist() == [1, 1, 2]
-    e, other = (
-        explain(snapshot(STAGES), job, limits=SolveLimits(gap=0.0)) for job in ("prepare", "other")
-    )
+    command = SolveCommand(limits=SolveLimits(gap=0.0))
+    e, other = (explain(snapshot(STAGES), job, command) for job in ("prepare", "other"))
     assert (e.due_s, e.due_for) == (300, "train")
     words = 'due at 300 s, its share of the time until the deadline of "train"'
     assert any(words in line for line in e.lines()) and other.lines()[2] == "due at 5000 s"

@@ -52,7 +52,7 @@ def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
         == configure(p, "j0").hours.tolist()
         == pytest.approx([left / 3600])
     )
-    curve = round_frontier(p, Effort(SolveLimits(), None, 2)).found
+    curve = round_frontier(p, Effort(SolveLimits(), None, 2)).found.points
     kept = keep(p, Effort(SolveLimits(), None, 4), 1.0, True, dollars="added").result
     values = [decide(p).objective_value, kept.objective_value, curve.value[-1], curve.bound[-1]]
     values += compile_round(p).model.value.tolist()

@@ -30,6 +30,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide
 from allocator.engine.explain import explain
 from allocator.engine.promises import promise
@@ -77,7 +78,7 @@ def test_plan_says_what_is_assumed() -> None:
     assert [got[n]["detail"] for n in ("odd", "wide", "known")] == [assumed, assumed, None]
     assert got["huge"]["reason"] == "exceeds_cluster" and assumed in got["huge"]["detail"]
     assert TOLD in result.warnings
-    assert assumed in "\n".join(explain(snapshot(JOBS, TWO, RATES), "huge").lines())
+    assert assumed in "\n".join(explain(snapshot(JOBS, TWO, RATES), "huge", SolveCommand()).lines())
 
 
 @pytest.mark.parametrize("policy", series([*POLICIES], 8))

@@ -6,6 +6,7 @@ import pytest
 from builders import snapshot
 
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.explain import explain
 from allocator.errors import InvalidInput
 
@@ -15,7 +16,8 @@ def test_explain_names_the_codec_of_each_option() -> None:
     plain = {"gpu_type": "A", "gpus": 2, "work_per_s": 8.0, "compute_s": 0.2, "volume_gb": 0.5}
     coded = plain | {"codec_s": 0.06, "ratio": 20.0, "efficiency": 0.95, "variant": "topk"}
     pools = [{"pool": "slow", "link_gb_s": 1.25}, {"pool": "fast", "link_gb_s": 25.0}]
-    told = explain(snapshot([{"sizes": [2], "min_gpus": 2}], pools, [plain, coded]), "j0")
+    round_ = snapshot([{"sizes": [2], "min_gpus": 2}], pools, [plain, coded])
+    told = explain(round_, "j0", SolveCommand())
     assert {o["pool"]: o["variant"] for o in told.options} == {"slow": "topk", "fast": None}
     assert any("2 x slow" in line and "(topk)" in line for line in told.lines())
 

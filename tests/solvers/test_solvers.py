@@ -18,9 +18,10 @@ from rounds import best, random_instance
 from allocator.bench.solvers.instances import generate
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.highs import Relaxation
 from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.pulp_reference import read_log
-from formulations.bounds.lagrangian import minimise_dual
+from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import choices
 from formulations.model.linear import LinearModel
 from formulations.model.single_round import build_model
@@ -213,6 +214,20 @@ def test_prices_of_a_relaxation_by_hand() -> None:
     assert answer.prices is not None
     assert answer.prices == pytest.approx([2, 1, 0])
     assert answer.objective == answer.bound == pytest.approx(10.5)
+
+
+def test_a_relaxation_solved_again_is_that_of_a_new_problem() -> None:
+    """Rows are lifted one at a time, and sometimes every third column is left out: the value is
+    that of a new problem, and the prices give it as a bound."""
+    c = choices(large())
+    relaxation = Relaxation(c)
+    for row in range(-1, c.R):
+        used = (np.arange(c.n) % 3 > 0) | (row % 2 > 0)
+        lifted = replace(c, high=np.where(np.arange(c.R) == row, INF, c.high))
+        value, prices = relaxation.solve(lifted, used, INF)
+        part = lifted.take(np.flatnonzero(used))
+        alone, _ = Relaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
+        assert [value, evaluate(part, prices).bound] == pytest.approx([alone] * 2, rel=1e-7)
 
 
 def test_cpsat_stopped_in_presolve_claims_no_bound() -> None:

@@ -13,6 +13,6 @@ from allocator.engine.explain import explain as find_reasons
 def explain(args: Namespace) -> Answer:
     snapshot = read_source(args.folder_or_queue)
     warn(validate(snapshot).warnings)
-    how = vars(take(SolveCommand, args, limits=read_limits(args)))
-    told = find_reasons(snapshot, args.job, tries=args.tries, **how)
+    command = take(SolveCommand, args, limits=read_limits(args))
+    told = find_reasons(snapshot, args.job, command, tries=args.tries)
     return Answer(told.to_dict(), text_of(told.lines()))

@@ -131,7 +131,7 @@ def _show_round(found: RoundFrontier) -> Iterator[str | Table]:
     yield from (
         (
             f"snapshot {text(found.problem.name)}: {found.problem.objective} against dollars per"
-            f" hour, {len(found.found.answers)} solves, {len(found.found.best)} plans that nothing"
+            f" hour, {len(found.found.answers)} solves, {len(found.found.plans)} plans that nothing"
             " found beats"
         ),
         MEANT[found.dollars],

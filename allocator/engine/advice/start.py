@@ -46,10 +46,11 @@ def describe_start(
     ]
     pool = options.pool[found.option[j]]
     here = [k for k in left if options.pool[found.option[k]] == pool]
+    low, middle, high = found.start[:, j].tolist()
     return StartEstimate(
-        float(found.start.middle[j]),
+        middle,
         int(options.gpus[found.option[j]]),
         problem.pools.pool[pool],
         tuple(problem.jobs.job_id[k] for k in here or left),
-        (float(found.start.low[j]), float(found.start.high[j])),
+        (low, high),
     )

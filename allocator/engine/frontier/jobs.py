@@ -19,14 +19,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem
-from allocator.engine.frontier.sweep import (
-    BudgetAnswer,
-    BudgetSweep,
-    Effort,
-    Frontier,
-    Tell,
-    build_answer,
-)
+from allocator.engine.frontier.sweep import BudgetAnswer, Effort, Frontier, Tell
 from allocator.engine.frontier.ways import JobWays
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
@@ -62,13 +55,9 @@ class JobsCase:
         )
         proposal = mip(task)
         value = task.choices.value_of(proposal.choice)
-        return build_answer(
-            round_.option[proposal.choice[self.ways.number]],
-            task,
-            proposal,
-            value,
-            min(proposal.bound, task.dual.bound),
-        )
+        bound = max(value, min(proposal.bound, task.dual.bound))
+        ways = round_.option[proposal.choice[self.ways.number]]
+        return BudgetAnswer(ways, value, bound, task, proposal)
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
         """Return the round with the budget; its options are the ways, sorted by job.
@@ -157,14 +146,15 @@ class JobsFrontier:
         f = self.found
         if f is None:
             return []
+        budget, spent, value, bound, price = f.points
         columns = {
-            "budget": f.budget,
-            "spent": f.spent,
-            "weighted_hours": -f.value,
-            "bound": -f.bound,
-            "gap": (f.bound - f.value) / np.maximum(np.abs(f.value), 1e-9),
-            "hours_per_dollar": f.price,
-            "without_limits": self.free.mixed(f.spent),
+            "budget": budget,
+            "spent": spent,
+            "weighted_hours": -value,
+            "bound": -bound,
+            "gap": (bound - value) / np.maximum(np.abs(value), 1e-9),
+            "hours_per_dollar": price,
+            "without_limits": self.free.mixed(spent),
         }
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
@@ -242,7 +232,7 @@ def jobs_frontier(
         return JobsFrontier(problem, dollars, ways, free, fits, None)
     case = JobsCase(compile_round(problem, False, PairOffer.RUNNING), ways, effort)
     try:
-        found = BudgetSweep(case, effort, math.inf, tell).refine()
+        found = Frontier(case, effort, math.inf, tell).refine()
     except (Infeasible, NoPlanInTime) as error:
         raise _explain_failure(case, error) from None
     # whether the ways of each corner, (J,), keep the limits of pools and tenants

@@ -16,14 +16,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round, override_settings
-from allocator.engine.frontier.sweep import (
-    BudgetAnswer,
-    BudgetSweep,
-    Effort,
-    Frontier,
-    Tell,
-    build_answer,
-)
+from allocator.engine.frontier.sweep import BudgetAnswer, Effort, Frontier, Tell
 from allocator.engine.results import build_result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
 from allocator.options.colocation.several_primaries import groups_of_plan
@@ -48,9 +41,8 @@ class RoundCase:
             limits=self.effort.limits,
             memory=memory,
         )
-        return build_answer(
-            decision, decision.task, decision.proposal, decision.value, decision.proof[0]
-        )
+        value, bound = decision.value, decision.proof[0]
+        return BudgetAnswer(decision, value, bound, decision.task, decision.proposal)
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
         """Return the round with the budget, see `BudgetCase`."""
@@ -86,15 +78,15 @@ class RoundFrontier:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per plan, with the columns of docs/tenants.md."""
-        f = self.found
+        budget, spent, value, bound, price = (x.tolist() for x in self.found.points)
         columns = {
-            "budget_per_hour": [None if math.isinf(b) else b for b in f.budget.tolist()],
-            "spent_per_hour": f.spent.tolist(),
+            "budget_per_hour": [None if math.isinf(b) else b for b in budget],
+            "spent_per_hour": spent,
             "added_per_hour": self.added.tolist(),
-            "value": f.value.tolist(),
-            "bound": f.bound.tolist(),
-            "gap": [relative_gap(b, v) for b, v in zip(f.bound, f.value, strict=True)],
-            "dollar_value": f.price.tolist(),
+            "value": value,
+            "bound": bound,
+            "gap": [relative_gap(b, v) for b, v in zip(bound, value, strict=True)],
+            "dollar_value": price,
             "jobs_running": self.jobs.tolist(),
         }
         for name, gpus in zip(self.problem.pools.pool, self.gpus.T.tolist(), strict=True):
@@ -119,7 +111,7 @@ class RoundFrontier:
 
     def curve(self, points: int = 200) -> tuple[Floats, Floats]:
         """Return (dollars per hour, U) over the range of the plans, solved budgets included."""
-        solves, spent = self.found.solves, self.found.spent
+        solves, spent = self.found.solves, self.found.points.spent
         low, high = float(spent[0]), float(spent[-1])
         near = solves.budget[(solves.budget >= low) & (solves.budget <= high)]
         x = np.unique(
@@ -144,7 +136,7 @@ def round_frontier(
     Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
     """
     case = RoundCase(count_dollars(override_settings(problem, objective, None), dollars), effort)
-    found = BudgetSweep(case, effort, max_budget, tell).refine(
+    found = Frontier(case, effort, max_budget, tell).refine(
         (problem.budget_per_hour,) if dollars == "listed" else ()
     )
     plans = [decision.allocation for decision in found.plans]
@@ -211,7 +203,7 @@ def keep(
     """
     whole = override_settings(problem, objective, None)
     case = RoundCase(count_dollars(whole, dollars), effort)
-    sweep = BudgetSweep(case, effort, max_budget, tell)
+    sweep = Frontier(case, effort, max_budget, tell)
     first = sweep.answers[0]
     wanted = target * first.value if share else target
     top = max(answer.value for answer in sweep.answers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -50,20 +50,21 @@ class Effort:
 
 @dataclass(frozen=True)
 class BudgetAnswer(Generic[P]):
-    """The answer for one budget.
+    """The answer for one budget: a plan with its value, and how it was found.
 
-    The plan `plan` has the value `value` and the spending `spent`. No plan of the budget has a
-    larger value than `bound`. `memory` holds prices of the rows, and `dual` is the Lagrangian bound
-    at these prices.
+    No plan of the budget has a larger value than `bound`.
     """
 
     plan: P
     value: float
-    spent: float
     bound: float
-    dual: float
-    price: float
-    memory: Memory
+    task: Task
+    proposal: Proposal
+
+    @property
+    def spent(self) -> float:
+        """What the plan spends."""
+        return dollars_of(self.task.round.instance.cost, self.proposal.choice)
 
 
 class BudgetCase(Protocol[P]):
@@ -76,53 +77,30 @@ class BudgetCase(Protocol[P]):
         """Return the round with the budget."""
 
 
-@dataclass(frozen=True)
+class Points(NamedTuple):
+    """Plans that no other one beats, by spending, (m,) each.
+
+    `budget` is the largest solved one that buys nothing better, `bound` the value that no plan of
+    it exceeds, and `price` that of a dollar there.
+    """
+
+    budget: Floats
+    spent: Floats
+    value: Floats
+    bound: Floats
+    price: Floats
+
+
 class Frontier(Generic[P]):
-    """All answers in the order of solving, the same as arrays, and the least spending.
+    """Solves a case at one budget after another and keeps the answers.
 
     Attributes
     ----------
-    best : (m,)
-        Answers on the frontier, by spending.
-    budget, price : (m,)
-        Largest solved budget that buys nothing better, and the price of a dollar there.
+    answers : list of BudgetAnswer
+        In the order of solving.
+    least : float
+        The least spending.
     """
-
-    answers: tuple[BudgetAnswer[P], ...]
-    solves: SolvedBudgets
-    least: float
-    best: Ints
-    budget: Floats
-    price: Floats
-
-    @property
-    def plans(self) -> list[P]:
-        """The plans on the frontier."""
-        return [self.answers[k].plan for k in self.best.tolist()]
-
-    @property
-    def spent(self) -> Floats:
-        """What they spend, (m,)."""
-        return self.solves.spent[self.best]
-
-    @property
-    def value(self) -> Floats:
-        """Their values, (m,)."""
-        return self.solves.value[self.best]
-
-    @property
-    def bound(self) -> Floats:
-        """No plan of the budget has a larger value, (m,)."""
-        return self.solves.upper(self.budget)
-
-    @property
-    def open_share(self) -> float:
-        """Return the area between plans and proofs as a share of the area below the proofs."""
-        return _open_share(self.solves)
-
-
-class BudgetSweep(Generic[P]):
-    """Solves a case at one budget after another and keeps the answers."""
 
     def __init__(
         self, case: BudgetCase[P], effort: Effort, top: float = math.inf, tell: Tell | None = None
@@ -135,9 +113,8 @@ class BudgetSweep(Generic[P]):
         self._case = case
         self._effort = effort
         self._tell = tell or (lambda _: None)
-        self._answers: list[BudgetAnswer[P]] = []
+        self.answers: list[BudgetAnswer[P]] = []
         self._rows: list[tuple[float, float, float, float, float, float]] = []
-        self._memory: Memory | None = None
         first = case.solve(top, None)
         self._limit = first.spent if math.isinf(top) else top
         self._round = case.compile(self._limit, True)
@@ -153,42 +130,57 @@ class BudgetSweep(Generic[P]):
         return SolvedBudgets(*np.array(self._rows).T)
 
     @property
-    def answers(self) -> tuple[BudgetAnswer[P], ...]:
-        """The answers so far, in the order of solving."""
-        return tuple(self._answers)
+    def plans(self) -> list[P]:
+        """The plans on the frontier, by spending."""
+        return [self.answers[k].plan for k in self.solves.best.tolist()]
+
+    @property
+    def points(self) -> Points:
+        """The numbers of the plans on the frontier."""
+        solves = self.solves
+        best, budget, price = solves.reach
+        spent, value = solves.spent[best], solves.value[best]
+        return Points(budget, spent, value, solves.upper(budget), price)
+
+    @property
+    def open_share(self) -> float:
+        """The area between plans and proofs as a share of the area below the proofs."""
+        solves = self.solves
+        s, v = solves.spent[solves.best], solves.value[solves.best]
+        whole = float(np.diff(s) @ (v[-1] - v[:-1])) if s[-1] > s[0] else 0.0
+        return sum(p.area for p in open_intervals(solves)) / whole if whole > 0 else 0.0
 
     @property
     def full(self) -> bool:
         """Whether the largest number of plans has been reached."""
-        return len(self._answers) >= self._effort.points
+        return len(self.answers) >= self._effort.points
 
-    def solve_at(self, budget: float) -> BudgetAnswer[P]:
+    def solve_at(self, budget: float) -> None:
         """Solve at the budget, starting from the prices of the previous solve."""
-        answer = self._case.solve(budget, self._memory)
-        self._record(budget, answer)
-        return answer
+        self._record(budget, self._case.solve(budget, self._memory))
 
     def _record(self, budget: float, answer: BudgetAnswer[P]) -> None:
-        price, level = 0.0, answer.dual
+        task, model = answer.task, answer.task.round.model
+        self._memory = Memory.of(task.round.problem.objective, model, task.dual.prices)
+        price, level = 0.0, task.bound
         if math.isfinite(budget):
             # the Lagrangian bound at budget 0 with the options of the largest budget is one for all
             # budgets up to that
-            prices = answer.memory.row_prices(self._choices.model)[0]
-            bound = bound_at_prices(self._round, self._choices, prices)
-            price, level = answer.price, bound - answer.price * self._limit
-        self._answers.append(answer)
+            prices = self._memory.row_prices(self._choices.model)[0]
+            price = max(0.0, float(task.dual.prices[model.rows_of(BUDGET)].sum()))
+            level = bound_at_prices(self._round, self._choices, prices) - price * self._limit
+        self.answers.append(answer)
         self._rows.append((budget, answer.spent, answer.value, answer.bound, level, price))
-        self._memory = answer.memory
-        self._tell(len(self._answers))
+        self._tell(len(self.answers))
 
     def refine(self, wanted: Sequence[float] = ()) -> Frontier[P]:
         """Solve at the budgets `wanted` inside the range, then where the open area is largest."""
         for budget in wanted:
             if self.least < budget < self._limit and not self.full:
                 self.solve_at(budget)
-        while not self.full and _open_share(solves := self.solves) > self._effort.limits.gap:
-            self.solve_at(max(open_intervals(solves), key=lambda piece: piece.area).next)
-        return Frontier(self.answers, self.solves, self.least, *self.solves.reach)
+        while not self.full and self.open_share > self._effort.limits.gap:
+            self.solve_at(max(open_intervals(self.solves), key=lambda piece: piece.area).next)
+        return self
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
         """Find the cheapest plan of value `target`, and the dollars below which there is none.
@@ -207,7 +199,7 @@ class BudgetSweep(Generic[P]):
             unclear = max(low, float(below.max(initial=0.0)))
             near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
-                return self._answers[best], min(low, high)
+                return self.answers[best], min(low, high)
             # Prices give a good first guess; then the interval is halved. When it is short, any
             # other plan inside it is searched.
             if not (solves.budget == low).any():
@@ -216,15 +208,6 @@ class BudgetSweep(Generic[P]):
                 self.solve_at(high - EDGE * max(1.0, high))
             else:
                 self.solve_at((unclear + high) / 2)
-
-
-def _open_share(solves: SolvedBudgets) -> float:
-    best = solves.best
-    s = solves.spent[best]
-    v = solves.value[best]
-    width = float(s[-1] - s[0])
-    whole = float(np.diff(s) @ (v[-1] - v[:-1])) if width > 0 else 0.0
-    return sum(p.area for p in open_intervals(solves)) / whole if whole > 0 else 0.0
 
 
 def _least_spending(whole: CompiledRound, effort: Effort) -> float:
@@ -239,21 +222,3 @@ def _least_spending(whole: CompiledRound, effort: Effort) -> float:
 def dollars_of(cost: Floats, choice: Ints) -> float:
     """Return the dollars of a choice."""
     return float(cost[choice[choice >= 0]].sum())
-
-
-def build_answer(
-    plan: P, task: Task, proposal: Proposal, value: float, bound: float
-) -> BudgetAnswer[P]:
-    """Build the answer from a decision."""
-    model = task.round.model
-    dual = task.dual
-    price = float(dual.prices[model.rows_of(BUDGET)].sum())
-    return BudgetAnswer(
-        plan,
-        value,
-        dollars_of(task.round.instance.cost, proposal.choice),
-        max(value, bound),
-        task.bound,
-        max(0.0, price),
-        Memory.of(task.round.problem.objective, model, dual.prices),
-    )

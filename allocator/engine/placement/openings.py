@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import nsmallest
 from itertools import islice
 
 from formulations.placement.holes import Holes, Need, Place, Wish
@@ -65,30 +65,6 @@ class PlacedJobs(dict[int, tuple[Place, ...]]):
             self.on[n].discard(job)
             self.changed.add(n)
         return places
-
-
-class _Queue:
-    """Nodes by rank, the lowest first. A rank begins with what is lost on the node at least."""
-
-    def __init__(self, ranks: dict[int, Rank]) -> None:
-        self._ranks = ranks
-        self._heap = [(rank, n) for n, rank in ranks.items()]
-        heapify(self._heap)
-
-    def put(self, n: int, rank: Rank | None) -> None:
-        """Give a node another rank, None = it is left out from now on."""
-        self._ranks.pop(n, None)
-        if rank is not None:
-            self._ranks[n] = rank
-            heappush(self._heap, (rank, n))
-
-    def pop(self) -> tuple[Rank, int] | None:
-        """Return the first node and its rank, None if there is none any more."""
-        while self._heap:
-            rank, n = heappop(self._heap)
-            if self._ranks.get(n) == rank:
-                return rank, n
-        return None
 
 
 class Openings:
@@ -177,10 +153,10 @@ class Openings:
         total = 0.0
         opened = set[int]()
         steps = max(1, need.most_nodes if among is None else len(among))
-        queue = _Queue(self._rank_nodes(need, need.pod if steps > 1 else need.hole, among))
+        ranks = self._rank_nodes(need, need.pod if steps > 1 else need.hole, among)
         try:
             for _ in range(steps):
-                found = self._open_node(need, queue, opened, moves, below - total)
+                found = self._open_node(need, ranks, opened, moves, below - total)
                 if found is None:
                     return None
                 node, loss, moved = found
@@ -199,8 +175,10 @@ class Openings:
                 if places is not None:
                     return Opening(places, total, dict(moves))
                 for n in changed:
-                    is_open = n in opened or (among is not None and n not in among)
-                    queue.put(n, None if is_open else self._rank(n, need, need.hole, moves))
+                    ranks.pop(n, None)
+                    may_open = n not in opened and (among is None or n in among)
+                    if may_open and (rank := self._rank(n, need, need.hole, moves)):
+                        ranks[n] = rank
             return None
         finally:
             for j, to in moves.items():
@@ -211,27 +189,23 @@ class Openings:
     def _open_node(
         self,
         need: Need,
-        queue: _Queue,
+        ranks: dict[int, Rank],
         opened: set[int],
         moves: PlacedJobs,
         below: float,
     ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         best = None
-        tried = list[tuple[Rank, int]]()
-        while (best is None or best[1] > 0) and len(tried) < NODES and (first := queue.pop()):
-            tried.append(first)
-            (is_small, least, _), n = first
+        for rank, n in nsmallest(NODES, ((rank, n) for n, rank in ranks.items())):
+            is_small, least, _ = rank
             top = best[1] if best else below
-            if least >= top or (is_small and best):
+            if least >= top or (best and (is_small or best[1] <= 0)):
                 break
             jobs = self._jobs_on(n, moves)
             hole = (n, min(need.hole, need.whole(self._holes.size[n])), -1)
             found = self._empty(hole, need, jobs, top, opened)
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
-        for rank, n in tried:
-            queue.put(n, rank)
         return best
 
     def _jobs_on(self, n: int, moves: PlacedJobs) -> Spots:

@@ -47,20 +47,20 @@ def draw_configurations(ways: RunConfigurations, chosen: Mapping[str, int]) -> b
 def draw_round_frontier(found: RoundFrontier) -> bytes:
     """Draw the value of plans and its bound over dollars per hour, and what a dollar more adds."""
     curve, (x, upper) = found.found, found.curve(400)
-    lower = curve.solves.lower(x)
+    lower, points = curve.solves.lower(x), curve.points
     marks = [
         Mark("area", x, upper, low=lower, colour=ORANGE, is_faint=True),
         Mark("line", x, upper, "no plan has a higher value", ORANGE),
         Mark("line", x, lower, colour=BLUE),
-        Mark("dots", curve.spent, curve.value, "plans", BLUE),
+        Mark("dots", points.spent, points.value, "plans", BLUE),
     ]
     budget = found.problem.budget_per_hour
-    if found.dollars == "listed" and curve.spent[0] <= budget <= curve.spent[-1]:
+    if found.dollars == "listed" and points.spent[0] <= budget <= points.spent[-1]:
         ends = [budget] * 2, [lower.min(), upper.max()]
         marks.append(Mark("line", *ends, "budget of the snapshot", INK, is_dashed=True))
-    paid = curve.price > 0
+    paid = points.price > 0
     # a price holds up to its budget
-    line = hold(curve.budget[paid][::-1], curve.price[paid][::-1])
+    line = hold(points.budget[paid][::-1], points.price[paid][::-1])
     price = [Mark("line", *line, colour=BLUE)]
     words = "listed prices" if found.dollars == "listed" else "added to the bill"
     dollars = Axis(f"dollars per hour, {words}", "near", float(x[0]), float(x[-1]))
@@ -89,12 +89,13 @@ def draw_jobs_frontier(found: JobsFrontier) -> bytes:
         marks += [Mark("text", *at, tips=tips)] if len(w.name) == 1 else []
     panels = [Panel("ways to the end; line: the lower convex hull", marks, dollars, HOURS)]
     if (limited := found.found) is not None:
-        at = limited.spent, -limited.value
+        points = limited.points
+        at = points.spent, -points.value
         sums = [
             Mark("line", found.free.dollars, found.free.hours, "mixed, without limits", INK),
             Mark("line", *hold(*at), colour=GREEN),
             Mark("dots", *at, "plans within the limits", GREEN),
-            Mark("dots", limited.budget, -limited.bound, "no plan takes less", ORANGE),
+            Mark("dots", points.budget, -points.bound, "no plan takes less", ORANGE),
         ]
         panels.append(Panel("sum of weighted hours", sums, dollars, Axis(kind="near")))
     return _file(*panels, across=len(panels))

@@ -63,14 +63,8 @@ class ExplanationAnswer(Answer):
 
 def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
-    found = explain(
-        snapshot,
-        job_id,
-        policy=effort.policy,
-        solver=effort.solver,
-        limits=effort.limits,
-        seconds=effort.search_s,
-    )
+    command = SolveCommand(effort.policy, solver=effort.solver, limits=effort.limits)
+    found = explain(snapshot, job_id, command, seconds=effort.search_s)
     return ExplanationAnswer(
         job_id=job_id,
         summary=found.summary,

@@ -33,7 +33,7 @@ def one_gpu() -> Snapshot:
 
 
 def why(p: Snapshot, job: str) -> Explanation:
-    return explain(p, job, limits=EXACT)
+    return explain(p, job, SolveCommand(limits=EXACT))
 
 
 def said(e: Explanation) -> list[str]:
@@ -81,10 +81,10 @@ def test_the_smallest_budget_to_the_cent() -> None:
         e.got["reason"] == "budget"
         and said(e)[0] == "budget_per_hour 4.02 instead of 3: it would get 1 x p0"
     )
-    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT)
+    e = explain(snapshot(jobs, pools), "j1", SolveCommand(budget=3.0, limits=EXACT))
     assert e.changes[0].values == {"--budget": "4.02"}
     jobs[1] |= {"min_gpus": 2, "max_gpus": 2}  # in place of the other one, which the guess keeps
-    e = explain(snapshot(jobs, pools), "j1", budget=3.0, limits=EXACT, tries=20)
+    e = explain(snapshot(jobs, pools), "j1", SolveCommand(budget=3.0, limits=EXACT), tries=20)
     assert e.changes[0].values == {"--budget": "4.02"}
 
 
@@ -92,7 +92,7 @@ def test_unknown_job_and_plain_data() -> None:
     """A misspelt name is a usage error with the right one; the explanation is plain data and
     sentences."""
     with pytest.raises(UsageError, match='did you mean "poor"'):
-        explain(one_gpu(), "por")
+        explain(one_gpu(), "por", SolveCommand())
     e = why(one_gpu(), "poor")
     assert e.to_dict()["changes"][1]["values"] == {"pools.p0.gpus": "2"}
     assert any("outranked" in line for line in e.lines())
@@ -121,7 +121,7 @@ def test_few_decisions_in_a_large_round(monkeypatch: pytest.MonkeyPatch) -> None
         return decide(self, problem)
 
     monkeypatch.setattr(SolveCommand, "decide", counted)
-    e = explain(allocator.read_snapshot(SHIPPED / "medium"), "job-0003")
+    e = explain(allocator.read_snapshot(SHIPPED / "medium"), "job-0003", SolveCommand())
     assert e.changes[0].kind == "weight" and made["decisions"] <= 5
     assert e.untried, "what was not tried is said"
 

@@ -11,6 +11,7 @@ from builders import snapshot
 
 from allocator.engine.advice.start import StartEstimate
 from allocator.engine.advice.summary import format_duration, summary
+from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.explain import Explanation, explain
 from allocator.solvers.base import SolveLimits
 
@@ -30,7 +31,7 @@ def without_range(told: str) -> str:
 
 def told(job: str, *args: Any, **kwargs: Any) -> Explanation:
     """The explanation of a job of the snapshot from these rows, decided exactly."""
-    return explain(snapshot(*args, **kwargs), job, limits=SolveLimits(gap=0.0))
+    return explain(snapshot(*args, **kwargs), job, SolveCommand(limits=SolveLimits(gap=0.0)))
 
 
 def test_the_whole_line_by_hand() -> None:
