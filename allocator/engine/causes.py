@@ -51,7 +51,7 @@ from allocator.options.option_table import OptionTable
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import BUDGET, CHANGES, GPUS, QUOTA, kinds_of
 from allocator.policies.memory import Memory
-from allocator.solvers.highs import Relaxation
+from allocator.solvers.highs import LinearRelaxation
 from formulations.bounds.lagrangian import (
     evaluate,
     group_max,
@@ -490,10 +490,10 @@ class _PlanContext:
         return column[option]
 
     @cached_property
-    def relaxation(self) -> Relaxation:
+    def relaxation(self) -> LinearRelaxation:
         """The linear relaxation of this round."""
         try:
-            return Relaxation(self.choices)
+            return LinearRelaxation(self.choices)
         except ImportError as error:  # the caller has loaded OR-Tools, and one process holds one
             raise SearchFailed from error
 

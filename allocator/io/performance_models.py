@@ -61,7 +61,10 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
         raise UsageError(f'cannot write "{path}": {row}: lower bound above upper bound')
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"model{suffix}")
-        write_file(model, str(file), column_names(model), row_names(model))
+        try:
+            write_file(model, str(file), column_names(model), row_names(model))
+        except ImportError as error:  # OR-Tools is loaded, and one process holds one of both
+            raise UsageError(f'cannot write "{path}": {error}; .npz needs no solver') from error
         return write_files(path.parent, {path.name: file.read_bytes()})[path.name]
 
 

@@ -69,7 +69,7 @@ def solve(
     return _answer(highspy, engine, model, status, is_mip, scale, rows)
 
 
-class Relaxation:
+class LinearRelaxation:
     """The linear relaxation of choices, solved again whenever bounds of its rows have changed.
 
     A solution begins from the basis of the one before, so it takes few steps of the simplex method.

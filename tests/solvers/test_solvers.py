@@ -18,7 +18,7 @@ from rounds import best, random_instance
 from allocator.bench.solvers.instances import generate
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
-from allocator.solvers.highs import Relaxation
+from allocator.solvers.highs import LinearRelaxation
 from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.pulp_reference import read_log
 from formulations.bounds.lagrangian import evaluate, minimise_dual
@@ -220,13 +220,13 @@ def test_a_relaxation_solved_again_is_that_of_a_new_problem() -> None:
     """Rows are lifted one at a time, and sometimes every third column is left out: the value is
     that of a new problem, and the prices give it as a bound."""
     c = choices(large())
-    relaxation = Relaxation(c)
+    relaxation = LinearRelaxation(c)
     for row in range(-1, c.R):
         used = (np.arange(c.n) % 3 > 0) | (row % 2 > 0)
         lifted = replace(c, high=np.where(np.arange(c.R) == row, INF, c.high))
         value, prices = relaxation.solve(lifted, used, INF)
         part = lifted.take(np.flatnonzero(used))
-        alone, _ = Relaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
+        alone, _ = LinearRelaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
         assert [value, evaluate(part, prices).bound] == pytest.approx([alone] * 2, rel=1e-7)
 
 
