@@ -31,11 +31,7 @@ from allocator.controller import (
 )
 from allocator.controller.leadership import LeaseHolder
 from allocator.controller.learned_slowdowns import Beliefs, compute_beliefs
-from allocator.controller.observed_nodes import (
-    add_observed_nodes,
-    find_new_nodes,
-    limit_snapshot,
-)
+from allocator.controller.observed_nodes import add_new_nodes, limit_snapshot
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
@@ -77,7 +73,7 @@ from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
-from allocator.queue.observations import StateChange
+from allocator.queue.observations import Ended
 
 T = TypeVar("T")
 PendingRound = tuple[int, str, str] | None  # number, outcome and detail of one that is carried out
@@ -126,17 +122,10 @@ class RoundInput:
 
 
 class _Recorded(NamedTuple):
-    """What was written of some observations.
+    """What observations ended, and those of allocations that the queue does not know."""
 
-    `ends` are those of ends, as they were recorded, and `changes` what all of them changed.
-    `unknown` are those of allocations that the queue does not know, and `over` those of all ends,
-    which the executor need not keep any longer.
-    """
-
-    ends: list[Observation]
-    changes: list[StateChange]
+    ended: list[Ended]
     unknown: list[Observation]
-    over: list[Observation]
 
 
 class _QuietPoll(NamedTuple):
@@ -253,7 +242,7 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         look = (
-            {(one.job_id, one.generation, one.phase) for one in seen},
+            {(one.key, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
@@ -288,12 +277,12 @@ class QueueCluster:
                 until_s = min(self._next_round_s, query(connection, _NEXT, now)[0][0])
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
-        self._acknowledge(recorded)
+        self._acknowledge(seen, recorded)
         has_news = self._add_observed_nodes() or bool(on_down_nodes or recorded.unknown)
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            given = self.reconcile({(one.job_id, one.generation) for one in seen})
+            given = self.reconcile({one.key for one in seen})
             if not (has_news or ended or given or self._untold or self._pending_round):
                 self._quiet = _QuietPoll(version, look, now, until_s)
         return due
@@ -337,17 +326,13 @@ class QueueCluster:
 
     def _add_observed_nodes(self) -> bool:
         """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
-        new = find_new_nodes(self.store, self._read_nodes())
-        if not new:
-            return False
-        with self.store.write() as connection:
-            lease.check(connection, self.lease_holder.token)
-            refused = add_observed_nodes(connection, new)
-        for one in new:
-            name = "node_refused" if one.node in refused else "node_added"
-            detail = refused.get(one.node, f"{one.gpus} GPUs")
+        new = add_new_nodes(self.store, self.lease_holder.token, self._read_nodes())
+        for one, refusal in new.items():
+            name, detail = "node_added", f"{one.gpus} GPUs"
+            if refusal:
+                name, detail = "node_refused", refusal
             self.log.event(name, node=one.node, pool=one.pool, detail=detail)
-        return True
+        return bool(new)
 
     def _lose_on_down_nodes(self) -> None:
         """Record as lost what the executor has not ended itself on nodes that are down.
@@ -361,52 +346,42 @@ class QueueCluster:
         told = [
             one
             for one in stops
-            if self._command_executor("stop", self.executor.stop, one.job_id, one.generation, token)
+            if self._command_executor("stop", self.executor.stop, *one.key, token)
         ]
-        seen = {(one.job_id, one.generation): one for one in self._observe_executor()}
+        seen = {one.key: one for one in self._observe_executor()}
         ends = [_end_on_down_node(one, seen, self.clock.now()) for one in told]
         with self.store.write() as connection:
             recorded = self._write_observations(connection, ends, False)
-        self._log_ended(recorded)
+        self._log_ended(recorded.ended)
 
     def _write_observations(
         self, connection: Connection, seen: Sequence[Observation], progress: bool
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        ends, over = list[Observation](), list[Observation]()
         known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
-            is_over = one.phase != "running"
-            if is_over:
-                over.append(one)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
-            elif is_over:
-                ends.append(learning.mark_stuck_as_failed(one, mark.detail))
-                news.append((ends[-1], mark))
-            elif progress or mark.phase == "ordered":
-                news.append((one, mark))
+            elif progress or mark.phase == "ordered" or one.phase != "running":
+                news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
-        changes = observations.record(connection, token, news, retries, is_history) if news else []
+        ended = observations.record(connection, token, news, retries, is_history) if news else []
         self._refuse_unknown(connection, unknown)
-        return _Recorded(ends, changes, unknown, over)
+        return _Recorded(ended, unknown)
 
-    def _acknowledge(self, recorded: _Recorded) -> None:
+    def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
         """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""
-        self._log_ended(recorded)
-        for one in recorded.over:
-            self._command_executor(
-                "acknowledge", self.executor.acknowledge, one.job_id, one.generation
-            )
+        self._log_ended(recorded.ended)
+        for one in seen:
+            if one.phase != "running":
+                self._command_executor("acknowledge", self.executor.acknowledge, *one.key)
         for one in recorded.unknown:
             if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
-                self._command_executor(
-                    "stop", self._stop_unknown_allocation, one.job_id, one.generation
-                )
+                self._command_executor("stop", self._stop_unknown_allocation, *one.key)
 
     def _stop_unknown_allocation(self, job_id: str, generation: int) -> None:
         # its end was acknowledged, and the executor reported it once more
@@ -419,44 +394,24 @@ class QueueCluster:
         Every order is written before it is given. So the queue was set back, and stopping those
         jobs would lose them.
         """
-        newest = (
-            purged_names.read_newest_generations(connection, {one.job_id for one in unknown})
-            if unknown
-            else {}
-        )
+        names = {one.job_id for one in unknown}
+        newest = purged_names.read_newest_generations(connection, names)
         for one in unknown:
-            if one.generation > newest.get(one.job_id, 0):
+            last = newest.get(one.job_id, 0)
+            if one.generation > last:
+                why = (
+                    f'job "{one.job_id}" has allocation {one.generation}, the last that the queue'
+                    f" ordered is {last}"
+                )
                 raise WrongState(
-                    belonging.describe_set_back(
-                        self.store.name,
-                        self.executor,
-                        f'job "{one.job_id}" has allocation {one.generation}, the last '
-                        f"that the queue ordered is {newest.get(one.job_id, 0)}",
-                    )
+                    belonging.describe_set_back(self.store.name, self.executor, why)
                 )
 
-    def _log_ended(self, recorded: _Recorded) -> None:
-        ended = [
-            c
-            for c in recorded.changes
-            if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")
-        ]
-        words = {(one.job_id, one.generation): one.detail for one in recorded.ends}
-        for change in ended:
+    def _log_ended(self, ended: Sequence[Ended]) -> None:
+        for one in ended:
             # a stop that a round ordered is no event
-            self._has_event |= change.phase != "stopped" or change.state not in (
-                "queued",
-                "paused",
-                "running",
-            )
-            self.log.event(
-                "ended",
-                job_id=change.job_id,
-                generation=change.generation,
-                phase=change.phase,
-                state=change.state,
-                detail=words[change.job_id, change.generation],
-            )
+            self._has_event |= one.phase != "stopped" or one.state not in ("queued", "paused")
+            self.log.event("ended", **one._asdict())
 
     def _is_round_due(self, connection: Connection, now: float, ended: bool, gpus: Any) -> bool:
         """Return whether a round is due: at a tick, after an event (--react), or as the first one.
@@ -634,9 +589,7 @@ class QueueCluster:
         self._orders = None
         for left in reversed(range(MOST_FOLLOW_UPS)):
             seen = (
-                [one for one in self._observe_executor() if (one.job_id, one.generation) in ordered]
-                if ordered
-                else []
+                [one for one in self._observe_executor() if one.key in ordered] if ordered else []
             )
             if not seen:
                 return
@@ -646,7 +599,7 @@ class QueueCluster:
             with self.store.write() as connection:
                 recorded = self._write_observations(connection, seen, False)
                 orders = None if is_over else self._write_orders(connection, capacity)
-            self._acknowledge(recorded)
+            self._acknowledge(seen, recorded)
             if orders is None:
                 return
             ordered = self._give_orders(orders)
@@ -687,7 +640,7 @@ class QueueCluster:
             starts += [
                 one
                 for one in allocations.list_starts(connection, token, "running")
-                if (one.job_id, one.generation) not in known
+                if one.key not in known
             ]
         if pending and not stops and not starts and not query(connection, _UNMET):
             round_journal.mark(connection, token, *pending)
@@ -706,17 +659,16 @@ class QueueCluster:
         """
         token, self._pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
-            self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
+            self._command_executor("stop", self.executor.stop, *held.key, token)
         self._tell_jobs(orders.settings)
         starts = [
             one
             for one in orders.starts
-            if self._untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
+            if self._untold.isdisjoint(other.key for other in one.beside)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, start)
-        given: list[Any] = [*orders.stops, *starts]
-        return {(one.job_id, one.generation) for one in given}
+        return {*(one.key for one in orders.stops), *(one.key for one in starts)}
 
     def _tell_jobs(
         self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
@@ -763,14 +715,12 @@ def _end_on_down_node(
     one: allocations.Allocation, seen: Mapping[tuple[str, int], Observation], now_s: float
 ) -> Observation:
     """Return the observed end of an allocation, or else that it is lost with its node."""
-    known = seen.get((one.job_id, one.generation))
+    known = seen.get(one.key)
     if known is not None and known.phase != Phase.RUNNING:
         return known
     nodes = " ".join(map(str, one.parts))
     work = 0.0 if known is None else known.work_done
-    return Observation(
-        one.job_id, one.generation, now_s, Phase.LOST, work, f"a node of it is down: {nodes}"
-    )
+    return Observation(*one.key, now_s, Phase.LOST, work, f"a node of it is down: {nodes}")
 
 
 def _build_settings(wanted: allocations.WantedSettings) -> dict[str, str]:

@@ -57,6 +57,11 @@ class Allocation(NamedTuple):
     detail: str
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its job and its generation."""
+        return self.job_id, self.generation
+
+    @property
     def parts(self) -> tuple[NodePart, ...]:
         """Its GPUs by node."""
         return parse_parts(self.nodes)
