@@ -309,7 +309,7 @@ class SupervisedExecutor(SettingsExecutor):
         """Return the observation of one that runs; without a detail it has its progress."""
         seen = report.read(one.folder / PROGRESS)
         if detail is None:
-            detail = "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
+            detail = "" if seen is None else f"{seen.done:g} done, {seen.safe:g} of it safe"
         return Observation(
             one.job_id,
             one.generation,
@@ -317,7 +317,7 @@ class SupervisedExecutor(SettingsExecutor):
             Phase.RUNNING,
             one.read_safe_work(),
             detail,
-            report.read_reported(one.folder / PROGRESS),
+            {} if seen is None else seen.fields,
         )
 
     def _clear(self, one: OpenAllocation) -> None:
