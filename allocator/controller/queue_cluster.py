@@ -403,9 +403,7 @@ class QueueCluster:
                     f'job "{one.job_id}" has allocation {one.generation}, the last that the queue'
                     f" ordered is {last}"
                 )
-                raise WrongState(
-                    belonging.describe_set_back(self.store.name, self.executor, why)
-                )
+                raise WrongState(belonging.describe_set_back(self.store.name, self.executor, why))
 
     def _log_ended(self, ended: Sequence[Ended]) -> None:
         for one in ended:
