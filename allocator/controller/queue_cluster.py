@@ -29,7 +29,6 @@ from allocator.controller import (
     spending,
     steadiness,
 )
-from allocator.controller.leadership import LeaseHolder
 from allocator.controller.learned_slowdowns import Beliefs, compute_beliefs
 from allocator.controller.observed_nodes import add_new_nodes, limit_snapshot
 from allocator.controller.options import ControllerOptions
@@ -59,7 +58,7 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.ticks import EXACT, latest_tick
+from allocator.loop.rounds import EXACT, latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -73,6 +72,7 @@ from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
+from allocator.queue.lease import LeaseHolder
 from allocator.queue.observations import Ended
 
 T = TypeVar("T")

@@ -21,11 +21,11 @@ from allocator.controller.reporting import journal
 from allocator.controller.reporting.expected import NEW
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import status
+from allocator.controller.steadiness import Stability
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide_round
 from allocator.errors import Infeasible, UsageError
 from allocator.loop.executor import Order
-from allocator.loop.stability import Stability
 from allocator.queue import round_journal
 from allocator.queue.database.schema import rounds
 from allocator.queue.jobs.states import Retries

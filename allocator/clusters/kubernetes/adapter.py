@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob
-from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.kubernetes.api import ClientApi, Reader
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time
 from allocator.clusters.kubernetes.observe import observe, observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import suggest

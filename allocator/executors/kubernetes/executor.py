@@ -27,17 +27,16 @@ from allocator.clusters.kubernetes.api import (
     MERGE,
     RESOURCES,
     Api,
+    ClientApi,
     Reader,
     Request,
+    find_missing_rights,
     path_of,
 )
-from allocator.clusters.kubernetes.client import ClientApi
-from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
+from allocator.clusters.kubernetes.nodes import GpuNode, gpus_of_pod, node_of_pod, read_nodes
 from allocator.clusters.kubernetes.objects import Object, field, name_of, owners_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
-from allocator.clusters.kubernetes.rights import find_missing_rights
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
 from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import NotNow
@@ -47,10 +46,11 @@ from allocator.executors.kubernetes.manifest import (
     FINALIZER,
     SIDECAR,
     STATE,
+    Settings,
     build_job,
     object_name,
+    read_settings,
 )
-from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
 from allocator.executors.report import Report, parse as parse_report
 from allocator.io.progress_sources import LogPattern, read_source

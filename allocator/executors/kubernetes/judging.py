@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from allocator.clusters.kubernetes.nodes import gpus_of_pod, is_over
 from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over
 from allocator.executors.report import parse
 from allocator.loop.executor import Order, Phase
 

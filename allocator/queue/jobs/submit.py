@@ -4,6 +4,9 @@ Submissions are checked by the rules of snapshots, and all faults are reported a
 kept once, however often it is sent: a submission is known by its key, or by its job_id if it has no
 key. The same submission again finds the existing job. A different content under the same key is a
 fault.
+
+Owners may change some of what they said later. The changed job is checked by the same rules, and
+the next round counts with it.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import insert, query, query_of
 from allocator.queue.database.schema import OWNED
-from allocator.queue.database.values import as_rows, to_sql
+from allocator.queue.database.values import as_rows, to_sql, value_of
+from allocator.queue.errors import Refused
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.verbs import is_storable
+from allocator.queue.jobs.verbs import Job, is_storable, show, update_if_unchanged
 
 MOMENTS = ("submitted_s", "deadline_s")
 DURATIONS = ("restart_s", "checkpoint_s", "checkpoint_every_s", "every_s", "time_limit_s")
@@ -433,3 +437,64 @@ def build_row(
         "number": number,
         "next_s": values["submitted_s"] + values["every_s"] if repeats else None,
     }
+
+
+CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
+
+
+def change_jobs(
+    connection: Connection, job_ids: Sequence[str], values: Mapping[str, Any], now_s: float
+) -> list[Job]:
+    """Change columns of jobs, all or none. Repeating the call changes nothing more.
+
+    Parameters
+    ----------
+    job_ids : sequence of str
+        Names of the jobs.
+    values : mapping of str to object
+        Columns of CHANGEABLE, as text or values; None and "" are the default.
+    now_s : float
+        Time of the change in seconds.
+
+    Returns
+    -------
+    list of Job
+        The jobs afterwards, in the given order.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job, or a column that cannot be changed.
+    Refused
+        If a job is over.
+    InvalidInput
+        With every rule that a changed job would break.
+    """
+    strange = next((name for name in values if name not in CHANGEABLE), None)
+    if strange is not None:
+        raise UsageError(
+            f"{quote(strange)} of a job cannot be changed{did_you_mean(strange, CHANGEABLE)};"
+            f" these can: {', '.join(CHANGEABLE)}"
+        )
+    return [_change(connection, job_id, values, now_s) for job_id in dict.fromkeys(job_ids)]
+
+
+def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_s: float) -> Job:
+    job = show(connection, job_id)
+    if job.state in ("done", "cancelled"):
+        raise Refused(f"job {quote(job_id)} cannot be changed: it is {job.state}")
+    given = {
+        **job.values,
+        **{name: None if value == "" else value for name, value in values.items()},
+    }
+    said = build_submission({"job_id": job_id, "submitted_s": job.submitted_s, **given})
+    rows, faults, _ = check_submissions(connection, [said], now_s, "change")
+    if faults:
+        raise InvalidInput(faults)
+    after = {name: rows[0][name] for name in values}
+    if all(value_of(JOBS.column(name), value) == job.values[name] for name, value in after.items()):
+        return job
+    ((content,),) = query(connection, "SELECT content FROM jobs WHERE job_id = ?", job_id)
+    changed = f"{content.partition(CHANGED)[0]}{CHANGED}{job.version}"
+    update_if_unchanged(connection, job, {**after, "content": changed}, now_s)
+    return show(connection, job_id)
