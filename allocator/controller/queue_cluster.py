@@ -12,7 +12,6 @@ that held them is recorded (queue/allocations.py).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +42,6 @@ from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
-    JOBS_PER_GPU,
     Clock,
     Executor,
     JobSource,
@@ -148,7 +146,7 @@ class _Orders(NamedTuple):
 
     stops: list[allocations.Allocation]
     starts: list[Order]
-    settings: dict[tuple[str, int], allocations.WantedSettings | None]
+    settings: dict[tuple[str, int], Mapping[str, str] | None]
     pending: PendingRound
 
 
@@ -177,7 +175,7 @@ class QueueCluster:
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
         # what running jobs were told under the present lease
-        self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
+        self._settings: dict[tuple[str, int], Mapping[str, str]] = {}
         self._untold = set[tuple[str, int]]()  # allocations that could not be told
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
@@ -668,9 +666,7 @@ class QueueCluster:
             self._command_executor("start", self.executor.start, start)
         return {*(one.key for one in orders.stops), *(one.key for one in starts)}
 
-    def _tell_jobs(
-        self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
-    ) -> None:
+    def _tell_jobs(self, wanted: Mapping[tuple[str, int], Mapping[str, str] | None]) -> None:
         """Tell running jobs how to run where that has changed."""
         executor, known = self.executor, self._settings
         if not isinstance(executor, SettingsWriter):
@@ -680,7 +676,7 @@ class QueueCluster:
             if settings is None:
                 continue
             if known.get(key) != settings:
-                order = (*key, _build_settings(settings), self.lease_holder.token)
+                order = (*key, settings, self.lease_holder.token)
                 if not self._command_executor("write_settings", executor.write_settings, *order):
                     self._untold.add(key)
                     continue
@@ -719,13 +715,6 @@ def _end_on_down_node(
     nodes = " ".join(map(str, one.parts))
     work = 0.0 if known is None else known.work_done
     return Observation(*one.key, now_s, Phase.LOST, work, f"a node of it is down: {nodes}")
-
-
-def _build_settings(wanted: allocations.WantedSettings) -> dict[str, str]:
-    """Return the settings of a running job, with the number of jobs that are on its GPUs now."""
-    settings: dict[str, str] = json.loads(wanted.environment or "{}")
-    settings.pop(JOBS_PER_GPU, None)
-    return settings | ({JOBS_PER_GPU: "2"} if wanted.is_colocated else {})
 
 
 def _describe_round(left_alone: frozenset[str], told: Plan) -> str:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from allocator.loop.executor import NodePart, Order
+from allocator.loop.executor import JOBS_PER_GPU, NodePart, Order
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
@@ -77,7 +77,7 @@ _OPEN_ONES = (
 _HELD = f"SELECT {_COLUMNS} FROM allocations a WHERE a.phase IN {OPEN}"
 _HELD_OF = f"{_HELD} AND a.job_id IN ({{names}})"
 _STARTS = (
-    "SELECT a.job_id, a.generation, a.pool, a.gpus, a.gpu_type, a.work_at_start, j.command,"
+    "SELECT a.job_id, a.generation, ?, a.pool, a.gpus, a.gpu_type, a.work_at_start, j.command,"
     " j.environment, j.want_environment, j.workdir, j.first_generation, a.nodes "
     f"{_JOINED} WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY a.host <> '', j.seq"
 )
@@ -157,52 +157,34 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
     phase : str
         "ordered": not yet seen running. "running": running as far as the queue knows.
     """
-    rows = query(connection, _STARTS, phase)
+    rows = query(connection, _STARTS, token, phase)
     beside = find_colocated_jobs(connection) if rows else {}
     return [
         Order(
-            job_id,
-            generation,
-            token,
-            pool,
-            gpus,
-            gpu_type,
-            work,
+            *place,
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
-            beside.get(job_id, ()),
+            beside.get(place[0], ()),
             int(first),
             parse_parts(nodes),
         )
-        for (
-            job_id,
-            generation,
-            pool,
-            gpus,
-            gpu_type,
-            work,
-            command,
-            environment,
-            told,
-            workdir,
-            first,
-            nodes,
-        ) in rows
+        for *place, command, environment, told, workdir, first, nodes in rows
     ]
 
 
-class WantedSettings(NamedTuple):
-    """How a running job is wanted to run, as JSON text, and whether another job is on its GPUs."""
-
-    environment: str = ""
-    is_colocated: bool = False
+@lru_cache
+def _settings_of(environment: str, is_colocated: bool) -> Mapping[str, str]:
+    """Return the settings of a job by what it was told; most jobs have the same."""
+    settings = json.loads(environment or "{}")
+    settings.pop(JOBS_PER_GPU, None)
+    return settings | ({JOBS_PER_GPU: "2"} if is_colocated else {})
 
 
 def read_wanted_settings(
     connection: Connection,
-) -> dict[tuple[str, int], WantedSettings | None]:
-    """Return how running jobs are wanted to run, by (job, generation).
+) -> dict[tuple[str, int], Mapping[str, str] | None]:
+    """Return the settings with which running jobs are wanted to run, by (job, generation).
 
     A job counts as colocated from the moment at which the start of the other job is ordered until
     the end of one of the two is recorded. While another job on its GPUs is stopping, its settings
@@ -210,10 +192,9 @@ def read_wanted_settings(
     """
     others = group_others(read_secondaries(connection))
     stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
-    wanted = cache(WantedSettings)  # most jobs have the same
     return {
-        (name, generation): wanted(environment, name in others)
-        if name not in others or stopping.isdisjoint(others[name])
+        (name, generation): _settings_of(environment, name in others)
+        if stopping.isdisjoint(others.get(name, ()))
         else None
         for name, generation, environment in query(connection, _SETTINGS)
     }

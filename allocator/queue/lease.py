@@ -52,27 +52,18 @@ def read_current(connection: Connection) -> Lease | None:
     return None
 
 
-def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
+def take(
+    connection: Connection, holder: str, ttl_s: float, now_s: float, least_token: int = 1
+) -> Lease | None:
     """Take the lease unless another controller has it (None).
 
-    The new token is larger than any before.
+    The new token is larger than any before, and not below `least_token`.
     """
     found = read_current(connection)
     if found is not None and found.is_held(now_s):
         return None
-    token = 1 if found is None else found.token + 1
+    token = max(least_token, 0 if found is None else found.token + 1)
     return _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
-
-
-def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
-    """Take the lease, if no controller has it, with a given token that is larger than any before.
-
-    Raises LeaseLost.
-    """
-    found = read_current(connection)
-    if found is not None and (found.token >= token or found.is_held(now_s)):
-        raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
-    _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
 
 
 def renew(connection: Connection, held: Lease, now_s: float) -> Lease:

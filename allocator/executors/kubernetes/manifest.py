@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
 from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
+from allocator.clusters.statements import read_settings as read_site_settings
 from allocator.errors import UsageError
 from allocator.executors.disk import read_toml
 from allocator.executors.ledger import file_name
@@ -188,7 +189,7 @@ class Settings:
     'default'
     """
 
-    image: str
+    image: str = ""
     namespace: str = "default"
     context: str | None = None
     kubeconfig: str | None = None
@@ -207,18 +208,7 @@ def read_settings(folder: Path) -> Settings:
     path = folder / FILE
     if not path.exists():
         raise UsageError(f'write "{path}" first, for instance: {EXAMPLE}')
-    found = read_toml(path)
-    known = {
-        one.name: "table" if one.name in ("pod", "container") else "text"
-        for one in fields(Settings)
-    }
-    for name, value in found.items():
-        is_right = isinstance(value, dict if known.get(name) == "table" else str)
-        if name not in known or not is_right:
-            raise UsageError(
-                f'"{path}": "{name}" is not a setting, or not what it has to be; there are '
-                + ", ".join(f"{one} ({kind})" for one, kind in known.items())
-            )
-    if "image" not in found:
+    settings = read_site_settings(Settings, f'"{path}"', read_toml(path))
+    if not settings.image:
         raise UsageError(f'"{path}" names no image, for instance: {EXAMPLE}')
-    return Settings(**found)
+    return settings
