@@ -37,7 +37,7 @@ from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
-from allocator.queue.database.bulk import as_columns, query
+from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
 RECENT = 500  # number of allocations from which the time to the next change is estimated
@@ -51,11 +51,12 @@ _SINCE = (
     "SELECT a.job_id, a.ordered_s, a.generation > j.first_generation FROM allocations a"
     f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN}"
 )
-# seconds of each, and whether a stop ended it
+# the seconds of the latest ones, and how many a stop ended
 _RECENT = (
+    "SELECT COALESCE(SUM(CASE WHEN held_s > 0 THEN held_s END), 0), COUNT(stop_ordered_s) FROM ("
     "SELECT COALESCE(stop_ordered_s, ended_s, observed_s, running_s, ordered_s)"
-    " - COALESCE(running_s, ordered_s), stop_ordered_s IS NOT NULL FROM allocations"
-    f" ORDER BY ordered_s DESC LIMIT {RECENT}"
+    " - COALESCE(running_s, ordered_s) AS held_s, stop_ordered_s FROM allocations"
+    f" ORDER BY ordered_s DESC LIMIT {RECENT}) AS recent"
 )
 
 
@@ -86,9 +87,8 @@ def find_changes_to_hold_back(
 
     Only jobs that are alone on their GPUs now and in the plan are considered.
     """
-    seconds, stops = as_columns(query(connection, _RECENT), 2)
-    held_s = sum(max(0.0, held_s) for held_s in seconds)
-    until_s = estimate_change_interval_s(held_s, sum(stops), problem.interval_s)
+    ((held_s, stops),) = query(connection, _RECENT)
+    until_s = estimate_change_interval_s(held_s, stops, problem.interval_s)
     plan = decision.allocation
     judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
     # `find_unpaid_changes` knows the speeds of jobs that run alone only

@@ -18,15 +18,15 @@ check the fencing token first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from allocator.loop.executor import JOBS_PER_GPU, NodePart, Order
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
+from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.node_space import NodeSpace, parse_parts
@@ -87,11 +87,20 @@ _SETTINGS = (
 )
 _STOPPING = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND phase = 'stopping'"
 _UNWANTED = (
-    f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
-    f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
-    "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
-    "OR a.generation < j.want_generation)"
+    "SELECT a.job_id FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+    f" WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> ''"
+    " OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes"
+    " OR a.generation < j.want_generation)"
 )
+_COUNT_RESIZES = (
+    "UPDATE jobs SET resizes = resizes + 1, version = version + 1"
+    f" WHERE want_pool <> '' AND request = '' AND job_id IN ({_UNWANTED})"
+)
+_STOP = (
+    "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?"
+    f" WHERE phase IN {OPEN} AND phase IN ('ordered', 'running') AND job_id IN ({{names}})"
+)
+_STOP_UNWANTED = _STOP.format(names=_UNWANTED)
 _START = (
     "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
     "version = version + 1, updated_s = ? WHERE job_id = ?"
@@ -218,24 +227,9 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = query(connection, _UNWANTED)
-    _stop(connection, rows, now_s)
-    execute_many(
-        connection,
-        "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
-        [(job_id,) for job_id, _, is_resize in rows if is_resize],
-    )
+    execute(connection, _COUNT_RESIZES)
+    execute(connection, _STOP_UNWANTED, now_s)
     return list_open_allocations(connection, ("stopping",))
-
-
-def _stop(connection: Connection, rows: Iterable[tuple[Any, ...]], now_s: float) -> None:
-    """Order the stop of allocations, of which the rows have job and generation first."""
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, *row[:2]) for row in rows],
-    )
 
 
 def find_on_down_nodes(connection: Connection) -> list[Allocation]:
@@ -257,7 +251,8 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     """
     lease.check(connection, token)
     found = find_on_down_nodes(connection)
-    _stop(connection, found, now_s)
+    stop = _STOP.format(names="?")
+    execute_many(connection, stop, [(now_s, one.job_id) for one in found])
     return found
 
 

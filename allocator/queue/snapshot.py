@@ -43,7 +43,7 @@ from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import PART, execute, execute_many, insert, query, query_of
+from allocator.queue.database.bulk import execute, execute_many, insert, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
 from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
@@ -101,7 +101,7 @@ _SHARING = (
 )
 MOST_FINISHED = 200  # latest finished jobs of a model that count
 _FINISHED = (
-    "WITH m(model) AS (VALUES {models}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
+    "WITH m(model) AS (VALUES {rows}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
     " finished_s FROM jobs d WHERE d.model = m.model AND d.state = 'done' ORDER BY finished_s DESC"
     f" LIMIT 1 OFFSET {MOST_FINISHED - 1}), -1e300) AS since_s FROM m) SELECT j.model, j.total_work"
     " FROM t JOIN jobs j ON j.model = t.model AND j.state = 'done' AND j.finished_s >= t.since_s"
@@ -290,10 +290,7 @@ def _build_placements(
 
 def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
     """Return finished.csv with the latest jobs of these models, or nothing if none is done."""
-    rows: list[tuple[Any, ...]] = []
-    for part in range(0, len(models), PART):
-        some = models[part : part + PART]
-        rows += query(connection, _FINISHED.format(models=", ".join(["(?)"] * len(some))), *some)
+    rows = query_of(connection, _FINISHED, models)
     return _build_table(FINISHED, ("model", "total_work"), rows)
 
 
