@@ -77,7 +77,7 @@ _OPEN_ONES = (
 _HELD = f"SELECT {_COLUMNS} FROM allocations a WHERE a.phase IN {OPEN}"
 _HELD_OF = f"{_HELD} AND a.job_id IN ({{names}})"
 _STARTS = (
-    "SELECT a.job_id, a.generation, ?, a.pool, a.gpus, a.gpu_type, a.work_at_start, j.command,"
+    "SELECT a.job_id, a.generation, a.pool, a.gpus, a.gpu_type, a.work_at_start, j.command,"
     " j.environment, j.want_environment, j.workdir, j.first_generation, a.nodes "
     f"{_JOINED} WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY a.host <> '', j.seq"
 )
@@ -166,26 +166,45 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
     phase : str
         "ordered": not yet seen running. "running": running as far as the queue knows.
     """
-    rows = query(connection, _STARTS, token, phase)
+    rows = query(connection, _STARTS, phase)
     beside = find_colocated_jobs(connection) if rows else {}
     return [
         Order(
-            *place,
+            job_id,
+            generation,
+            token,
+            pool,
+            gpus,
+            gpu_type,
+            work,
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
-            beside.get(place[0], ()),
+            beside.get(job_id, ()),
             int(first),
             parse_parts(nodes),
         )
-        for *place, command, environment, told, workdir, first, nodes in rows
+        for (
+            job_id,
+            generation,
+            pool,
+            gpus,
+            gpu_type,
+            work,
+            command,
+            environment,
+            told,
+            workdir,
+            first,
+            nodes,
+        ) in rows
     ]
 
 
 @lru_cache
 def _settings_of(environment: str, is_colocated: bool) -> Mapping[str, str]:
     """Return the settings of a job by what it was told; most jobs have the same."""
-    settings = json.loads(environment or "{}")
+    settings: dict[str, str] = json.loads(environment or "{}")
     settings.pop(JOBS_PER_GPU, None)
     return settings | ({JOBS_PER_GPU: "2"} if is_colocated else {})
 
