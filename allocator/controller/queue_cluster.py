@@ -107,15 +107,15 @@ class RoundInput:
     """What a round decides about.
 
     `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
-    stability leave alone. `books` is the text of the books of long-run budgets, None if there are
-    none. `trials` are what jobs run to learn speeds, None where [profiling] does not ask for it.
+    stability leave alone. `books` are those of long-run budgets, None if there are none. `trials`
+    are what jobs run to learn speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
-    books: str | None = None
+    books: Mapping[str, Any] | None = None
     trials: profiling.ProfiledRound | None = None
 
 
@@ -466,9 +466,9 @@ class QueueCluster:
             if options.stability.has_rest_rules and not self.ignores_stability:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
-            stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
+            stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
-        memory = guarded_decision.memory_from_json(journal.loads(stored))
+        memory = guarded_decision.memory_from_json(stored)
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
 
@@ -512,8 +512,8 @@ class QueueCluster:
                     task.dual.prices,
                     decision.proposal.plans,
                 )
-                text = journal.dumps(guarded_decision.memory_to_json(handed_on))
-                cluster_tables.put_meta(connection, MEMORY, text)
+                value = guarded_decision.memory_to_json(handed_on)
+                cluster_tables.write_meta(connection, MEMORY, value)
             orders = self._write_orders(
                 connection, capacity, pending=(number, "applied", entry.detail)
             )

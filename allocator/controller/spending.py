@@ -13,7 +13,6 @@ and a job that leaves its own to it owes no minimum.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,19 +41,19 @@ _HOSTS = (
 
 
 def _read_books(connection: Connection) -> dict[str, Any]:
-    return dict(json.loads(cluster_tables.get_meta(connection, KEY) or "{}"))
+    return dict(cluster_tables.read_meta(connection, KEY, {}))
 
 
 def apply_budgets(
     connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
-) -> tuple[Snapshot, Problem, str | None]:
+) -> tuple[Snapshot, Problem, dict[str, Any] | None]:
     """Apply the prices and limits of the long-run budgets to a snapshot and its problem.
 
     Those of [rental] are planned from the jobs of the queue, in `plans`.
 
     Returns
     -------
-    tuple of (Snapshot, Problem, str or None)
+    tuple of (Snapshot, Problem, dict or None)
         The snapshot and the problem with prices and limits, and the books to write with the round.
         The GPU-hours of the month are among them. Without budgets and limits of GPU-hours, the
         snapshot and the problem are unchanged and the books are None.
@@ -64,7 +63,7 @@ def apply_budgets(
     if gpu_hours.is_limited(problem):
         snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
     if not books.budgets(problem):
-        return snapshot, problem, json.dumps(months, sort_keys=True) if months else None
+        return snapshot, problem, months or None
 
     def read_past(since_s: float) -> History:
         return read_history(connection, snapshot.name, problem.models, since_s)[0]
@@ -74,7 +73,7 @@ def apply_budgets(
     now = books.update_books(books.from_json(found), problem, spent)
     changed = books.apply_books(plans.apply(problem, read_past, now.total), now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
-    text = {
+    kept = {
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
         **books.to_json(now),
         "report": books.report(now, changed),
@@ -82,7 +81,7 @@ def apply_budgets(
     }
     # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
-    return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
+    return snapshot_with_terms, changed, kept
 
 
 def _with_gpu_hours(
@@ -101,15 +100,15 @@ def _with_gpu_hours(
     return snapshot, replace(problem, digest=snapshot.digest), months
 
 
-def write(connection: Connection, text: str | None) -> None:
+def write(connection: Connection, kept: Mapping[str, Any] | None) -> None:
     """Keep the books of `apply_budgets`, in the transaction of their round.
 
     None: there are no long-run budgets, and the books are deleted.
     """
-    if text is None:
+    if kept is None:
         execute(connection, "DELETE FROM meta WHERE key = ?", KEY)
     else:
-        cluster_tables.put_meta(connection, KEY, text)
+        cluster_tables.write_meta(connection, KEY, kept)
 
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
