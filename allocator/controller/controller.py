@@ -290,9 +290,7 @@ class Controller:
                 self.log.event("lease_lost", detail=str(error))
                 self.cluster.lease_holder.drop()
                 return
-            with self.store.read() as connection:
-                last = round_journal.history(connection, limit=1)
-            if self.stopping or not last or last[0].outcome != "decided":
+            if self.stopping or not self.has_plan or self.cluster.pending_round is None:
                 return
             self.clock.sleep(wait_s)
 

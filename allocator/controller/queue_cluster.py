@@ -194,7 +194,7 @@ class QueueCluster:
         self._has_event = False
         self._decided_triggers: tuple[Any, ...] | None = None
         self._observed_triggers: tuple[Any, ...] | None = None
-        self._pending_round: PendingRound = None  # the last one until that is done completely
+        self.pending_round: PendingRound = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
         self._quiet: _QuietPoll | None = None
         self._next_round_s = -math.inf  # no round is due before that unless something changes
@@ -281,7 +281,7 @@ class QueueCluster:
             self._lose_on_down_nodes()
         if not due:
             given = self.reconcile({one.key for one in seen})
-            if not (has_news or ended or given or self._untold or self._pending_round):
+            if not (has_news or ended or given or self._untold or self.pending_round):
                 self._quiet = _QuietPoll(version, look, now, until_s)
         return due
 
@@ -318,7 +318,7 @@ class QueueCluster:
         self._settings = {}
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
-        self._pending_round = next(
+        self.pending_round = next(
             ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
         )
 
@@ -518,7 +518,7 @@ class QueueCluster:
                 connection, capacity, pending=(number, "applied", entry.detail)
             )
         # only now, because a transaction may fail at its end
-        self._orders, self._pending_round = orders, orders.pending
+        self._orders, self.pending_round = orders, orders.pending
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)
@@ -628,7 +628,7 @@ class QueueCluster:
     ) -> _Orders:
         """Write the stops and starts that are wanted and safe; return all that have to be given."""
         now, token = self.clock.now(), self.lease_holder.token
-        pending = pending or self._pending_round
+        pending = pending or self.pending_round
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
         # what the queue knows as running, and the executor did not report
@@ -653,7 +653,7 @@ class QueueCluster:
 
         A job starts on GPUs of a running job only after that job was told of it.
         """
-        token, self._pending_round = self.lease_holder.token, orders.pending
+        token, self.pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
             self._command_executor("stop", self.executor.stop, *held.key, token)
         self._tell_jobs(orders.settings)

@@ -61,16 +61,16 @@ _QUERIES = {
     file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-_OWN = f"FROM allocations a WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
 _SHARING = (
     f"SELECT job_id, pool, host, held_gpus FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 )
-_OF_SHARE = "SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL"
+# GPUs by pool; of those of which jobs have shares their nodes
 _USED = (
-    f"SELECT a.pool, SUM(a.held_gpus) {_OWN} AND (a.nodes = '' OR NOT EXISTS ({_OF_SHARE})) "
-    "GROUP BY a.pool ORDER BY a.pool"
+    "SELECT pool, SUM(held_gpus), shares FROM (SELECT a.pool, a.held_gpus, CASE WHEN a.nodes <> ''"
+    " AND EXISTS (SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL)"
+    f" THEN a.nodes ELSE '' END AS shares FROM allocations a WHERE a.phase IN {OPEN}"
+    " AND a.held_gpus > 0) AS held GROUP BY pool, shares ORDER BY pool"
 )
-_SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
 PRESENT = (
     "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"
@@ -257,7 +257,8 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                     f"no setting {quote(key)}{f' in [{table}]' if table else ''}"
                     f"{suggest_setting(key, known[table])}"
                 )
-    merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
+    both = sorted({**config(connection), **changes}.items())
+    merged = {name: value for name, value in both if value is not None}
     found = Findings(())
     settings(Snapshot("queue", merged, {}), found)
     if found.faults:
@@ -354,7 +355,7 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         _replace_rows(connection, file, columns)
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
-    kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
+    kept = {k: v for k, v in sorted(snapshot.config.items()) if k != "now_s"}
     write_meta(connection, "config", kept)
     put_meta(connection, "name", snapshot.name)
 
@@ -420,10 +421,13 @@ def held(connection: Connection) -> dict[str, int]:
 
     A GPU of which several jobs have shares counts once.
     """
-    out = {pool: int(number) for pool, number in query(connection, _USED)}
-    shares: dict[str, list[str]] = {}
-    for pool, text in query(connection, _SHARES):
-        shares.setdefault(pool, []).append(text)
+    out: dict[str, int] = {}
+    shares: dict[str, list[str]] = defaultdict(list)
+    for pool, number, text in query(connection, _USED):
+        if text:
+            shares[pool].append(text)
+        else:
+            out[pool] = int(number)
     for pool, texts in shares.items():
         out[pool] = out.get(pool, 0) + sum(count_gpus(texts).values())
     return out

@@ -31,7 +31,7 @@ from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import insert, query, query_of
+from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OWNED
 from allocator.queue.database.values import as_rows, to_sql, value_of
 from allocator.queue.errors import Refused
@@ -165,12 +165,11 @@ def submit(
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
-    last = purged_names.read_forgotten_generations(connection, [s.text("job_id") for s in named])
     rows = [
-        build_row(s, said.content(), one, now_s, seq + i, last)
+        build_row(s, said.content(), one, now_s, seq + i)
         for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
     ]
-    insert(connection, "jobs", rows)
+    purged_names.insert_jobs(connection, rows)
     names = iter(named)
     return [
         Submitted(next(names).text("job_id"), True) if job_id is None else Submitted(job_id, False)
@@ -398,7 +397,6 @@ def build_row(
     values: Mapping[str, Any],
     now_s: float,
     seq: int,
-    forgotten: Mapping[str, int],
     number: int = 1,
 ) -> dict[str, Any]:
     """Return the row of a new job.
@@ -413,16 +411,12 @@ def build_row(
         Values for the database of submitted_s and the columns of OWNED.
     seq, number : int
         Its numbers in the queue and in its series.
-    forgotten : mapping of str to int
-        Last generations of names (purged_names.py).
     """
-    job_id = said.text("job_id")
-    last = forgotten.get(job_id, 0)
     repeats = values["every_s"] is not None and (
         values["times"] is None or number < values["times"]
     )
     return {
-        "job_id": job_id,
+        "job_id": said.text("job_id"),
         "seq": seq,
         "submission_key": said.key,
         "content": content,
@@ -432,8 +426,6 @@ def build_row(
         "workdir": said.workdir,
         "remaining_work": values["total_work"],
         "updated_s": now_s,
-        "generation": last,
-        "first_generation": last + 1,
         "number": number,
         "next_s": values["submitted_s"] + values["every_s"] if repeats else None,
     }
