@@ -51,7 +51,7 @@ from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import group_others, read_secondaries
+from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 
@@ -143,7 +143,7 @@ def learn(
     done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
     known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
     work, since_s = past["work"], past["since_s"]
-    others = group_others(read_secondaries(connection))
+    others = read_others(connection)
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
     alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
     alone &= ~np.array(uneven, dtype=np.bool_)

@@ -74,7 +74,6 @@ from allocator.queue.lease import LeaseHolder
 from allocator.queue.observations import Ended
 
 T = TypeVar("T")
-PendingRound = tuple[int, str, str] | None  # number, outcome and detail of one that is carried out
 MEMORY = "memory"  # key of the table meta: prices of the last round
 # how often starts follow confirmed stops within one step
 MOST_FOLLOW_UPS = 4
@@ -141,13 +140,13 @@ class _QuietPoll(NamedTuple):
 class _Orders(NamedTuple):
     """Stops and starts to give to the executor, and how running jobs are wanted to run.
 
-    `pending` is the round that is not yet carried out completely.
+    `pending` is the number of a round that is not yet carried out completely.
     """
 
     stops: list[allocations.Allocation]
     starts: list[Order]
     settings: dict[tuple[str, int], Mapping[str, str] | None]
-    pending: PendingRound
+    pending: int | None
 
 
 class QueueCluster:
@@ -194,7 +193,7 @@ class QueueCluster:
         self._has_event = False
         self._decided_triggers: tuple[Any, ...] | None = None
         self._observed_triggers: tuple[Any, ...] | None = None
-        self.pending_round: PendingRound = None  # the last one until that is done completely
+        self.pending_round: int | None = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
         self._quiet: _QuietPoll | None = None
         self._next_round_s = -math.inf  # no round is due before that unless something changes
@@ -318,9 +317,7 @@ class QueueCluster:
         self._settings = {}
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
-        self.pending_round = next(
-            ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
-        )
+        self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
 
     def _add_observed_nodes(self) -> bool:
         """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
@@ -514,9 +511,7 @@ class QueueCluster:
                 )
                 value = guarded_decision.memory_to_json(handed_on)
                 cluster_tables.write_meta(connection, MEMORY, value)
-            orders = self._write_orders(
-                connection, capacity, pending=(number, "applied", entry.detail)
-            )
+            orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end
         self._orders, self.pending_round = orders, orders.pending
         self._finish_round()
@@ -624,7 +619,7 @@ class QueueCluster:
         connection: Connection,
         capacity: Mapping[str, int],
         known: set[tuple[str, int]] | None = None,
-        pending: PendingRound = None,
+        pending: int | None = None,
     ) -> _Orders:
         """Write the stops and starts that are wanted and safe; return all that have to be given."""
         now, token = self.clock.now(), self.lease_holder.token
@@ -639,7 +634,7 @@ class QueueCluster:
                 if one.key not in known
             ]
         if pending and not stops and not starts and not query(connection, _UNMET):
-            round_journal.mark(connection, token, *pending)
+            round_journal.mark_applied(connection, token, pending)
             pending = None
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it

@@ -199,11 +199,11 @@ class ClusterExecutor(LedgerExecutor):
         return count
 
 
-def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
+def observe_ending(one: OpenAllocation, end: Record) -> Observation:
     """Return the observation in the file of an ending."""
     return Observation(
-        job_id,
-        generation,
+        one.job_id,
+        one.generation,
         float(end["at_s"]),
         Phase(end["phase"]),
         float(end["work_done"]),

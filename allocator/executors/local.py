@@ -206,7 +206,7 @@ class LocalExecutor(SupervisedExecutor):
                 return self._running_observation(
                     one, "its supervisor is gone, and its end cannot be recorded yet"
                 )
-        return observe_ending(one.job_id, one.generation, end)
+        return observe_ending(one, end)
 
 
 def _kill_orphans(one: OpenAllocation, who: Json) -> bool:

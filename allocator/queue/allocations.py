@@ -28,7 +28,7 @@ from allocator.loop.executor import JOBS_PER_GPU, NodePart, Order
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import group_others, read_secondaries
+from allocator.queue.holdings import read_others
 from allocator.queue.node_space import NodeSpace, parse_parts
 from allocator.queue.pair_starts import Colocations, StartPlacement, find_colocated_jobs, join
 
@@ -218,7 +218,7 @@ def read_wanted_settings(
     the end of one of the two is recorded. While another job on its GPUs is stopping, its settings
     are None: that job still needs the memory that the present settings leave to it.
     """
-    others = group_others(read_secondaries(connection))
+    others = read_others(connection)
     stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
     return {
         (name, generation): _settings_of(environment, name in others)

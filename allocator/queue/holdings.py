@@ -137,13 +137,13 @@ def read_secondaries(connection: Connection) -> dict[str, str]:
     }
 
 
-def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def read_others(connection: Connection) -> dict[str, tuple[str, ...]]:
     """Return the other jobs on the GPUs of each colocated job: its secondary or primary jobs.
 
-    `secondaries` is what `read_secondaries` returns. Primary jobs are in the order of their names.
+    Primary jobs are in the order of their names.
     """
     out: dict[str, tuple[str, ...]] = {}
-    for primary, secondary in sorted(secondaries.items()):
+    for primary, secondary in sorted(read_secondaries(connection).items()):
         out[primary] = (secondary,)
         out[secondary] = (*out.get(secondary, ()), primary)
     return out

@@ -67,7 +67,7 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
     entry = round_journal.JournalRound(NOW, "d", None, "p", "s")
     for call, *more in (
         (round_journal.append, entry, {}),
-        (round_journal.mark, 1, "failed"),
+        (round_journal.mark_applied, 1),
         (round_journal.prune, 1),
         (allocations.order_stops, NOW),
         (allocations.order_starts, NOW),

@@ -243,7 +243,7 @@ class KubernetesExecutor(ClusterExecutor):
                 one.write(self.ending, end)
         elif job and judge(_restore_order(one.order), True, job, pods).phase not in ENDED:
             self._remove(job)
-        return observe_ending(one.job_id, one.generation, end)
+        return observe_ending(one, end)
 
     def _observe_open(
         self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
