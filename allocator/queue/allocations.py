@@ -276,7 +276,7 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
 
 
 def order_starts(
-    connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
+    connection: Connection, token: int, now_s: float, capacity: Mapping[str, int]
 ) -> list[Order]:
     """Order the start of every job that wants GPUs, holds none, and fits next to all used GPUs.
 
@@ -288,7 +288,7 @@ def order_starts(
         Fencing token of the controller.
     now_s : float
         Time of the orders, in seconds on the clock of the queue.
-    capacity : mapping of str to int, optional
+    capacity : mapping of str to int
         GPUs of pools that are available right now, where they are fewer than the queue says.
 
     Returns
@@ -329,7 +329,7 @@ def order_starts(
 class _FreeGpus:
     """Free GPUs of pools, and of nodes where pools have nodes."""
 
-    def __init__(self, connection: Connection, capacity: Mapping[str, int] | None) -> None:
+    def __init__(self, connection: Connection, capacity: Mapping[str, int]) -> None:
         self._of_pools = count_free_gpus(connection, capacity)
         self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
         self._of_nodes = NodeSpace(connection)
@@ -360,15 +360,13 @@ class _FreeGpus:
         return fits
 
 
-def count_free_gpus(
-    connection: Connection, capacity: Mapping[str, int] | None = None
-) -> dict[str, int]:
+def count_free_gpus(connection: Connection, capacity: Mapping[str, int]) -> dict[str, int]:
     """Count the GPUs of each pool that no allocation holds; negative where machines were lost.
 
     GPUs of nodes count in any state, as jobs on a drained node still hold theirs.
     """
     held = cluster_tables.held(connection)
     return {
-        pool: min(int(number), (capacity or {}).get(pool, int(number))) - held.get(pool, 0)
+        pool: min(int(number), capacity.get(pool, int(number))) - held.get(pool, 0)
         for pool, number in query(connection, cluster_tables.PRESENT)
     }

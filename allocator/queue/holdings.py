@@ -163,7 +163,7 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
-def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[Turn] = ()) -> None:
+def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[Turn]) -> None:
     """Write all changes at once.
 
     Parameters

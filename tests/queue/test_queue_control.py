@@ -70,7 +70,7 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
         (round_journal.mark_applied, 1),
         (round_journal.prune, 1),
         (allocations.order_stops, NOW),
-        (allocations.order_starts, NOW),
+        (allocations.order_starts, NOW, {}),
         (observe, []),
         (observations.prune, 1),
     ):
