@@ -115,7 +115,7 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
         )
         token = ledger.fence.identity().token
     is_own = before.queue in ("", queue)
-    seen = {(one.job_id, one.generation) for one in executor.observe()}
+    seen = {one.key for one in executor.observe()}
     is_known_to_queue = is_own and (known is None or known.state == mine.state)
     found = _read_known_state(executor)
     with store.write() as connection:
@@ -150,7 +150,7 @@ def _refuse_running(known: identity.State) -> None:
         return
     if old.identity().state != known.state:
         return
-    over = {(one.job_id, one.generation) for one in old.observe() if one.phase in ENDED}
+    over = {one.key for one in old.observe() if one.phase in ENDED}
     alive = [one.job_id for one in old.ledger.known() if (one.job_id, one.generation) not in over]
     if alive:
         raise UsageError(

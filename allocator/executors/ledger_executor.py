@@ -57,12 +57,14 @@ class LedgerExecutor(ABC):
         self.ledger = Ledger(Path(folder), self.name)
 
     def identity(self) -> Identity:
-        """Return the identity of the folder. Raises WrongState."""
-        return self.ledger.identity()
+        """Return the identity of the folder, which gets a name if need be. Raises WrongState."""
+        with self.ledger.hold_lock():
+            return self.ledger.fence.identity()
 
     def claim(self, queue: str) -> None:
         """Make the folder belong to this queue. Raises WrongState."""
-        self.ledger.claim(queue)
+        with self.ledger.hold_lock():
+            self.ledger.fence.claim(queue)
 
     @contextmanager
     def _say_not_now(self) -> Iterator[None]:

@@ -113,10 +113,7 @@ class LocalExecutor(SupervisedExecutor):
         """Choose the GPU indices of a new allocation. Raises NotNow."""
         given = {key: one.order["devices"] for key, one in self._list_unended(order).items()}
         taken = {d for devices in given.values() for d in devices}
-        neighbours = [
-            (one.job_id, one.generation)
-            for one in find_shared(order, lambda one: (one.job_id, one.generation) in given)
-        ]
+        neighbours = [one.key for one in find_shared(order, lambda one: one.key in given)]
         shared = [d for key in neighbours for d in given[key]]
         others = {d for key, devices in given.items() if key not in neighbours for d in devices}
         if len(shared) > order.gpus or not others.isdisjoint(shared):

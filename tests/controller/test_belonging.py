@@ -108,7 +108,7 @@ def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPat
         patch.setattr(Ledger, "claim", crash)
         with pytest.raises(CrashHere):
             call(site.capsys, *site.words(), "--every", "1")
-    assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
+    assert Ledger(site.state, "local").fence.identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
     shutil.copytree(site.state, site.folder / "taken-state")
     other = site.folder / "other.db"
@@ -118,7 +118,7 @@ def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPat
     assert "another queue" in site.refused(state=site.folder / "taken-state")
     site.run_until(lambda: site.states() == {"a": "done"})
     with Queue(site.queue) as queue, queue.store.read() as connection:
-        assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
+        assert Ledger(site.state, "local").fence.identity().queue == identity.queue_id(connection)
 
 
 @pytest.mark.nightly

@@ -107,7 +107,7 @@ class KubernetesExecutor(ClusterExecutor):
         self.grace_s = grace_s
         connect = api or (lambda settings: ClientApi(settings.context, settings.kubeconfig))
         self._reader = Reader(connect(self.settings), (self.settings.namespace,))
-        self._state = self.ledger.identity().state
+        self._state = self.identity().state
         self._jobs: dict[str, Object] = {}  # by name, as of the last answer
         self._pods: dict[str, list[Object]] = {}  # by name of their Job
         self._nodes: list[GpuNode] = []

@@ -113,7 +113,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
         self._jobs: dict[str, list[BatchJob]] = {}  # of this state, by name, as of the last look
-        self._suffix = f".{self.ledger.identity().state[:8]}"
+        self._suffix = f".{self.identity().state[:8]}"
         # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
         self._heartbeats: dict[Path, tuple[int, float]] = {}
 
@@ -181,9 +181,9 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
         alive = self._list_unended(order)
-        shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
+        shared = find_shared(order, lambda one: one.key in alive)
         if shared:
-            partner = alive[shared[0].job_id, shared[0].generation]
+            partner = alive[shared[0].key]
             if len(shared) > 1 or partner.order["gpus"] != order.gpus:
                 raise NotNow(
                     f'job "{order.job_id}": a batch job runs on the GPUs of one job of as many GPUs'
