@@ -79,7 +79,7 @@ def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(
     before = dict(site.query(placed))
     site.restore()
     for owner, step in (
-        (lease, "seize"),
+        (lease, "take"),
         (lease, "release"),
         (LocalExecutor, "stop"),
         (Fence, "end_adoption"),
