@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -28,30 +29,31 @@ HOUR = 3600.0
 DAY = 86_400.0
 KEYS = ("month", "day", "tenant", "user", "model", "job_id")  # by which costs can be summed
 RECENT_DAYS = 14  # for which the costs of tenants are shown
-# An allocation holds its own GPUs from its order on, and others from each of its turns on. CROSS
-# JOIN: SQLite begins with the allocations, not with all turns ever.
+# An allocation holds its own GPUs from its order on, and others from each of its turns on, until
+# the next turn. CROSS JOIN: SQLite begins with the allocations, not with all turns ever.
 _SPANS = """
     WITH paid AS (SELECT * FROM allocations WHERE {which}),
-    changes AS (
-        SELECT job_id, generation, 0 AS id, ordered_s AS begin_s, gpus FROM paid
-        UNION ALL
-        SELECT t.job_id, t.generation, t.id, t.at_s, t.held_gpus FROM paid a CROSS JOIN turns t
-        WHERE t.job_id = a.job_id AND t.generation = a.generation
-    ),
     spans AS (
-        SELECT job_id, generation, gpus, begin_s, LEAD(begin_s) OVER (
-            PARTITION BY job_id, generation ORDER BY id
-        ) AS next_s FROM changes
+        SELECT a.*, a.gpus AS own_gpus, a.ordered_s AS begin_s, (
+            SELECT t.at_s FROM turns t
+            WHERE t.job_id = a.job_id AND t.generation = a.generation ORDER BY t.id LIMIT 1
+        ) AS next_s FROM paid a
+        UNION ALL
+        SELECT a.*, t.held_gpus, t.at_s, (
+            SELECT n.at_s FROM turns n
+            WHERE n.job_id = t.job_id AND n.generation = t.generation AND n.id > t.id
+            ORDER BY n.id LIMIT 1
+        ) FROM paid a CROSS JOIN turns t
+        WHERE t.job_id = a.job_id AND t.generation = a.generation
     )
-    SELECT s.job_id, j.tenant, j.environment, j.model, a.pool, s.begin_s,
-        COALESCE(s.next_s, a.ended_s), a.ended_s, s.gpus, a.memory_gb,
-        COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb
+    SELECT s.job_id, j.tenant, j.environment, j.model, s.pool, s.begin_s,
+        COALESCE(s.next_s, s.ended_s), s.ended_s, s.own_gpus, s.memory_gb,
+        COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * s.memory_gb
     FROM spans s
-    JOIN paid a ON a.job_id = s.job_id AND a.generation = s.generation
     JOIN jobs j ON j.job_id = s.job_id
-    LEFT JOIN pools p ON p.pool = a.pool
-    WHERE s.gpus > 0 AND (
-        COALESCE(s.next_s, a.ended_s) IS NULL OR COALESCE(s.next_s, a.ended_s) > s.begin_s
+    LEFT JOIN pools p ON p.pool = s.pool
+    WHERE s.own_gpus > 0 AND (
+        COALESCE(s.next_s, s.ended_s) IS NULL OR COALESCE(s.next_s, s.ended_s) > s.begin_s
     )
 """
 _SINCE = _SPANS.replace("{which}", "ended_s IS NULL OR ended_s > ?")
@@ -202,6 +204,12 @@ def read_spans(connection: Connection, now_s: float, since_s: float) -> Iterator
 
 def _list_spans(rows: Iterable[tuple[Any, ...]], now_s: float) -> Iterator[PaidSpan]:
     for job_id, tenant, environment, model, pool, begin_s, end_s, *rest in rows:
-        user = json.loads(environment).get(USER, "")
         until_s = max(begin_s, now_s) if end_s is None else end_s
-        yield PaidSpan(job_id, tenant or DEFAULT_TENANT, user, model, pool, begin_s, until_s, *rest)
+        who = tenant or DEFAULT_TENANT, _user_of(environment), model, pool
+        yield PaidSpan(job_id, *who, begin_s, until_s, *rest)
+
+
+@lru_cache
+def _user_of(environment: str) -> str:
+    """Return the user of a job; many jobs have the same variables."""
+    return str(json.loads(environment).get(USER, ""))
