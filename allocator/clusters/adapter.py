@@ -53,7 +53,7 @@ class Refused(AllocatorError):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a cluster or an executor can do.
+    """What an executor can do.
 
     Parameters
     ----------
@@ -170,10 +170,8 @@ class PlannedJob:
 class ClusterAdapter(Protocol):
     """Observe a cluster, and write plans in its own words.
 
-    `capabilities` says what its plans can use. Neither method changes the cluster.
+    Neither method changes the cluster.
     """
-
-    capabilities: Capabilities
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         """Look at the cluster.

@@ -60,11 +60,9 @@ def register_cluster(name: str, adapter: MakeAdapter) -> None:
 
     Examples
     --------
-    >>> from allocator.clusters.adapter import Capabilities
-    >>> class Mine:
-    ...     capabilities = Capabilities(pins_nodes=True)
-    >>> register_cluster("mine", Mine)
-    >>> get_cluster("mine").capabilities.pins_nodes
-    True
+    >>> from allocator.clusters.ray.adapter import RayAdapter
+    >>> register_cluster("mine", RayAdapter)
+    >>> type(get_cluster("mine")).__name__
+    'RayAdapter'
     """
     REGISTRY.add(name, _callable(adapter))

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 from allocator.clusters.adapter import Json, Record
 from allocator.domain.findings import did_you_mean
+from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
+from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.io.progress_sources import FIELDS, Progress, as_variables, read_source
 
@@ -185,23 +187,11 @@ def sum_usable(nodes: Sequence[Record], pool: str) -> int:
 
 
 def _fits(column: Column, value: Any) -> bool:
-    if column.kind is ColumnKind.TEXT:
-        return isinstance(value, str) and bool(value.strip())
-    if column.kind is ColumnKind.BOOLEAN:
-        return isinstance(value, bool)
+    """Return whether a value of JSON is one of a column; numbers without a point are whole."""
     if column.kind is ColumnKind.INTEGERS:
-        return isinstance(value, list) and bool(value) and all(_is_in(column, v) for v in value)
-    return _is_in(column, value) and (column.kind is ColumnKind.NUMBER or isinstance(value, int))
-
-
-def _is_in(column: Column, value: Any) -> bool:
-    """Return whether this is a number within the bounds of a column."""
-    return (
-        is_number(value)
-        and (column.low is None or value >= column.low)
-        and (column.high is None or value <= column.high)
-        and (column.above is None or value > column.above)
-    )
+        return isinstance(value, list) and parse_value(column, text_of(value))[1] is None
+    is_whole = column.kind is not ColumnKind.INTEGER or isinstance(value, int)
+    return is_whole and parse_value(column, value)[1] is None
 
 
 def is_number(value: Any) -> bool:

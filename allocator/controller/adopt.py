@@ -40,6 +40,7 @@ from allocator.queue.database import identity
 from allocator.queue.database.bulk import insert
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import jobs
+from allocator.queue.errors import LeaseLost
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import FRESH, NOTHING, Retries
 from allocator.queue.node_space import format_parts
@@ -114,15 +115,17 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
         )
         token = ledger.fence.identity().token
     is_own = before.queue in ("", queue)
-    seen = {(one.job_id, one.generation) for one in executor.observe()}
+    seen = {one.key for one in executor.observe()}
     is_known_to_queue = is_own and (known is None or known.state == mine.state)
     found = _read_known_state(executor)
     with store.write() as connection:
-        lease.seize(connection, HOLDER, token, TTL_S, now_s)
+        taken = lease.take(connection, HOLDER, TTL_S, now_s, token)
+        if taken is None or taken.token != token:
+            raise LeaseLost("a controller took the lease meanwhile")
         work = _Adoption(connection, token, is_own, is_known_to_queue, seen, now_s)
         work.write(found)
         identity.remember_state(connection, build_state(mine))
-        lease.release(connection, lease.Lease(HOLDER, token, TTL_S, now_s))
+        lease.release(connection, taken)
     for one in work.stops:
         executor.stop(one.job_id, one.generation, token)
     with ledger.hold_lock():
@@ -147,7 +150,7 @@ def _refuse_running(known: identity.State) -> None:
         return
     if old.identity().state != known.state:
         return
-    over = {(one.job_id, one.generation) for one in old.observe() if one.phase in ENDED}
+    over = {one.key for one in old.observe() if one.phase in ENDED}
     alive = [one.job_id for one in old.ledger.known() if (one.job_id, one.generation) not in over]
     if alive:
         raise UsageError(

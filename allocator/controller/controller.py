@@ -21,7 +21,6 @@ from functools import partial
 from sqlalchemy import Connection
 
 from allocator.controller import guarded_decision, learning, spending, steadiness
-from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
 from allocator.controller.queue_cluster import QueueCluster, RoundInput
 from allocator.controller.reporting.telemetry import LONGRUN, MONTHS, Telemetry
@@ -38,6 +37,7 @@ from allocator.queue import cluster_tables, observations, round_journal
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost, QueueUnavailable
 from allocator.queue.jobs import verbs
+from allocator.queue.lease import Standby
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 
@@ -290,9 +290,7 @@ class Controller:
                 self.log.event("lease_lost", detail=str(error))
                 self.cluster.lease_holder.drop()
                 return
-            with self.store.read() as connection:
-                last = round_journal.history(connection, limit=1)
-            if self.stopping or not last or last[0].outcome != "decided":
+            if self.stopping or not self.has_plan or self.cluster.pending_round is None:
                 return
             self.clock.sleep(wait_s)
 

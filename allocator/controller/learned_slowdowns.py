@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem, Sharing
 from allocator.domain.schema.colocation import join_names, other_jobs
@@ -148,7 +147,7 @@ def correct_slowdowns(
     sharing, models, types = problem.sharing, problem.models, problem.gpu_types
     model_code = {models[m]: m for m in {*sharing.model_a.tolist(), *sharing.model_b.tolist()}}
     type_code = {types[t]: t for t in set(sharing.gpu_type.tolist())}
-    stored = loads(cluster_tables.get_meta(connection, cluster_tables.SLOWDOWNS)) or {}
+    stored = cluster_tables.read_meta(connection, cluster_tables.SLOWDOWNS, {})
     estimates = {
         (model_code[a], model_code[b], type_code[kind], gpus): Estimate.of(state)
         for a, b, kind, gpus, state in stored.get("estimates", ())
@@ -182,4 +181,4 @@ def correct_slowdowns(
             if rows[i : i + 1] != given_rows[i : i + 1]
         ],
     }
-    cluster_tables.put_meta(connection, cluster_tables.SLOWDOWNS, dumps(value))
+    cluster_tables.write_meta(connection, cluster_tables.SLOWDOWNS, value)

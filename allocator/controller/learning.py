@@ -38,7 +38,6 @@ from allocator.controller.learned_slowdowns import (
     find_colocations,
     find_samples,
 )
-from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.phases import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -52,7 +51,7 @@ from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import group_others, read_secondaries
+from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 
@@ -144,7 +143,7 @@ def learn(
     done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
     known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
     work, since_s = past["work"], past["since_s"]
-    others = group_others(read_secondaries(connection))
+    others = read_others(connection)
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
     alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
     alone &= ~np.array(uneven, dtype=np.bool_)
@@ -171,7 +170,7 @@ def learn(
     )
     present = np.rec.fromarrays((generations, done, since_s, quiet_s, is_colocated), dtype=PROGRESS)
     text = b64encode(present.tobytes()).decode("ascii")
-    cluster_tables.put_meta(connection, PROGRESS_KEY, dumps([now_s, names, text, colocations]))
+    cluster_tables.write_meta(connection, PROGRESS_KEY, [now_s, names, text, colocations])
     if not corrects:
         return [names[j] for j in stuck], 0
     _record_losses(connection, names, targets, np.array(totals) - starts + done, reported)
@@ -251,7 +250,7 @@ def _record_noise(
         if noise.reports and model in models:
             known[model] = noise
     if known != before:
-        cluster_tables.put_meta(connection, cluster_tables.NOISE, dumps(known))
+        cluster_tables.write_meta(connection, cluster_tables.NOISE, known)
 
 
 def _take_trials(
@@ -282,7 +281,7 @@ def _load_progress(
 
     It is whether each allocation is known, (n,), and a record PROGRESS of each, (n,).
     """
-    stored = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or [now_s, [], "", {}]
+    stored = cluster_tables.read_meta(connection, PROGRESS_KEY, [now_s, [], "", {}])
     looked_s, old_names, text, colocations = stored
     place = dict(zip(old_names, count()))
     old = np.append(np.frombuffer(b64decode(text), PROGRESS), np.zeros(1, PROGRESS))

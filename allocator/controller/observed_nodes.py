@@ -15,7 +15,7 @@ from allocator.domain.schema.columns import NODES
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.loop.executor import NodeStatus
-from allocator.queue import cluster_tables
+from allocator.queue import cluster_tables, lease
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.nodes import add_nodes
 
@@ -25,29 +25,37 @@ LEAVING = ("leaves_s", "returns_s")
 STATES = NODES.column("state").choices  # the worse, the later
 
 
-def find_new_nodes(store: QueueDatabase, seen: Sequence[NodeStatus]) -> list[NodeStatus]:
-    """Return the nodes that the queue does not know, in pools of which it knows nodes."""
-    if not seen:
-        return []
-    with store.read() as connection:
-        known = cluster_tables.read_node_sizes(connection)
+def add_new_nodes(
+    store: QueueDatabase, token: int, seen: Sequence[NodeStatus]
+) -> dict[NodeStatus, str]:
+    """Add nodes that the queue does not know, in pools of which it knows nodes.
+
+    Returns why each of them was refused, "" where it was added. Raises LeaseLost.
+    """
+    known: dict[str, tuple[str, int]] = {}
+    if seen:
+        with store.read() as connection:
+            known = cluster_tables.read_node_sizes(connection)
     pools = {pool for pool, _ in known.values()}
-    return [
+    new = [
         one
         for one in seen
         if one.node not in known and one.pool in pools and one.state == UP and one.gpus > 0
     ]
+    if not new:
+        return {}
+    with store.write() as connection:
+        lease.check(connection, token)
+        return {one: _add_node(connection, one) for one in new}
 
 
-def add_observed_nodes(connection: Connection, new: Sequence[NodeStatus]) -> dict[str, str]:
-    """Add nodes to the queue, and return why some of them were refused, by node."""
-    refused = {}
-    for one in new:
-        try:
-            add_nodes(connection, [one.node], {"pool": one.pool, "gpus": one.gpus})
-        except UsageError as error:
-            refused[one.node] = str(error)
-    return refused
+def _add_node(connection: Connection, one: NodeStatus) -> str:
+    """Add a node, and return why it was refused."""
+    try:
+        add_nodes(connection, [one.node], {"pool": one.pool, "gpus": one.gpus})
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def limit_snapshot(

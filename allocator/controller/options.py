@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocator.controller.steadiness import Stability
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
-from allocator.loop.stability import Stability
 from allocator.policies import registry as policies
 from allocator.queue.jobs.states import Retries
 from allocator.solvers import registry as solvers

@@ -88,19 +88,19 @@ class Trials:
     noise_at: Mapping[Configuration, float] = field(default_factory=dict)
     noise_scales: Mapping[str, float] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """Return the text that is stored; the present noise scales are stored apart."""
+    def to_json(self) -> list[Any]:
+        """Return the value that is stored; the present noise scales are stored apart."""
         speeds = [[*at, *seen] for at, seen in self.speeds.items()]
         trials = [asdict(one) for one in self.open]
         noise = [[*at, phi] for at, phi in self.noise_at.items()]
-        return json.dumps([speeds, dict(self.gpu_s), trials, sorted(self.skips), noise])
+        return [speeds, dict(self.gpu_s), trials, sorted(self.skips), noise]
 
     @classmethod
-    def of_json(cls, text: str | None) -> Trials:
-        """Return the trials of a stored text."""
-        if text is None:
+    def of_json(cls, value: Sequence[Any] | None) -> Trials:
+        """Return the trials of a stored value."""
+        if value is None:
             return cls()
-        speeds, gpu_s, trials, skips, noise = json.loads(text)
+        speeds, gpu_s, trials, skips, noise = value
         return cls(
             {Configuration(*row[:4]): (row[4], row[5]) for row in speeds},
             gpu_s,
@@ -157,13 +157,13 @@ def is_enabled(config: Mapping[str, Any]) -> bool:
 
 def read(connection: Connection) -> Trials:
     """Return what the queue knows from trials."""
-    known = Trials.of_json(cluster_tables.get_meta(connection, KEY))
+    known = Trials.of_json(cluster_tables.read_meta(connection, KEY))
     return replace(known, noise_scales=cluster_tables.read_noise_scales(connection))
 
 
 def write(connection: Connection, trials: Trials) -> None:
     """Keep what is known from trials."""
-    cluster_tables.put_meta(connection, KEY, trials.to_json())
+    cluster_tables.write_meta(connection, KEY, trials.to_json())
 
 
 def profiled_models(problem: Problem) -> set[str]:

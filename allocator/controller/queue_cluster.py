@@ -12,7 +12,6 @@ that held them is recorded (queue/allocations.py).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,13 +28,8 @@ from allocator.controller import (
     spending,
     steadiness,
 )
-from allocator.controller.leadership import LeaseHolder
 from allocator.controller.learned_slowdowns import Beliefs, compute_beliefs
-from allocator.controller.observed_nodes import (
-    add_observed_nodes,
-    find_new_nodes,
-    limit_snapshot,
-)
+from allocator.controller.observed_nodes import add_new_nodes, limit_snapshot
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
@@ -48,7 +42,6 @@ from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
 from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
-    JOBS_PER_GPU,
     Clock,
     Executor,
     JobSource,
@@ -63,7 +56,7 @@ from allocator.loop.executor import (
     WrongState,
 )
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.ticks import EXACT, latest_tick
+from allocator.loop.rounds import EXACT, latest_tick
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -77,10 +70,10 @@ from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, OPEN
 from allocator.queue.jobs import periodic, purged_names
-from allocator.queue.observations import StateChange
+from allocator.queue.lease import LeaseHolder
+from allocator.queue.observations import Ended
 
 T = TypeVar("T")
-PendingRound = tuple[int, str, str] | None  # number, outcome and detail of one that is carried out
 MEMORY = "memory"  # key of the table meta: prices of the last round
 # how often starts follow confirmed stops within one step
 MOST_FOLLOW_UPS = 4
@@ -113,30 +106,23 @@ class RoundInput:
     """What a round decides about.
 
     `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
-    stability leave alone. `books` is the text of the books of long-run budgets, None if there are
-    none. `trials` are what jobs run to learn speeds, None where [profiling] does not ask for it.
+    stability leave alone. `books` are those of long-run budgets, None if there are none. `trials`
+    are what jobs run to learn speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
-    books: str | None = None
+    books: Mapping[str, Any] | None = None
     trials: profiling.ProfiledRound | None = None
 
 
 class _Recorded(NamedTuple):
-    """What was written of some observations.
+    """What observations ended, and those of allocations that the queue does not know."""
 
-    `ends` are those of ends, as they were recorded, and `changes` what all of them changed.
-    `unknown` are those of allocations that the queue does not know, and `over` those of all ends,
-    which the executor need not keep any longer.
-    """
-
-    ends: list[Observation]
-    changes: list[StateChange]
+    ended: list[Ended]
     unknown: list[Observation]
-    over: list[Observation]
 
 
 class _QuietPoll(NamedTuple):
@@ -154,13 +140,13 @@ class _QuietPoll(NamedTuple):
 class _Orders(NamedTuple):
     """Stops and starts to give to the executor, and how running jobs are wanted to run.
 
-    `pending` is the round that is not yet carried out completely.
+    `pending` is the number of a round that is not yet carried out completely.
     """
 
     stops: list[allocations.Allocation]
     starts: list[Order]
-    settings: dict[tuple[str, int], allocations.WantedSettings | None]
-    pending: PendingRound
+    settings: dict[tuple[str, int], Mapping[str, str] | None]
+    pending: int | None
 
 
 class QueueCluster:
@@ -188,7 +174,7 @@ class QueueCluster:
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
         # what running jobs were told under the present lease
-        self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
+        self._settings: dict[tuple[str, int], Mapping[str, str]] = {}
         self._untold = set[tuple[str, int]]()  # allocations that could not be told
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
@@ -207,7 +193,7 @@ class QueueCluster:
         self._has_event = False
         self._decided_triggers: tuple[Any, ...] | None = None
         self._observed_triggers: tuple[Any, ...] | None = None
-        self._pending_round: PendingRound = None  # the last one until that is done completely
+        self.pending_round: int | None = None  # the last one until that is done completely
         self._orders: _Orders | None = None  # of the last round, until they are given
         self._quiet: _QuietPoll | None = None
         self._next_round_s = -math.inf  # no round is due before that unless something changes
@@ -253,7 +239,7 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         look = (
-            {(one.job_id, one.generation, one.phase) for one in seen},
+            {(one.key, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
@@ -288,13 +274,13 @@ class QueueCluster:
                 until_s = min(self._next_round_s, query(connection, _NEXT, now)[0][0])
         for one in repeated:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
-        self._acknowledge(recorded)
+        self._acknowledge(seen, recorded)
         has_news = self._add_observed_nodes() or bool(on_down_nodes or recorded.unknown)
         if on_down_nodes:
             self._lose_on_down_nodes()
         if not due:
-            given = self.reconcile({(one.job_id, one.generation) for one in seen})
-            if not (has_news or ended or given or self._untold or self._pending_round):
+            given = self.reconcile({one.key for one in seen})
+            if not (has_news or ended or given or self._untold or self.pending_round):
                 self._quiet = _QuietPoll(version, look, now, until_s)
         return due
 
@@ -331,23 +317,17 @@ class QueueCluster:
         self._settings = {}
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
-        self._pending_round = next(
-            ((one.number, "applied", one.detail) for one in last if one.outcome == "decided"), None
-        )
+        self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
 
     def _add_observed_nodes(self) -> bool:
         """Add nodes that the executor observes in pools whose nodes it lists; return if any."""
-        new = find_new_nodes(self.store, self._read_nodes())
-        if not new:
-            return False
-        with self.store.write() as connection:
-            lease.check(connection, self.lease_holder.token)
-            refused = add_observed_nodes(connection, new)
-        for one in new:
-            name = "node_refused" if one.node in refused else "node_added"
-            detail = refused.get(one.node, f"{one.gpus} GPUs")
+        new = add_new_nodes(self.store, self.lease_holder.token, self._read_nodes())
+        for one, refusal in new.items():
+            name, detail = "node_added", f"{one.gpus} GPUs"
+            if refusal:
+                name, detail = "node_refused", refusal
             self.log.event(name, node=one.node, pool=one.pool, detail=detail)
-        return True
+        return bool(new)
 
     def _lose_on_down_nodes(self) -> None:
         """Record as lost what the executor has not ended itself on nodes that are down.
@@ -361,52 +341,42 @@ class QueueCluster:
         told = [
             one
             for one in stops
-            if self._command_executor("stop", self.executor.stop, one.job_id, one.generation, token)
+            if self._command_executor("stop", self.executor.stop, *one.key, token)
         ]
-        seen = {(one.job_id, one.generation): one for one in self._observe_executor()}
+        seen = {one.key: one for one in self._observe_executor()}
         ends = [_end_on_down_node(one, seen, self.clock.now()) for one in told]
         with self.store.write() as connection:
             recorded = self._write_observations(connection, ends, False)
-        self._log_ended(recorded)
+        self._log_ended(recorded.ended)
 
     def _write_observations(
         self, connection: Connection, seen: Sequence[Observation], progress: bool
     ) -> _Recorded:
         """Write what was observed in a transaction; mere progress only if `progress` is set."""
         news, unknown = [], list[Observation]()
-        ends, over = list[Observation](), list[Observation]()
         known = allocations.read_held(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
-            is_over = one.phase != "running"
-            if is_over:
-                over.append(one)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
-            elif is_over:
-                ends.append(learning.mark_stuck_as_failed(one, mark.detail))
-                news.append((ends[-1], mark))
-            elif progress or mark.phase == "ordered":
-                news.append((one, mark))
+            elif progress or mark.phase == "ordered" or one.phase != "running":
+                news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
-        changes = observations.record(connection, token, news, retries, is_history) if news else []
+        ended = observations.record(connection, token, news, retries, is_history) if news else []
         self._refuse_unknown(connection, unknown)
-        return _Recorded(ends, changes, unknown, over)
+        return _Recorded(ended, unknown)
 
-    def _acknowledge(self, recorded: _Recorded) -> None:
+    def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
         """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""
-        self._log_ended(recorded)
-        for one in recorded.over:
-            self._command_executor(
-                "acknowledge", self.executor.acknowledge, one.job_id, one.generation
-            )
+        self._log_ended(recorded.ended)
+        for one in seen:
+            if one.phase != "running":
+                self._command_executor("acknowledge", self.executor.acknowledge, *one.key)
         for one in recorded.unknown:
             if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
-                self._command_executor(
-                    "stop", self._stop_unknown_allocation, one.job_id, one.generation
-                )
+                self._command_executor("stop", self._stop_unknown_allocation, *one.key)
 
     def _stop_unknown_allocation(self, job_id: str, generation: int) -> None:
         # its end was acknowledged, and the executor reported it once more
@@ -419,44 +389,22 @@ class QueueCluster:
         Every order is written before it is given. So the queue was set back, and stopping those
         jobs would lose them.
         """
-        newest = (
-            purged_names.read_newest_generations(connection, {one.job_id for one in unknown})
-            if unknown
-            else {}
-        )
+        names = {one.job_id for one in unknown}
+        newest = purged_names.read_newest_generations(connection, names)
         for one in unknown:
-            if one.generation > newest.get(one.job_id, 0):
-                raise WrongState(
-                    belonging.describe_set_back(
-                        self.store.name,
-                        self.executor,
-                        f'job "{one.job_id}" has allocation {one.generation}, the last '
-                        f"that the queue ordered is {newest.get(one.job_id, 0)}",
-                    )
+            last = newest.get(one.job_id, 0)
+            if one.generation > last:
+                why = (
+                    f'job "{one.job_id}" has allocation {one.generation}, the last that the queue'
+                    f" ordered is {last}"
                 )
+                raise WrongState(belonging.describe_set_back(self.store.name, self.executor, why))
 
-    def _log_ended(self, recorded: _Recorded) -> None:
-        ended = [
-            c
-            for c in recorded.changes
-            if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")
-        ]
-        words = {(one.job_id, one.generation): one.detail for one in recorded.ends}
-        for change in ended:
+    def _log_ended(self, ended: Sequence[Ended]) -> None:
+        for one in ended:
             # a stop that a round ordered is no event
-            self._has_event |= change.phase != "stopped" or change.state not in (
-                "queued",
-                "paused",
-                "running",
-            )
-            self.log.event(
-                "ended",
-                job_id=change.job_id,
-                generation=change.generation,
-                phase=change.phase,
-                state=change.state,
-                detail=words[change.job_id, change.generation],
-            )
+            self._has_event |= one.phase != "stopped" or one.state not in ("queued", "paused")
+            self.log.event("ended", **one._asdict())
 
     def _is_round_due(self, connection: Connection, now: float, ended: bool, gpus: Any) -> bool:
         """Return whether a round is due: at a tick, after an event (--react), or as the first one.
@@ -515,9 +463,9 @@ class QueueCluster:
             if options.stability.has_rest_rules and not self.ignores_stability:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
-            stored = cluster_tables.get_meta(connection, MEMORY) if options.warm else None
+            stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
-        memory = guarded_decision.memory_from_json(journal.loads(stored))
+        memory = guarded_decision.memory_from_json(stored)
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
 
@@ -561,13 +509,11 @@ class QueueCluster:
                     task.dual.prices,
                     decision.proposal.plans,
                 )
-                text = journal.dumps(guarded_decision.memory_to_json(handed_on))
-                cluster_tables.put_meta(connection, MEMORY, text)
-            orders = self._write_orders(
-                connection, capacity, pending=(number, "applied", entry.detail)
-            )
+                value = guarded_decision.memory_to_json(handed_on)
+                cluster_tables.write_meta(connection, MEMORY, value)
+            orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end
-        self._orders, self._pending_round = orders, orders.pending
+        self._orders, self.pending_round = orders, orders.pending
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)
@@ -634,9 +580,7 @@ class QueueCluster:
         self._orders = None
         for left in reversed(range(MOST_FOLLOW_UPS)):
             seen = (
-                [one for one in self._observe_executor() if (one.job_id, one.generation) in ordered]
-                if ordered
-                else []
+                [one for one in self._observe_executor() if one.key in ordered] if ordered else []
             )
             if not seen:
                 return
@@ -646,7 +590,7 @@ class QueueCluster:
             with self.store.write() as connection:
                 recorded = self._write_observations(connection, seen, False)
                 orders = None if is_over else self._write_orders(connection, capacity)
-            self._acknowledge(recorded)
+            self._acknowledge(seen, recorded)
             if orders is None:
                 return
             ordered = self._give_orders(orders)
@@ -675,11 +619,11 @@ class QueueCluster:
         connection: Connection,
         capacity: Mapping[str, int],
         known: set[tuple[str, int]] | None = None,
-        pending: PendingRound = None,
+        pending: int | None = None,
     ) -> _Orders:
         """Write the stops and starts that are wanted and safe; return all that have to be given."""
         now, token = self.clock.now(), self.lease_holder.token
-        pending = pending or self._pending_round
+        pending = pending or self.pending_round
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
         # what the queue knows as running, and the executor did not report
@@ -687,10 +631,10 @@ class QueueCluster:
             starts += [
                 one
                 for one in allocations.list_starts(connection, token, "running")
-                if (one.job_id, one.generation) not in known
+                if one.key not in known
             ]
         if pending and not stops and not starts and not query(connection, _UNMET):
-            round_journal.mark(connection, token, *pending)
+            round_journal.mark_applied(connection, token, pending)
             pending = None
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
@@ -704,23 +648,20 @@ class QueueCluster:
 
         A job starts on GPUs of a running job only after that job was told of it.
         """
-        token, self._pending_round = self.lease_holder.token, orders.pending
+        token, self.pending_round = self.lease_holder.token, orders.pending
         for held in orders.stops:
-            self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
+            self._command_executor("stop", self.executor.stop, *held.key, token)
         self._tell_jobs(orders.settings)
         starts = [
             one
             for one in orders.starts
-            if self._untold.isdisjoint((x.job_id, x.generation) for x in one.beside)
+            if self._untold.isdisjoint(other.key for other in one.beside)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, start)
-        given: list[Any] = [*orders.stops, *starts]
-        return {(one.job_id, one.generation) for one in given}
+        return {*(one.key for one in orders.stops), *(one.key for one in starts)}
 
-    def _tell_jobs(
-        self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
-    ) -> None:
+    def _tell_jobs(self, wanted: Mapping[tuple[str, int], Mapping[str, str] | None]) -> None:
         """Tell running jobs how to run where that has changed."""
         executor, known = self.executor, self._settings
         if not isinstance(executor, SettingsWriter):
@@ -730,7 +671,7 @@ class QueueCluster:
             if settings is None:
                 continue
             if known.get(key) != settings:
-                order = (*key, _build_settings(settings), self.lease_holder.token)
+                order = (*key, settings, self.lease_holder.token)
                 if not self._command_executor("write_settings", executor.write_settings, *order):
                     self._untold.add(key)
                     continue
@@ -763,21 +704,12 @@ def _end_on_down_node(
     one: allocations.Allocation, seen: Mapping[tuple[str, int], Observation], now_s: float
 ) -> Observation:
     """Return the observed end of an allocation, or else that it is lost with its node."""
-    known = seen.get((one.job_id, one.generation))
+    known = seen.get(one.key)
     if known is not None and known.phase != Phase.RUNNING:
         return known
     nodes = " ".join(map(str, one.parts))
     work = 0.0 if known is None else known.work_done
-    return Observation(
-        one.job_id, one.generation, now_s, Phase.LOST, work, f"a node of it is down: {nodes}"
-    )
-
-
-def _build_settings(wanted: allocations.WantedSettings) -> dict[str, str]:
-    """Return the settings of a running job, with the number of jobs that are on its GPUs now."""
-    settings: dict[str, str] = json.loads(wanted.environment or "{}")
-    settings.pop(JOBS_PER_GPU, None)
-    return settings | ({JOBS_PER_GPU: "2"} if wanted.is_colocated else {})
+    return Observation(*one.key, now_s, Phase.LOST, work, f"a node of it is down: {nodes}")
 
 
 def _describe_round(left_alone: frozenset[str], told: Plan) -> str:

@@ -13,9 +13,6 @@ and a job that leaves its own to it owes no minimum.
 
 from __future__ import annotations
 
-import itertools
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,36 +26,34 @@ from allocator.loop.live_rental import LiveRental
 from allocator.market import books, gpu_hours
 from allocator.market.history import History
 from allocator.queue import cluster_tables
-from allocator.queue.costs import read_costs
+from allocator.queue.costs import read_costs, read_spans
 from allocator.queue.database.bulk import execute, query
-from allocator.queue.database.schema import DEFAULT_TENANT
-from allocator.queue.holdings import read_turns_since, split_by_holder
 from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
 GPU_HOURS, MONTHS = "gpu_hours", "months"  # of the books: the GPU-hours of tenants, as reported
-HOUR = 3600.0
-_BILLED = (
-    "SELECT a.job_id, a.generation, a.pool, a.gpus, a.memory_gb, a.ordered_s, a.ended_s, j.tenant"
-    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
-    " WHERE a.ended_s IS NULL OR a.ended_s > ?"
+# when the primary jobs of an allocation changed, those from then on, and those before
+_HOSTS = (
+    "SELECT t.at_s, t.host, LAG(t.host) OVER (PARTITION BY t.job_id, t.generation ORDER BY t.id)"
+    " FROM allocations a CROSS JOIN turns t WHERE t.job_id = a.job_id"
+    " AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?)"
 )
 
 
 def _read_books(connection: Connection) -> dict[str, Any]:
-    return dict(json.loads(cluster_tables.get_meta(connection, KEY) or "{}"))
+    return dict(cluster_tables.read_meta(connection, KEY, {}))
 
 
 def apply_budgets(
     connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
-) -> tuple[Snapshot, Problem, str | None]:
+) -> tuple[Snapshot, Problem, dict[str, Any] | None]:
     """Apply the prices and limits of the long-run budgets to a snapshot and its problem.
 
     Those of [rental] are planned from the jobs of the queue, in `plans`.
 
     Returns
     -------
-    tuple of (Snapshot, Problem, str or None)
+    tuple of (Snapshot, Problem, dict or None)
         The snapshot and the problem with prices and limits, and the books to write with the round.
         The GPU-hours of the month are among them. Without budgets and limits of GPU-hours, the
         snapshot and the problem are unchanged and the books are None.
@@ -68,7 +63,7 @@ def apply_budgets(
     if gpu_hours.is_limited(problem):
         snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
     if not books.budgets(problem):
-        return snapshot, problem, json.dumps(months, sort_keys=True) if months else None
+        return snapshot, problem, months or None
 
     def read_past(since_s: float) -> History:
         return read_history(connection, snapshot.name, problem.models, since_s)[0]
@@ -78,7 +73,7 @@ def apply_budgets(
     now = books.update_books(books.from_json(found), problem, spent)
     changed = books.apply_books(plans.apply(problem, read_past, now.get(books.WHOLE)), now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
-    text = {
+    kept = {
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
         **books.to_json(now),
         "report": books.report(now, changed),
@@ -86,7 +81,7 @@ def apply_budgets(
     }
     # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
-    return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
+    return snapshot_with_terms, changed, kept
 
 
 def _with_gpu_hours(
@@ -105,15 +100,15 @@ def _with_gpu_hours(
     return snapshot, replace(problem, digest=snapshot.digest), months
 
 
-def write(connection: Connection, text: str | None) -> None:
+def write(connection: Connection, kept: Mapping[str, Any] | None) -> None:
     """Keep the books of `apply_budgets`, in the transaction of their round.
 
     None: there are no long-run budgets, and the books are deleted.
     """
-    if text is None:
+    if kept is None:
         execute(connection, "DELETE FROM meta WHERE key = ?", KEY)
     else:
-        cluster_tables.put_meta(connection, KEY, text)
+        cluster_tables.write_meta(connection, KEY, kept)
 
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -134,39 +129,25 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
     dict of str to float
         US dollars by tenant.
     """
-    pools = problem.pools
-    now_s = problem.now_s
+    pools, now_s = problem.pools, problem.now_s
     longest = float(pools.min_billing_s.max(initial=0.0))
-    rows = query(connection, _BILLED, since_s - longest)
     number = {name: p for p, name in enumerate(pools.pool)}
-    changes = read_turns_since(connection, since_s - longest)
+    # jobs that left their GPUs to their secondary job, with the time
     left = {
         (name, at_s)
-        for known in changes.values()
-        for (_, before, _), (at_s, after, _) in itertools.pairwise(known)
-        # jobs that left their GPUs to their secondary job, with the time
-        for name in set(split_names(before)).difference(split_names(after))
+        for at_s, after, before in query(connection, _HOSTS, since_s - longest)
+        for name in set(split_names(before or "")).difference(split_names(after))
     }
     out: dict[str, float] = {}
-    for job_id, generation, pool, gpus, memory_gb, ordered_s, ended_s, tenant in rows:
-        p = number.get(pool, -1)
+    for span in read_spans(connection, now_s, since_s - longest):
+        p = number.get(span.pool, -1)
         if p < 0:
             continue
-        held = [
-            (begin, math.inf if end is None else end, own)
-            for begin, end, own in split_by_holder(
-                gpus, ordered_s, ended_s, changes.get((job_id, generation), ())
-            )
-            if own
-        ]
-        if held and held[-1][1] == ended_s and (job_id, ended_s) not in left:
-            begin, _, own = held[-1]
-            held[-1] = begin, max(ended_s, begin + float(pools.min_billing_s[p])), own
-        gpu_s = math.fsum(
-            max(0.0, min(end, now_s) - max(begin, since_s)) * own for begin, end, own in held
-        )
-        name = tenant or DEFAULT_TENANT
-        price = pools.price_per_gpu_hour[p] + pools.price_per_gb_hour[p] * memory_gb
-        added = 0.0 if pools.market[p] == Market.RESERVED else float(price)
-        out[name] = out.get(name, 0.0) + gpu_s * added / HOUR
+        price = pools.price_per_gpu_hour[p] + pools.price_per_gb_hour[p] * span.memory_gb
+        paid = span._replace(price=0.0 if pools.market[p] == Market.RESERVED else float(price))
+        if span.end_s == span.ended_s and (span.job_id, span.end_s) not in left:
+            least_s = span.begin_s + float(pools.min_billing_s[p])
+            paid = paid._replace(end_s=max(span.end_s, least_s))
+        cost = paid.cost(since_s, now_s)
+        out[span.tenant] = out.get(span.tenant, 0.0) + cost.dollars
     return out

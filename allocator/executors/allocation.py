@@ -111,7 +111,7 @@ class OpenAllocation:
         it is unknown.
         """
         line = report.read(self.folder / PROGRESS)
-        safe = self.order["base"] if line is None else line[1]
+        safe = self.order["base"] if line is None else line.safe
         done = self.read_safe_work()
         return build_ending_without_work(phase, detail) | {"work_done": done, "safe": safe}
 
@@ -135,14 +135,14 @@ class OpenAllocation:
         line = report.read(self.folder / PROGRESS)
         if line is None or base is None:
             return 0.0
-        return float(min(max(line[1] - base, 0.0), self.order["remaining_work"]))
+        return float(min(max(line.safe - base, 0.0), self.order["remaining_work"]))
 
     def remember_base(self) -> None:
         """Record the first reported work as the base if the earlier work of the job is unknown."""
         if self.order["base"] is None and (line := report.read(self.folder / PROGRESS)) is not None:
-            self.order["base"] = line[1]
+            self.order["base"] = line.safe
             with suppress(OSError):
-                self.write(BASE, {"base": line[1]})
+                self.write(BASE, {"base": line.safe})
 
 
 def build_ending_without_work(phase: str, detail: str) -> Json:

@@ -24,9 +24,9 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from allocator.executors import report
 
@@ -38,66 +38,54 @@ MOMENTUM = 0.9
 TOLD = 128 + signal.SIGTERM  # exit code after SIGTERM, by the convention of shells
 
 
-@dataclass
-class Model:
-    """Weights after `step` steps. `weights` and `velocity` are arrays (FEATURES,)."""
+class Training:
+    """The training: weights and velocity, (FEATURES,), after `step` steps.
 
-    step: int
-    weights: Any
-    velocity: Any
+    The examples are a noisy half-space, which the seed determines.
+    """
 
+    def __init__(self, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.seed, self.step = seed, 0
+        self.weights, self.velocity = np.zeros((2, FEATURES))
+        self.x = draw.normal(size=(EXAMPLES, FEATURES))
+        noise = draw.normal(size=FEATURES), draw.normal(size=EXAMPLES)
+        self.y = (self.x @ noise[0] + noise[1] > 0).astype(float)
 
-def make_examples(seed: int) -> tuple[Any, Any]:
-    """Make (examples (EXAMPLES, FEATURES), labels 0 or 1 (EXAMPLES,)) of a noisy half-space."""
-    import numpy as np
+    def loss(self) -> float:
+        """Return the mean logistic loss over all examples."""
+        z = self.x @ self.weights
+        return float(np.mean(np.logaddexp(0.0, z) - self.y * z))
 
-    draw = np.random.default_rng(seed)
-    x = draw.normal(size=(EXAMPLES, FEATURES))
-    y = (x @ draw.normal(size=FEATURES) + draw.normal(size=EXAMPLES) > 0).astype(float)
-    return x, y
+    def train(self, gpus: int) -> None:
+        """Make one step: every GPU takes its part of the batch, which seed and step determine."""
+        batch = np.random.default_rng((self.seed, self.step)).integers(EXAMPLES, size=BATCH)
+        gradient = np.zeros(FEATURES)
+        for part in np.array_split(batch, gpus):
+            x = self.x[part]
+            gradient += x.T @ (1.0 / (1.0 + np.exp(-(x @ self.weights))) - self.y[part])
+        self.velocity = MOMENTUM * self.velocity - LEARNING_RATE * gradient / BATCH
+        self.weights = self.weights + self.velocity
+        self.step += 1
 
+    def load(self, path: Path) -> None:
+        """Go on from the checkpoint if there is one."""
+        if path.exists():
+            with np.load(path) as kept:
+                self.step, self.weights, self.velocity = (
+                    int(kept["step"]),
+                    kept["weights"],
+                    kept["velocity"],
+                )
 
-def loss(model: Model, x: Any, y: Any) -> float:
-    """Return the mean logistic loss over all examples."""
-    import numpy as np
-
-    z = x @ model.weights
-    return float(np.mean(np.logaddexp(0.0, z) - y * z))
-
-
-def train(model: Model, x: Any, y: Any, seed: int, gpus: int) -> None:
-    """Make one step: every GPU takes its part of the batch, which seed and step determine."""
-    import numpy as np
-
-    batch = np.random.default_rng((seed, model.step)).integers(EXAMPLES, size=BATCH)
-    gradient = np.zeros(FEATURES)
-    for part in np.array_split(batch, gpus):
-        gradient += x[part].T @ (1.0 / (1.0 + np.exp(-(x[part] @ model.weights))) - y[part])
-    model.velocity = MOMENTUM * model.velocity - LEARNING_RATE * gradient / BATCH
-    model.weights = model.weights + model.velocity
-    model.step += 1
-
-
-def load(path: Path) -> Model:
-    """Return the model of the checkpoint, or a new model if there is none."""
-    import numpy as np
-
-    if not path.exists():
-        return Model(0, np.zeros(FEATURES), np.zeros(FEATURES))
-    with np.load(path) as kept:
-        return Model(int(kept["step"]), kept["weights"], kept["velocity"])
-
-
-def save(path: Path, model: Model) -> None:
-    """Replace the checkpoint in one step."""
-    import numpy as np
-
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as out:
-        np.savez(out, step=model.step, weights=model.weights, velocity=model.velocity)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, path)
+    def save(self, path: Path) -> None:
+        """Replace the checkpoint in one step."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with temporary.open("wb") as out:
+            np.savez(out, step=self.step, weights=self.weights, velocity=self.velocity)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, path)
 
 
 def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
@@ -115,55 +103,51 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     stops: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
     folder.mkdir(parents=True, exist_ok=True)
-    x, y = make_examples(given.seed)
-    model = load(folder / "checkpoint.npz")
+    job = Training(given.seed)
+    job.load(folder / "checkpoint.npz")
 
-    def log(event: str) -> None:
+    def log(event: str) -> int:
         with (folder / "log.csv").open("a", encoding="ascii") as out:
             if out.tell() == 0:
                 out.write("event,generation,step,gpus,loss\n")
             generation = os.environ.get("ALLOCATOR_GENERATION", "0")
-            out.write(f"{event},{generation},{model.step},{gpus},{loss(model, x, y):.6f}\n")
+            out.write(f"{event},{generation},{job.step},{gpus},{job.loss():.6f}\n")
+        return job.step
 
     def checkpoint() -> int:
-        save(folder / "checkpoint.npz", model)
-        log("checkpoint")
-        return model.step
+        job.save(folder / "checkpoint.npz")
+        return log("checkpoint")
 
-    log("start")
-    safe = model.step
-    report.progress(model.step, safe)
+    safe = log("start")
+    report.progress(job.step, safe)
     due = saved = time.monotonic()
-    while model.step < given.steps and not stops:
-        train(model, x, y, given.seed, gpus)
+    while job.step < given.steps and not stops:
+        job.train(gpus)
         due += step_s
         if (wait := due - time.monotonic()) > 0:
             time.sleep(wait)
         if time.monotonic() - saved >= given.checkpoint_every:
             safe = checkpoint()
             saved = time.monotonic()
-        report.progress(model.step, safe)
-    report.progress(model.step, checkpoint())
-    return 0 if model.step >= given.steps else TOLD
+        report.progress(job.step, safe)
+    report.progress(job.step, checkpoint())
+    return 0 if job.step >= given.steps else TOLD
 
 
 def main() -> int:
     """Read the options and train; returns the exit code."""
     parser = argparse.ArgumentParser(prog="example_job", description="A tiny elastic training job.")
-    parser.add_argument("--steps", type=int, default=400, help="all of its work (default 400)")
-    parser.add_argument(
-        "--rate", type=float, default=20.0, help="steps per second on one GPU (default 20)"
-    )
-    parser.add_argument(
-        "--overhead", type=float, default=0.1, help="0 scales perfectly (default 0.1)"
-    )
-    parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the data (default 0)")
-    given = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        # set before numpy is loaded, because many jobs share the machine
-        os.environ.setdefault(name, "1")
-    return run(Path(os.environ.get("ALLOCATOR_WORKDIR", ".")), given)
+    for name, default, words in (
+        ("steps", 400, "all of its work"),
+        ("rate", 20.0, "steps per second on one GPU"),
+        ("overhead", 0.1, "0 scales perfectly"),
+        ("checkpoint-every", 1.0, "seconds between two checkpoints"),
+        ("seed", 0, "of the data"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{words} (default {default:g})"
+        )
+    return run(Path(os.environ.get("ALLOCATOR_WORKDIR", ".")), parser.parse_args())
 
 
 if __name__ == "__main__":

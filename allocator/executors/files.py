@@ -68,7 +68,7 @@ class FilesExecutor(SettingsExecutor):
         found = _read_observation(one)
         if found is None:
             return None
-        seen = observe_ending(one.job_id, one.generation, found)
+        seen = observe_ending(one, found)
         return replace(seen, work_done=min(seen.work_done, float(one.order["remaining_work"])))
 
 

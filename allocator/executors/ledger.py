@@ -154,22 +154,6 @@ class Ledger:
         """Hold the lock; every change of the ledger happens inside it."""
         return hold_lock(self.folder / "lock")
 
-    def identity(self) -> Identity:
-        """Return the identity of the folder; a folder without a name gets one.
-
-        Raises WrongState if it is another executor's.
-        """
-        with self.hold_lock():
-            return self.fence.identity()
-
-    def claim(self, queue: str) -> None:
-        """Make the folder belong to the queue, so that it takes orders of no other one.
-
-        Raises WrongState if it belongs to another queue.
-        """
-        with self.hold_lock():
-            self.fence.claim(queue)
-
     def is_new_generation(self, job_id: str, generation: int) -> bool:
         """Return whether the generation is newer than all known ones of the job; False: it is open.
 

@@ -57,12 +57,14 @@ class LedgerExecutor(ABC):
         self.ledger = Ledger(Path(folder), self.name)
 
     def identity(self) -> Identity:
-        """Return the identity of the folder. Raises WrongState."""
-        return self.ledger.identity()
+        """Return the identity of the folder, which gets a name if need be. Raises WrongState."""
+        with self.ledger.hold_lock():
+            return self.ledger.fence.identity()
 
     def claim(self, queue: str) -> None:
         """Make the folder belong to this queue. Raises WrongState."""
-        self.ledger.claim(queue)
+        with self.ledger.hold_lock():
+            self.ledger.fence.claim(queue)
 
     @contextmanager
     def _say_not_now(self) -> Iterator[None]:
@@ -199,11 +201,11 @@ class ClusterExecutor(LedgerExecutor):
         return count
 
 
-def observe_ending(job_id: str, generation: int, end: Record) -> Observation:
+def observe_ending(one: OpenAllocation, end: Record) -> Observation:
     """Return the observation in the file of an ending."""
     return Observation(
-        job_id,
-        generation,
+        one.job_id,
+        one.generation,
         float(end["at_s"]),
         Phase(end["phase"]),
         float(end["work_done"]),
@@ -309,7 +311,7 @@ class SupervisedExecutor(SettingsExecutor):
         """Return the observation of one that runs; without a detail it has its progress."""
         seen = report.read(one.folder / PROGRESS)
         if detail is None:
-            detail = "" if seen is None else f"{seen[0]:g} done, {seen[1]:g} of it safe"
+            detail = "" if seen is None else f"{seen.done:g} done, {seen.safe:g} of it safe"
         return Observation(
             one.job_id,
             one.generation,
@@ -317,7 +319,7 @@ class SupervisedExecutor(SettingsExecutor):
             Phase.RUNNING,
             one.read_safe_work(),
             detail,
-            report.read_reported(one.folder / PROGRESS),
+            {} if seen is None else seen.fields,
         )
 
     def _clear(self, one: OpenAllocation) -> None:

@@ -81,8 +81,7 @@ def _files(site: ExecutorSite) -> Executor:
 
 
 def _local(site: ExecutorSite) -> Executor:
-    from allocator.executors.devices import device_map, device_numbers
-    from allocator.executors.local import LocalExecutor
+    from allocator.executors.local import LocalExecutor, device_map, device_numbers
 
     pool_of = {node: pool for node, (pool, _) in site.nodes.items()}
     numbers: dict[str, int] = {}

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from allocator.io.tables.limited_reader import read_json, read_start
 from allocator.loop.executor import REPORTED
@@ -70,51 +71,43 @@ def write(path: Path, done: float, safe: float, **reported: float) -> None:
     os.replace(temporary, path)
 
 
-def read(path: Path) -> tuple[float, float] | None:
-    """Return (done, safe) of the line in the file, or None if there is no valid line."""
-    return parse_work(_read_line(path))
+class Report(NamedTuple):
+    """What a job reported: its work in all, the safe part of it, and fields of REPORTED."""
+
+    done: float
+    safe: float
+    fields: Mapping[str, float] = {}
 
 
-def _read_line(path: Path) -> str:
+def read(path: Path) -> Report | None:
+    """Return the report in the file, or None if there is no valid line."""
     try:
-        return read_start(path, MOST_BYTES).decode("ascii", "replace")
+        return parse(read_start(path, MOST_BYTES).decode("ascii", "replace"))
     except OSError:
-        return ""
-
-
-def parse_work(line: str) -> tuple[float, float] | None:
-    """Return (done, safe) of a line of progress, or None if it is not valid.
-
-    Examples
-    --------
-    >>> parse_work("90 80 loss=2.5"), parse_work("no report")
-    ((90.0, 80.0), None)
-    """
-    try:
-        done, safe = map(float, line.split()[:2])
-    except ValueError:
         return None
-    is_valid = math.isfinite(done) and math.isfinite(safe) and safe >= 0
-    return (max(done, safe), safe) if is_valid else None
 
 
-def read_reported(path: Path) -> dict[str, float]:
-    """Return the fields of the line in the file, {} if it has none."""
-    return parse_line(_read_line(path))
+def parse(line: str) -> Report | None:
+    """Return the report in a line of progress, or None if it is not valid.
 
-
-def parse_line(line: str) -> dict[str, float]:
-    """Return the fields of a line of progress; a loss was seen at the work done.
+    A loss was seen at the work done.
 
     Examples
     --------
-    >>> parse_line("90 80 loss=2.5")
-    {'loss': 2.5, 'loss_at': 90.0}
+    >>> parse("90 80 loss=2.5")
+    Report(done=90.0, safe=80.0, fields={'loss_at': 90.0, 'loss': 2.5})
     """
     words = line.split()
-    found = parse_reported(words)
-    done = parse_reported([f"loss_at={words[0]}"]) if "loss" in found else {}
-    return found | {name: x for name, x in done.items() if name not in found}
+    try:
+        done, safe = map(float, words[:2])
+    except ValueError:
+        return None
+    if not (math.isfinite(done) and math.isfinite(safe) and safe >= 0):
+        return None
+    fields = parse_reported(words)
+    if "loss" in fields:
+        fields = {"loss_at": done, **fields}
+    return Report(max(done, safe), safe, fields)
 
 
 def parse_reported(words: Iterable[str]) -> dict[str, float]:

@@ -66,8 +66,20 @@ class WrongState(UsageError):
     """
 
 
+class OfAllocation:
+    """What is about one allocation."""
+
+    job_id: str
+    generation: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The job and the generation, by which the allocation is known."""
+        return self.job_id, self.generation
+
+
 @dataclass(frozen=True)
-class ColocatedAllocation:
+class ColocatedAllocation(OfAllocation):
     """The allocation on whose GPUs another one starts.
 
     `needed`: the start has to wait for this allocation (NotNow). Otherwise a start without it gets
@@ -115,7 +127,7 @@ class NodePart:
 
 
 @dataclass(frozen=True)
-class Order:
+class Order(OfAllocation):
     """An order to start a job on GPUs.
 
     Parameters
@@ -169,7 +181,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(OfAllocation):
     """An observation: what became of an allocation.
 
     Parameters

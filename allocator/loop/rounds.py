@@ -1,10 +1,13 @@
-"""The loop of every round: observe, decide and audit, apply.
+"""The loop of every round: observe, decide and audit, apply; and when rounds are due.
 
-It depends on no policy and on no machine.
+It depends on no policy and on no machine. Tick n is at start_s + n interval_s, in the simulator and
+in the controller alike. Early rounds move no tick, late polls do not add up, and a controller that
+takes over goes on with the same ticks.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,3 +83,11 @@ def run_rounds(
         changes = cluster.apply(decision, took_s) if decision is not None else 0
         yield RoundOutcome(number, problem, decision, failure, took_s, changes)
         number += 1
+
+
+EXACT = 1e-9  # share of an interval: a time so close before a tick counts as the tick
+
+
+def latest_tick(at_s: float, start_s: float, interval_s: float) -> int:
+    """Return the number of the latest tick that is not after at_s."""
+    return math.floor((at_s - start_s) / interval_s + EXACT)

@@ -18,17 +18,17 @@ check the fencing token first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from allocator.loop.executor import NodePart, Order
+from allocator.loop.executor import JOBS_PER_GPU, NodePart, Order
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
+from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import group_others, read_secondaries
+from allocator.queue.holdings import read_others
 from allocator.queue.node_space import NodeSpace, parse_parts
 from allocator.queue.pair_starts import Colocations, StartPlacement, find_colocated_jobs, join
 
@@ -57,6 +57,11 @@ class Allocation(NamedTuple):
     detail: str
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its job and its generation."""
+        return self.job_id, self.generation
+
+    @property
     def parts(self) -> tuple[NodePart, ...]:
         """Its GPUs by node."""
         return parse_parts(self.nodes)
@@ -82,11 +87,20 @@ _SETTINGS = (
 )
 _STOPPING = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND phase = 'stopping'"
 _UNWANTED = (
-    f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
-    f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
-    "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
-    "OR a.generation < j.want_generation)"
+    "SELECT a.job_id FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+    f" WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> ''"
+    " OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes"
+    " OR a.generation < j.want_generation)"
 )
+_COUNT_RESIZES = (
+    "UPDATE jobs SET resizes = resizes + 1, version = version + 1"
+    f" WHERE want_pool <> '' AND request = '' AND job_id IN ({_UNWANTED})"
+)
+_STOP = (
+    "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?"
+    f" WHERE phase IN {OPEN} AND phase IN ('ordered', 'running') AND job_id IN ({{names}})"
+)
+_STOP_UNWANTED = _STOP.format(names=_UNWANTED)
 _START = (
     "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
     "version = version + 1, updated_s = ? WHERE job_id = ?"
@@ -187,28 +201,28 @@ def list_starts(connection: Connection, token: int, phase: str = "ordered") -> l
     ]
 
 
-class WantedSettings(NamedTuple):
-    """How a running job is wanted to run, as JSON text, and whether another job is on its GPUs."""
-
-    environment: str = ""
-    is_colocated: bool = False
+@lru_cache
+def _settings_of(environment: str, is_colocated: bool) -> Mapping[str, str]:
+    """Return the settings of a job by what it was told; most jobs have the same."""
+    settings: dict[str, str] = json.loads(environment or "{}")
+    settings.pop(JOBS_PER_GPU, None)
+    return settings | ({JOBS_PER_GPU: "2"} if is_colocated else {})
 
 
 def read_wanted_settings(
     connection: Connection,
-) -> dict[tuple[str, int], WantedSettings | None]:
-    """Return how running jobs are wanted to run, by (job, generation).
+) -> dict[tuple[str, int], Mapping[str, str] | None]:
+    """Return the settings with which running jobs are wanted to run, by (job, generation).
 
     A job counts as colocated from the moment at which the start of the other job is ordered until
     the end of one of the two is recorded. While another job on its GPUs is stopping, its settings
     are None: that job still needs the memory that the present settings leave to it.
     """
-    others = group_others(read_secondaries(connection))
+    others = read_others(connection)
     stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
-    wanted = cache(WantedSettings)  # most jobs have the same
     return {
-        (name, generation): wanted(environment, name in others)
-        if name not in others or stopping.isdisjoint(others[name])
+        (name, generation): _settings_of(environment, name in others)
+        if stopping.isdisjoint(others.get(name, ()))
         else None
         for name, generation, environment in query(connection, _SETTINGS)
     }
@@ -232,24 +246,9 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = query(connection, _UNWANTED)
-    _stop(connection, rows, now_s)
-    execute_many(
-        connection,
-        "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
-        [(job_id,) for job_id, _, is_resize in rows if is_resize],
-    )
+    execute(connection, _COUNT_RESIZES)
+    execute(connection, _STOP_UNWANTED, now_s)
     return list_open_allocations(connection, ("stopping",))
-
-
-def _stop(connection: Connection, rows: Iterable[tuple[Any, ...]], now_s: float) -> None:
-    """Order the stop of allocations, of which the rows have job and generation first."""
-    execute_many(
-        connection,
-        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
-        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, *row[:2]) for row in rows],
-    )
 
 
 def find_on_down_nodes(connection: Connection) -> list[Allocation]:
@@ -271,12 +270,13 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     """
     lease.check(connection, token)
     found = find_on_down_nodes(connection)
-    _stop(connection, found, now_s)
+    stop = _STOP.format(names="?")
+    execute_many(connection, stop, [(now_s, one.job_id) for one in found])
     return found
 
 
 def order_starts(
-    connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
+    connection: Connection, token: int, now_s: float, capacity: Mapping[str, int]
 ) -> list[Order]:
     """Order the start of every job that wants GPUs, holds none, and fits next to all used GPUs.
 
@@ -288,7 +288,7 @@ def order_starts(
         Fencing token of the controller.
     now_s : float
         Time of the orders, in seconds on the clock of the queue.
-    capacity : mapping of str to int, optional
+    capacity : mapping of str to int
         GPUs of pools that are available right now, where they are fewer than the queue says.
 
     Returns
@@ -329,7 +329,7 @@ def order_starts(
 class _FreeGpus:
     """Free GPUs of pools, and of nodes where pools have nodes."""
 
-    def __init__(self, connection: Connection, capacity: Mapping[str, int] | None) -> None:
+    def __init__(self, connection: Connection, capacity: Mapping[str, int]) -> None:
         self._of_pools = count_free_gpus(connection, capacity)
         self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
         self._of_nodes = NodeSpace(connection)
@@ -360,15 +360,13 @@ class _FreeGpus:
         return fits
 
 
-def count_free_gpus(
-    connection: Connection, capacity: Mapping[str, int] | None = None
-) -> dict[str, int]:
+def count_free_gpus(connection: Connection, capacity: Mapping[str, int]) -> dict[str, int]:
     """Count the GPUs of each pool that no allocation holds; negative where machines were lost.
 
     GPUs of nodes count in any state, as jobs on a drained node still hold theirs.
     """
     held = cluster_tables.held(connection)
     return {
-        pool: min(int(number), (capacity or {}).get(pool, int(number))) - held.get(pool, 0)
+        pool: min(int(number), capacity.get(pool, int(number))) - held.get(pool, 0)
         for pool, number in query(connection, cluster_tables.PRESENT)
     }

@@ -61,16 +61,16 @@ _QUERIES = {
     file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-_OWN = f"FROM allocations a WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
 _SHARING = (
     f"SELECT job_id, pool, host, held_gpus FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 )
-_OF_SHARE = "SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL"
+# GPUs by pool; of those of which jobs have shares their nodes
 _USED = (
-    f"SELECT a.pool, SUM(a.held_gpus) {_OWN} AND (a.nodes = '' OR NOT EXISTS ({_OF_SHARE})) "
-    "GROUP BY a.pool ORDER BY a.pool"
+    "SELECT pool, SUM(held_gpus), shares FROM (SELECT a.pool, a.held_gpus, CASE WHEN a.nodes <> ''"
+    " AND EXISTS (SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL)"
+    f" THEN a.nodes ELSE '' END AS shares FROM allocations a WHERE a.phase IN {OPEN}"
+    " AND a.held_gpus > 0) AS held GROUP BY pool, shares ORDER BY pool"
 )
-_SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
 PRESENT = (
     "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"
@@ -190,13 +190,13 @@ def _correct_slowdowns(connection: Connection, given: Columns) -> Columns:
 
 def read_corrected_slowdowns(connection: Connection) -> list[dict[str, Any]]:
     """Return the corrected rows of sharing.csv, by column."""
-    rows = json.loads(get_meta(connection, SLOWDOWNS) or '{"rows": []}')["rows"]
+    rows = read_meta(connection, SLOWDOWNS, {}).get("rows", ())
     return [dict(zip(_NAMES["sharing.csv"], row, strict=True)) for row in rows]
 
 
 def read_noise(connection: Connection) -> dict[str, LearnedNoise]:
     """Return the learned gradient noise by model."""
-    known = json.loads(get_meta(connection, NOISE) or "{}")
+    known = read_meta(connection, NOISE, {})
     return {model: LearnedNoise(*one) for model, one in known.items()}
 
 
@@ -240,7 +240,7 @@ def _useful_rate(row: Mapping[str, Any]) -> float:
 
 def config(connection: Connection) -> dict[str, Any]:
     """Return the settings of config.toml of the queue, without now_s."""
-    return dict(json.loads(get_meta(connection, "config") or "{}"))
+    return dict(read_meta(connection, "config", {}))
 
 
 def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +257,8 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                     f"no setting {quote(key)}{f' in [{table}]' if table else ''}"
                     f"{suggest_setting(key, known[table])}"
                 )
-    merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
+    both = sorted({**config(connection), **changes}.items())
+    merged = {name: value for name, value in both if value is not None}
     found = Findings(())
     settings(Snapshot("queue", merged, {}), found)
     if found.faults:
@@ -269,7 +270,7 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                 f"max_primaries is {most}: job {quote(job_id)} runs on the GPUs of several jobs, or"
                 f" of one with fewer GPUs, and needs max_primaries = {needed}; hold the job first"
             )
-    put_meta(connection, "config", json.dumps(merged, sort_keys=True))
+    write_meta(connection, "config", merged)
     return merged
 
 
@@ -312,6 +313,17 @@ def get_meta(connection: Connection, key: str) -> str | None:
     return rows[0][0] if rows else None
 
 
+def write_meta(connection: Connection, key: str, value: Any) -> None:
+    """Set one value of the table `meta`, as JSON; dates of TOML become texts."""
+    put_meta(connection, key, json.dumps(value, separators=(",", ":"), default=str))
+
+
+def read_meta(connection: Connection, key: str, absent: Any = None) -> Any:
+    """Return one value of the table `meta` that is JSON; floats are read back exactly."""
+    text = get_meta(connection, key)
+    return absent if text is None else json.loads(text)
+
+
 def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
     """Replace the whole cluster by that of a checked snapshot; learned rates are kept.
 
@@ -343,8 +355,8 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         _replace_rows(connection, file, columns)
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
-    kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
-    put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
+    kept = {k: v for k, v in sorted(snapshot.config.items()) if k != "now_s"}
+    write_meta(connection, "config", kept)
     put_meta(connection, "name", snapshot.name)
 
 
@@ -356,12 +368,12 @@ def note_node_change(connection: Connection, changed: Iterable[str]) -> None:
     up = "SELECT COALESCE(SUM(gpus), 0) FROM nodes WHERE state = 'up' AND pool = ?"
     rows = [(pool, pool) for pool in sorted(set(changed))]
     execute_many(connection, f"UPDATE pools SET gpus = ({up}) WHERE pool = ?", rows)
-    put_meta(connection, NODE_CHANGES, str(count_node_changes(connection) + 1))
+    write_meta(connection, NODE_CHANGES, count_node_changes(connection) + 1)
 
 
 def count_node_changes(connection: Connection) -> int:
     """Return how often nodes were changed."""
-    return int(get_meta(connection, NODE_CHANGES) or 0)
+    return int(read_meta(connection, NODE_CHANGES, 0))
 
 
 def store_table(connection: Connection, file: str, table: Table) -> None:
@@ -409,10 +421,13 @@ def held(connection: Connection) -> dict[str, int]:
 
     A GPU of which several jobs have shares counts once.
     """
-    out = {pool: int(number) for pool, number in query(connection, _USED)}
-    shares: dict[str, list[str]] = {}
-    for pool, text in query(connection, _SHARES):
-        shares.setdefault(pool, []).append(text)
+    out: dict[str, int] = {}
+    shares: dict[str, list[str]] = defaultdict(list)
+    for pool, number, text in query(connection, _USED):
+        if text:
+            shares[pool].append(text)
+        else:
+            out[pool] = int(number)
     for pool, texts in shares.items():
         out[pool] = out.get(pool, 0) + sum(count_gpus(texts).values())
     return out

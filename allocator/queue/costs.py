@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -23,20 +24,40 @@ from allocator.domain.records import USER
 from allocator.domain.times import month_start_s
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
-from allocator.queue.holdings import Turns, read_turns_of, read_turns_since, split_by_holder
 
 HOUR = 3600.0
 DAY = 86_400.0
 KEYS = ("month", "day", "tenant", "user", "model", "job_id")  # by which costs can be summed
 RECENT_DAYS = 14  # for which the costs of tenants are shown
-_COLUMNS = (
-    "SELECT a.job_id, a.generation, j.tenant, j.environment, j.model, a.gpus, a.ordered_s,"
-    " a.ended_s, COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb"
-    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
-    " LEFT JOIN pools p ON p.pool = a.pool WHERE "
-)
-_OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
-_OF_JOBS = f"{_COLUMNS} a.job_id IN ({{names}})"
+# An allocation holds its own GPUs from its order on, and others from each of its turns on, until
+# the next turn. CROSS JOIN: SQLite begins with the allocations, not with all turns ever.
+_SPANS = """
+    WITH paid AS (SELECT * FROM allocations WHERE {which}),
+    spans AS (
+        SELECT a.*, a.gpus AS own_gpus, a.ordered_s AS begin_s, (
+            SELECT t.at_s FROM turns t
+            WHERE t.job_id = a.job_id AND t.generation = a.generation ORDER BY t.id LIMIT 1
+        ) AS next_s FROM paid a
+        UNION ALL
+        SELECT a.*, t.held_gpus, t.at_s, (
+            SELECT n.at_s FROM turns n
+            WHERE n.job_id = t.job_id AND n.generation = t.generation AND n.id > t.id
+            ORDER BY n.id LIMIT 1
+        ) FROM paid a CROSS JOIN turns t
+        WHERE t.job_id = a.job_id AND t.generation = a.generation
+    )
+    SELECT s.job_id, j.tenant, j.environment, j.model, s.pool, s.begin_s,
+        COALESCE(s.next_s, s.ended_s), s.ended_s, s.own_gpus, s.memory_gb,
+        COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * s.memory_gb
+    FROM spans s
+    JOIN jobs j ON j.job_id = s.job_id
+    LEFT JOIN pools p ON p.pool = s.pool
+    WHERE s.own_gpus > 0 AND (
+        COALESCE(s.next_s, s.ended_s) IS NULL OR COALESCE(s.next_s, s.ended_s) > s.begin_s
+    )
+"""
+_SINCE = _SPANS.replace("{which}", "ended_s IS NULL OR ended_s > ?")
+_OF_JOBS = _SPANS.replace("{which}", "job_id IN ({names})")
 
 
 class Cost(NamedTuple):
@@ -60,16 +81,23 @@ class DailyCost:
     dollars: float
 
 
-class _PaidSpan(NamedTuple):
-    """A job that held GPUs from begin_s to end_s, in unix seconds."""
+class PaidSpan(NamedTuple):
+    """GPUs that a job held itself from begin_s to end_s, in unix seconds.
+
+    `ended_s` is the end of its allocation, None while that is open. `price` is in US dollars per
+    GPU and hour, with the memory of the GPU.
+    """
 
     job_id: str
     tenant: str
     user: str
     model: str
+    pool: str
     begin_s: float
     end_s: float
+    ended_s: float | None
     gpus: int
+    memory_gb: float
     price: float
 
     def cost(self, begin_s: float = -math.inf, end_s: float = math.inf) -> Cost:
@@ -80,10 +108,8 @@ class _PaidSpan(NamedTuple):
 
 def read_job_costs(connection: Connection, job_ids: Sequence[str], now_s: float) -> dict[str, Cost]:
     """Return what each of these jobs cost so far; jobs that never held GPUs are left out."""
-    rows = query_of(connection, _OF_JOBS, job_ids)
-    turns = read_turns_of(connection, job_ids)
     out: dict[str, Cost] = {}
-    for span in _paid_spans(rows, turns, now_s):
+    for span in _list_spans(query_of(connection, _OF_JOBS, job_ids), now_s):
         out[span.job_id] = out.get(span.job_id, Cost()).plus(span.cost())
     return out
 
@@ -102,17 +128,11 @@ def read_tenant_costs(connection: Connection, now_s: float) -> list[dict[str, An
     Tenants without a cost are left out. A record has tenant, gpu_hours and dollars of the days, and
     dollars_today.
     """
-    today = list_days(now_s, 1)[0]
-    out: dict[str, dict[str, Any]] = {}
-    for cost in read_daily_costs(connection, now_s, RECENT_DAYS):
-        row = out.setdefault(
-            cost.tenant,
-            {"tenant": cost.tenant, "gpu_hours": 0.0, "dollars": 0.0, "dollars_today": 0.0},
-        )
-        row["gpu_hours"] += cost.gpu_hours
-        row["dollars"] += cost.dollars
-        row["dollars_today"] += cost.dollars if cost.day == today else 0.0
-    return [out[name] for name in sorted(out)]
+    today_s = math.floor(now_s / DAY) * DAY
+    today = read_costs(connection, now_s, today_s, ("tenant",))
+    recent = read_costs(connection, now_s, today_s - (RECENT_DAYS - 1) * DAY, ("tenant",))
+    dollars = {row["tenant"]: row["dollars"] for row in today}
+    return [{**row, "dollars_today": dollars.get(row["tenant"], 0.0)} for row in recent]
 
 
 def read_daily_costs(
@@ -145,9 +165,8 @@ def read_costs(
 
     A record has these keys, gpu_hours and dollars. Days and months are those of UTC.
     """
-    turns = read_turns_since(connection, since_s)
     found: dict[tuple[str, ...], Cost] = defaultdict(Cost)
-    for span in _paid_spans(query(connection, _OPEN_SINCE, since_s), turns, now_s):
+    for span in read_spans(connection, now_s, since_s):
         if tenant not in (None, span.tenant):
             continue
         at_s = max(span.begin_s, since_s)
@@ -178,19 +197,19 @@ def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
-def _paid_spans(rows: Sequence[tuple[Any, ...]], turns: Turns, now_s: float) -> Iterator[_PaidSpan]:
-    for job_id, generation, tenant, environment, model, gpus, ordered_s, ended_s, price in rows:
-        changes = turns.get((job_id, generation), ())
-        for begin_s, end_s, own in split_by_holder(gpus, ordered_s, ended_s, changes):
-            if own:
-                until_s = now_s if end_s is None else end_s
-                yield _PaidSpan(
-                    job_id,
-                    tenant or DEFAULT_TENANT,
-                    json.loads(environment).get(USER, ""),
-                    model,
-                    begin_s,
-                    max(begin_s, until_s),
-                    own,
-                    price,
-                )
+def read_spans(connection: Connection, now_s: float, since_s: float) -> Iterator[PaidSpan]:
+    """Yield what was held in allocations that were open after a time; open ones go up to now."""
+    return _list_spans(query(connection, _SINCE, since_s), now_s)
+
+
+def _list_spans(rows: Iterable[tuple[Any, ...]], now_s: float) -> Iterator[PaidSpan]:
+    for job_id, tenant, environment, model, pool, begin_s, end_s, *rest in rows:
+        until_s = max(begin_s, now_s) if end_s is None else end_s
+        who = tenant or DEFAULT_TENANT, _user_of(environment), model, pool
+        yield PaidSpan(job_id, *who, begin_s, until_s, *rest)
+
+
+@lru_cache
+def _user_of(environment: str) -> str:
+    """Return the user of a job; many jobs have the same variables."""
+    return str(json.loads(environment).get(USER, ""))

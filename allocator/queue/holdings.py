@@ -11,11 +11,10 @@ any time. The table `turns` has every such change, for bills and histories.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -126,16 +125,6 @@ _HELD = (
     f" FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id"
     " IN ({names})"
 )
-# CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
-_TURNS = (
-    "SELECT t.job_id, t.generation, t.at_s, t.host, t.held_gpus FROM allocations a"
-    " CROSS JOIN turns t WHERE t.job_id = a.job_id AND t.generation = a.generation"
-    " AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id"
-)
-_TURNS_OF = (
-    "SELECT job_id, generation, at_s, host, held_gpus FROM turns"
-    " WHERE job_id IN ({names}) ORDER BY id"
-)
 _SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
 
@@ -148,13 +137,13 @@ def read_secondaries(connection: Connection) -> dict[str, str]:
     }
 
 
-def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def read_others(connection: Connection) -> dict[str, tuple[str, ...]]:
     """Return the other jobs on the GPUs of each colocated job: its secondary or primary jobs.
 
-    `secondaries` is what `read_secondaries` returns. Primary jobs are in the order of their names.
+    Primary jobs are in the order of their names.
     """
     out: dict[str, tuple[str, ...]] = {}
-    for primary, secondary in sorted(secondaries.items()):
+    for primary, secondary in sorted(read_secondaries(connection).items()):
         out[primary] = (secondary,)
         out[secondary] = (*out.get(secondary, ()), primary)
     return out
@@ -174,7 +163,7 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
-def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[Turn] = ()) -> None:
+def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[Turn]) -> None:
     """Write all changes at once.
 
     Parameters
@@ -199,54 +188,3 @@ def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[T
 
 def _set(names: Sequence[str]) -> str:
     return ", ".join(f"{name} = ?" for name in names)
-
-
-Turns = Mapping[tuple[str, int], Sequence[tuple[float, str, int]]]
-"""By (job, generation): times in order, and from then on the primary jobs and its own GPUs."""
-
-
-def read_turns_since(connection: Connection, after_s: float) -> Turns:
-    """Return the changes of primary jobs of all allocations that were open after a time."""
-    return _group_turns(query(connection, _TURNS, after_s))
-
-
-def read_turns_of(connection: Connection, names: Sequence[str]) -> Turns:
-    """Return the changes of primary jobs of all allocations of some jobs."""
-    return _group_turns(query_of(connection, _TURNS_OF, names))
-
-
-def _group_turns(rows: Sequence[tuple[Any, ...]]) -> Turns:
-    out: dict[tuple[str, int], list[tuple[float, str, int]]] = {}
-    for job_id, generation, at_s, primaries, own in rows:
-        out.setdefault((job_id, generation), []).append((at_s, primaries, own))
-    return out
-
-
-def split_by_holder(
-    gpus: int, ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str, int]]
-) -> list[tuple[float, float | None, int]]:
-    """Split an allocation by the GPUs that the job itself held.
-
-    Parameters
-    ----------
-    gpus : int
-        GPUs of the allocation.
-    ordered_s, ended_s : float
-        Begin and end of the allocation in seconds; ended_s None: it goes on.
-    changes : sequence of (float, str, int)
-        Changes of who held its GPUs, in the order of time, as in `Turns`.
-
-    Returns
-    -------
-    list of (float, float or None, int)
-        (from, to, GPUs that the job held itself) in the order of time.
-    """
-    if not changes:
-        return [(ordered_s, ended_s, gpus)] if ended_s is None or ended_s > ordered_s else []
-    at = [(ordered_s, gpus), *((at_s, own) for at_s, _, own in changes)]
-    ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
-    return [
-        (begin, end, own)
-        for (begin, own), end in zip(at, ends, strict=True)
-        if end is None or end > begin
-    ]

@@ -1,4 +1,4 @@
-"""The lease of the controller: one controller leads at a time.
+"""The lease of the controller: of many that ask for it, one leads at a time.
 
 The lease has a fencing token that grows at every take-over. Every transaction of a controller
 checks that its token is the current one. So a controller that was paused, and continues after
@@ -7,11 +7,16 @@ another one took over, cannot write anything.
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 from dataclasses import astuple, dataclass, replace
 
 from sqlalchemy import Connection
 
+from allocator.errors import AllocatorError
 from allocator.queue.database.bulk import execute, query
+from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost
 
 _READ = "SELECT holder, token, ttl_s, expires_s FROM lease"
@@ -47,27 +52,18 @@ def read_current(connection: Connection) -> Lease | None:
     return None
 
 
-def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
+def take(
+    connection: Connection, holder: str, ttl_s: float, now_s: float, least_token: int = 1
+) -> Lease | None:
     """Take the lease unless another controller has it (None).
 
-    The new token is larger than any before.
+    The new token is larger than any before, and not below `least_token`.
     """
     found = read_current(connection)
     if found is not None and found.is_held(now_s):
         return None
-    token = 1 if found is None else found.token + 1
+    token = max(least_token, 0 if found is None else found.token + 1)
     return _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
-
-
-def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
-    """Take the lease, if no controller has it, with a given token that is larger than any before.
-
-    Raises LeaseLost.
-    """
-    found = read_current(connection)
-    if found is not None and (found.token >= token or found.is_held(now_s)):
-        raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
-    _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s))
 
 
 def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
@@ -96,3 +92,61 @@ def check(connection: Connection, token: int) -> None:
 def _write(connection: Connection, new: Lease) -> Lease:
     execute(connection, _WRITE, *astuple(new))
     return new
+
+
+RENEW_SHARE = 2 / 3  # share of its length that a lease has left when it is renewed
+
+
+class Standby(AllocatorError):
+    """Another controller leads; nothing was done."""
+
+
+class LeaseHolder:
+    """The lease of one controller; `ttl_s` is its length in seconds."""
+
+    def __init__(self, store: QueueDatabase, ttl_s: float, holder: str | None = None) -> None:
+        self._store = store
+        self.ttl_s = ttl_s
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.held: Lease | None = None
+
+    @property
+    def token(self) -> int:
+        """Return the fencing token. Raises Standby if this controller does not lead."""
+        if self.held is None:
+            raise Standby("not leading")
+        return self.held.token
+
+    def take(self, now_s: float) -> bool:
+        """Take the lease or renew it, and return whether it was taken just now.
+
+        Raises Standby, and LeaseLost, after which what this controller knows is out of date.
+        """
+        if self.held is not None:
+            # renew it after a third of its length, or when the clock was set back
+            if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
+                with self._store.write() as connection:
+                    renewed = renew(connection, self.held, now_s)
+                self.held = replace(renewed, ttl_s=self.ttl_s)
+            return False
+        with self._store.read() as connection:
+            found = read_current(connection)
+        if found is not None and found.is_held(now_s):
+            raise Standby(f'"{found.holder}" leads (token {found.token})')
+        with self._store.write() as connection:
+            held = take(connection, self.holder, self.ttl_s, now_s)
+        if held is None:
+            raise Standby("somebody else was quicker")
+        self.held = held
+        return True
+
+    def drop(self) -> None:
+        """Forget the lease, because it was lost."""
+        self.held = None
+
+    def release(self) -> None:
+        """Give the lease back, so that the next controller need not wait."""
+        if self.held is not None:
+            with self._store.write() as connection:
+                release(connection, self.held)
+            self.held = None

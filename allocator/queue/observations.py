@@ -28,18 +28,14 @@ SOON_S = 120.0
 LOSSES_KEPT_S = 4 * 3600.0  # seconds for which earlier losses count
 
 
-class StateChange(NamedTuple):
-    """What an observation changed.
-
-    `phase` is the phase of the allocation now, and `state` the state of the job now. `work` is the
-    work done since the last known observation, in the job's unit.
-    """
+class Ended(NamedTuple):
+    """An allocation that ended: how and why, and the state of its job now."""
 
     job_id: str
     generation: int
     phase: str
     state: str
-    work: float
+    detail: str
 
 
 _SOON_LOST = (
@@ -59,8 +55,8 @@ def record(
     given: Sequence[tuple[Observation, Allocation]],
     retries: Retries,
     history: bool,
-) -> list[StateChange]:
-    """Record what an executor observed of open allocations, and return what changed.
+) -> list[Ended]:
+    """Record what an executor observed of open allocations, and return those that ended.
 
     Observations of known facts change nothing. The work of an allocation is the greatest ever seen,
     at most the remaining work at its start. An end is final.
@@ -76,8 +72,8 @@ def record(
 
     Returns
     -------
-    list of StateChange
-        One for each job that changed.
+    list of Ended
+        The allocations that have ended now.
 
     Raises
     ------
@@ -86,24 +82,18 @@ def record(
     """
     lease.check(connection, token)
     moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
-    if not moving:
-        return _record_progress(connection, given, history)
-    progress = _record_progress(
-        connection, [pair for pair in given if pair[0].job_id not in moving], history
-    )
-    return progress + _record_transitions(
-        connection, [one for one, _ in given if one.job_id in moving], moving, retries
-    )
+    _record_progress(connection, [pair for pair in given if pair[0].job_id not in moving], history)
+    seen = [one for one, _ in given if one.job_id in moving]
+    return _record_transitions(connection, seen, moving, retries) if seen else []
 
 
 def _record_progress(
     connection: Connection,
     given: Sequence[tuple[Observation, Allocation]],
     history: bool,
-) -> list[StateChange]:
+) -> None:
     """Record running allocations whose observation has a later time or more work than is known."""
     rows: dict[str, tuple[Any, ...]] = {}
-    marks: dict[str, Allocation] = {}
     for one, mark in given:
         name = one.job_id
         work, at_s = rows[name][:2] if name in rows else (mark.work_done, mark.observed_s)
@@ -111,7 +101,6 @@ def _record_progress(
         # a number that is nan is never more
         is_more = min(one.work_done, mark.work_at_start) > work
         if is_later or is_more:
-            marks[name] = mark
             rows[name] = (
                 min(one.work_done, mark.work_at_start) if is_more else work,
                 one.at_s if is_later else at_s,
@@ -132,15 +121,11 @@ def _record_progress(
             "VALUES (?, ?, ?, ?, ?, 'running')",
             list(rows.values()),
         )
-    return [
-        StateChange(name, mark.generation, mark.phase, "running", rows[name][0] - mark.work_done)
-        for name, mark in marks.items()
-    ]
 
 
 def _record_transitions(
     connection: Connection, given: Sequence[Observation], names: set[str], retries: Retries
-) -> list[StateChange]:
+) -> list[Ended]:
     """Record first sights and ends, with all other observations of the same allocations.
 
     When one of two colocated jobs ends, the other one holds the GPUs from that moment on.
@@ -197,14 +182,9 @@ def _record_transitions(
         ],
     )
     return [
-        StateChange(
-            name,
-            known.generation,
-            known.phase,
-            known.state,
-            known.work_done - before[name].work_done,
-        )
-        for name, known in changed.items()
+        Ended(one.job_id, one.generation, one.phase, one.state, one.detail)
+        for one in changed.values()
+        if one.ended_s is not None
     ]
 
 

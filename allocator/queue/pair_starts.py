@@ -31,7 +31,7 @@ from allocator.domain.schema.colocation import split_names
 from allocator.loop.executor import ColocatedAllocation
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import Held, group_others, held, read_secondaries, write
+from allocator.queue.holdings import Held, held, read_others, read_secondaries, write
 
 # CROSS JOIN: SQLite begins with the colocations, which are few
 _WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
@@ -173,7 +173,7 @@ def find_colocated_jobs(connection: Connection) -> dict[str, tuple[ColocatedAllo
     to the primary job. Other primary jobs have none: they never start on GPUs of their secondary
     job.
     """
-    others = group_others(read_secondaries(connection))
+    others = read_others(connection)
     rows = query_of(connection, _COLOCATED, sorted(others)) if others else []
     known = {job_id: tuple(rest) for job_id, *rest in rows}
     out: dict[str, tuple[ColocatedAllocation, ...]] = {}

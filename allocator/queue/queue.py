@@ -15,8 +15,14 @@ from allocator.problem import Problem, as_problem
 from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot, tenants
 from allocator.queue.database.connection import WAIT_S, QueueDatabase, create_queue, open_queue
 from allocator.queue.jobs import verbs
-from allocator.queue.jobs.change import change_jobs
-from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
+from allocator.queue.jobs.submit import (
+    PLACE,
+    Submission,
+    Submitted,
+    build_submission,
+    change_jobs,
+    submit,
+)
 from allocator.queue.jobs.verbs import Job
 
 P = ParamSpec("P")

@@ -128,26 +128,10 @@ def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float)
     )
 
 
-def mark(
-    connection: Connection,
-    token: int,
-    number: int,
-    outcome: str,
-    detail: str = "",
-    seconds: Mapping[str, float] | None = None,
-) -> None:
-    """Record whether a round was applied or failed.
-
-    `seconds` is added to the times that the round has. Raises LeaseLost.
-    """
+def mark_applied(connection: Connection, token: int, number: int) -> None:
+    """Record that a round is carried out. Raises LeaseLost."""
     lease.check(connection, token)
-    for found in read_light(connection, number, number):
-        taken = json.dumps({**found.seconds, **(seconds or {})}, sort_keys=True)
-        execute(
-            connection,
-            "UPDATE rounds SET outcome = ?, detail = ?, seconds = ? WHERE number = ?",
-            *(outcome, detail, taken, number),
-        )
+    execute(connection, "UPDATE rounds SET outcome = 'applied' WHERE number = ?", number)
 
 
 def read(connection: Connection, number: int | None = None) -> JournalRound:

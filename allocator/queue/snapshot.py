@@ -43,7 +43,7 @@ from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import PART, execute, execute_many, insert, query, query_of
+from allocator.queue.database.bulk import execute, execute_many, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
 from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
@@ -101,7 +101,7 @@ _SHARING = (
 )
 MOST_FINISHED = 200  # latest finished jobs of a model that count
 _FINISHED = (
-    "WITH m(model) AS (VALUES {models}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
+    "WITH m(model) AS (VALUES {rows}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
     " finished_s FROM jobs d WHERE d.model = m.model AND d.state = 'done' ORDER BY finished_s DESC"
     f" LIMIT 1 OFFSET {MOST_FINISHED - 1}), -1e300) AS since_s FROM m) SELECT j.model, j.total_work"
     " FROM t JOIN jobs j ON j.model = t.model AND j.state = 'done' AND j.finished_s >= t.since_s"
@@ -290,10 +290,7 @@ def _build_placements(
 
 def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
     """Return finished.csv with the latest jobs of these models, or nothing if none is done."""
-    rows: list[tuple[Any, ...]] = []
-    for part in range(0, len(models), PART):
-        some = models[part : part + PART]
-        rows += query(connection, _FINISHED.format(models=", ".join(["(?)"] * len(some))), *some)
+    rows = query_of(connection, _FINISHED, models)
     return _build_table(FINISHED, ("model", "total_work"), rows)
 
 
@@ -389,7 +386,7 @@ def load_at(
         later = ", ".join(f"{column} = {column} + ?" for column in (first, last))
         execute(connection, f"UPDATE {name} SET {later}", *[now - problem.now_s] * 2)
     rows = _build_jobs(connection, snapshot.tables[JOBS.file], problem, now)
-    insert(connection, "jobs", rows)
+    purged_names.insert_jobs(connection, rows)
     running = (problem.jobs.state == State.RUNNING).tolist()
     held = zip(problem.jobs.held.tolist(), problem.jobs.job_id, strict=True)
     execute_many(connection, _RUNNING, [(now, now, *one) for one in compress(held, running)])
@@ -434,13 +431,12 @@ def _build_jobs(
             at if was else None for at, was in zip(began, has_started.tolist(), strict=True)
         ],
     }
-    last = purged_names.read_forgotten_generations(connection, held.job_id)
     rows = []
     for j, (values, fact) in enumerate(zip(as_rows(owned), as_rows(facts), strict=True)):
         cells = {name: value_of(JOBS.column(name), value) for name, value in values.items()}
         said = Submission({"job_id": held.job_id[j], **cells})
-        row = build_row(said, said.content(), values, now_s, j + 1, last) | fact
-        rows.append(row | {"generation": row["generation"] + runs[j]})
+        row = build_row(said, said.content(), values, now_s, j + 1) | fact
+        rows.append(row | {"generation": int(runs[j])})
     return rows
 
 

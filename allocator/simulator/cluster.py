@@ -12,7 +12,7 @@ from allocator.domain.problem import Finished, Floats, Ints, Problem, State, usa
 from allocator.domain.workload import Workload
 from allocator.engine.decided import Decision
 from allocator.loop.live_rental import LiveRental
-from allocator.loop.ticks import latest_tick
+from allocator.loop.rounds import latest_tick
 from allocator.market import books, gpu_hours
 from allocator.market.history import History
 from allocator.market.longrun import HOUR

@@ -16,8 +16,7 @@ from places import ROOT
 from waiting import PATIENCE_S, wait_for
 
 from allocator.errors import AllocatorError
-from allocator.executors.devices import device_numbers
-from allocator.executors.local import LocalExecutor
+from allocator.executors.local import LocalExecutor, device_numbers
 from allocator.queue.cluster_tables import used
 from allocator.queue.queue import Queue
 

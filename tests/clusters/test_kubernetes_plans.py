@@ -34,11 +34,14 @@ from allocator.cli.clusters.admit import decide
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.kubernetes.adapter import KubernetesCluster
 from allocator.clusters.kubernetes.admission import answer_checks
-from allocator.clusters.kubernetes.api import MERGE, RESOURCES, Reader, Request, path_of
-from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.kubernetes.api import MERGE, RESOURCES, ClientApi, Reader, Request, path_of
 from allocator.clusters.kubernetes.observe import observe_cluster
-from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes, suggest
-from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
+from allocator.clusters.kubernetes.suggestions.suggest import (
+    Change,
+    list_changes,
+    suggest,
+    yaml_text,
+)
 from allocator.errors import UsageError
 
 A100 = "NVIDIA-A100-SXM4-80GB"

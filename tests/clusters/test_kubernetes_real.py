@@ -18,9 +18,17 @@ from places import ROOT
 from waiting import wait_for
 
 from allocator.cli.main import run
-from allocator.clusters.kubernetes.api import APPLY, MERGE, RESOURCES, Reader, path_of
-from allocator.clusters.kubernetes.client import ClientApi
-from allocator.clusters.kubernetes.rights import find_missing_rights, list_rights, read_role
+from allocator.clusters.kubernetes.api import (
+    APPLY,
+    MERGE,
+    RESOURCES,
+    ClientApi,
+    Reader,
+    find_missing_rights,
+    list_rights,
+    path_of,
+    read_role,
+)
 
 USES = ("advise", "run")
 

@@ -16,7 +16,6 @@ from text_tables import columns
 
 from allocator import Problem, read_snapshot, read_workload, simulate, write_workload
 from allocator.clusters.adapter import (
-    Capabilities,
     ClusterUnreachable,
     ClusterView,
     ObserveRequest,
@@ -37,7 +36,6 @@ Do = Callable[[str], tuple[int, str, str]]
 class SmallCluster:
     """Two nodes, one job that runs and one that waits."""
 
-    capabilities = Capabilities(pins_nodes=True)
     tables = TABLES
 
     def observe(self, request: ObserveRequest) -> ClusterView:

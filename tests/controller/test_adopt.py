@@ -79,7 +79,7 @@ def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(
     before = dict(site.query(placed))
     site.restore()
     for owner, step in (
-        (lease, "seize"),
+        (lease, "take"),
         (lease, "release"),
         (LocalExecutor, "stop"),
         (Fence, "end_adoption"),
@@ -179,7 +179,7 @@ def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: 
     site.run_until(lambda: len(site.ran()) == 2, state=state)
     assert site.ran() in (["a 1", "a 2"], ["a 1", "a 1"])
     assert "a second time" in site.refused()
-    assert Ledger(state, "local").identity().token > 1
+    assert Ledger(state, "local").fence.identity().token > 1
 
 
 RESTORES = 25  # of each database: pytest -m soak tests/controller/test_adopt.py

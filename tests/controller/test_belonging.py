@@ -17,7 +17,7 @@ from queues import cluster
 from sites import Site, wait_for
 
 from allocator.executors.files import FilesExecutor
-from allocator.executors.ledger import Ledger
+from allocator.executors.ledger import Fence, Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.loop.executor import Order, WrongState
 from allocator.queue.database import identity
@@ -105,10 +105,10 @@ def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPat
     folder, and then this one is refused."""
     site.submit("a", "exit 0")
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "claim", crash)
+        patch.setattr(Fence, "claim", crash)
         with pytest.raises(CrashHere):
             call(site.capsys, *site.words(), "--every", "1")
-    assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
+    assert Ledger(site.state, "local").fence.identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
     shutil.copytree(site.state, site.folder / "taken-state")
     other = site.folder / "other.db"
@@ -118,7 +118,7 @@ def test_killed_between_the_two_writes(site: Site, monkeypatch: pytest.MonkeyPat
     assert "another queue" in site.refused(state=site.folder / "taken-state")
     site.run_until(lambda: site.states() == {"a": "done"})
     with Queue(site.queue) as queue, queue.store.read() as connection:
-        assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
+        assert Ledger(site.state, "local").fence.identity().queue == identity.queue_id(connection)
 
 
 @pytest.mark.nightly

@@ -16,11 +16,10 @@ from fakes.simulated_executor import SimulatedExecutor
 from queues import BACKENDS, NOW, Clock, Seen, Story, cluster, fresh
 
 from allocator.clusters.adapter import Capabilities
-from allocator.controller.steadiness import jobs_left_alone, read_allocation_starts
+from allocator.controller.steadiness import Stability, jobs_left_alone, read_allocation_starts
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.loop.executor import Order
-from allocator.loop.stability import Stability
 from allocator.performance.fit.learned_slowdowns import find_limiting_pairs
 from allocator.queue.jobs.verbs import read_turns
 from allocator.queue.queue import Queue

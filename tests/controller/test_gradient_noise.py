@@ -70,15 +70,14 @@ def test_a_report_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     report.progress(5, 3)
     report.progress(9.0, 8.0, noise_scale=1200.0, loss=2.5)
     assert [*tmp_path.iterdir()] == [path]
-    assert report.read(path) == (9.0, 8.0)
-    assert report.read_reported(path) == {"noise_scale": 1200.0, "loss": 2.5, "loss_at": 9.0}
+    said = {"noise_scale": 1200.0, "loss": 2.5, "loss_at": 9.0}
+    assert report.read(path) == (9.0, 8.0, said)
     path.write_text("9 8 loss=2.5 loss_at=8.5\n")
-    assert report.read_reported(path) == {"loss": 2.5, "loss_at": 8.5}
+    assert report.read(path) == (9.0, 8.0, {"loss": 2.5, "loss_at": 8.5})
     path.write_text("9 8 noise_scale=nan loss=1e999 colour=1 batch== norm2 \0 =3 batch=64\n")
-    assert report.read(path) == (9.0, 8.0)
-    assert report.read_reported(path) == {"batch": 64.0}
+    assert report.read(path) == (9.0, 8.0, {"batch": 64.0})
     path.unlink()
-    assert report.read_reported(path) == {}
+    assert report.read(path) is None
 
 
 @pytest.mark.nightly

@@ -28,8 +28,7 @@ from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.snapshot import Table
 from allocator.io.problem_tables import snapshot_folder
 from allocator.loop.executor import Order
-from allocator.loop.rounds import RoundOutcome
-from allocator.loop.ticks import latest_tick
+from allocator.loop.rounds import RoundOutcome, latest_tick
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable

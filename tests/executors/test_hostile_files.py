@@ -91,7 +91,7 @@ def test_progress_files_are_read_within_limits(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
         check=True,
     )
-    assert done.stdout == "[None, None, None, None, (5.0, 5.0)]\n"
+    assert done.stdout == "[None, None, None, None, Report(done=5.0, safe=5.0, fields={})]\n"
 
 
 def test_text_is_made_storable() -> None:

@@ -19,8 +19,7 @@ from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
 from allocator.clusters.adapter import ClusterUnreachable, Refused
-from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Request, path_of
-from allocator.clusters.kubernetes.rights import REVIEWS
+from allocator.clusters.kubernetes.api import APPLY, RESOURCES, REVIEWS, Reader, Request, path_of
 
 Object = dict[str, Any]
 KEYED = ("name", "type", "uid")  # keys of the lists that are merged entry by entry

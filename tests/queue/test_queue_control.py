@@ -67,10 +67,10 @@ def test_old_tokens_are_refused_everywhere(queue: Queue) -> None:
     entry = round_journal.JournalRound(NOW, "d", None, "p", "s")
     for call, *more in (
         (round_journal.append, entry, {}),
-        (round_journal.mark, 1, "failed"),
+        (round_journal.mark_applied, 1),
         (round_journal.prune, 1),
         (allocations.order_stops, NOW),
-        (allocations.order_starts, NOW),
+        (allocations.order_starts, NOW, {}),
         (observe, []),
         (observations.prune, 1),
     ):
@@ -118,10 +118,10 @@ def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> 
         starts -> j.1
         say j running
         wait 9
-        say j running 15 -> running:15
+        say j running 15 -> 15
         say j running 15 ->
         wait 1
-        say j running nan -> running:0
+        say j running nan ->
         say j running 4 ->
         say j.2 running 30 ->
         say ghost.1 running 1 ->

@@ -16,7 +16,7 @@ import allocator
 from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue.errors import Refused
-from allocator.queue.jobs.change import CHANGEABLE
+from allocator.queue.jobs.submit import CHANGEABLE
 from allocator.queue.queue import Queue
 
 ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}

@@ -10,11 +10,11 @@ from text_tables import columns
 from worlds import workload
 
 from allocator.audit import audit
+from allocator.controller.steadiness import Stability, find_resting_jobs
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide, decide_round
 from allocator.errors import InvalidInput
-from allocator.loop.stability import Stability, find_resting_jobs
 from allocator.simulator import SimulationOptions, simulate
 
 POOL = {"gpus": 1, "memory_gb": 40.0, "sharing": "best_effort"}

@@ -20,7 +20,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.io.snapshots import read_snapshot
 from allocator.loop.executor import Clock
-from allocator.loop.ticks import latest_tick
+from allocator.loop.rounds import latest_tick
 from allocator.queue.snapshot import pack_snapshot
 
 Observe = Callable[[], tuple[Snapshot, Sequence[str]]]

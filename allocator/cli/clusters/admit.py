@@ -10,8 +10,7 @@ from allocator.cli.tables import show_answer
 from allocator.clusters.adapter import ClusterView, PlannedJob
 from allocator.clusters.folder import build_snapshot, plan_jobs
 from allocator.clusters.kubernetes.admission import answer_checks
-from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.kubernetes.api import ClientApi, Reader
 
 
 def admit(args: Namespace) -> Answer:

@@ -24,9 +24,8 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry, open_log
 from allocator.engine.decision import decide_round
-from allocator.executors.devices import device_numbers
 from allocator.executors.example_job import steps_per_second
-from allocator.executors.local import LocalExecutor
+from allocator.executors.local import LocalExecutor, device_numbers
 from allocator.io.tables.private_folders import private_folder
 
 POOL = "machine"

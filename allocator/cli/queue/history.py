@@ -57,7 +57,7 @@ def replay(args: Namespace) -> Answer:
     try:
         found = replaying.replay(store, args.round)
         if args.out:
-            replaying.write(store, found, args.out)
+            replaying.write(found, args.out)
     finally:
         store.close()
     said = (

@@ -30,8 +30,12 @@ from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
 from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
-from allocator.queue.jobs.change import CHANGEABLE, change_jobs
-from allocator.queue.jobs.submit import build_submission, submit as submit_to
+from allocator.queue.jobs.submit import (
+    CHANGEABLE,
+    build_submission,
+    change_jobs,
+    submit as submit_to,
+)
 from allocator.queue.jobs.verbs import Job
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised

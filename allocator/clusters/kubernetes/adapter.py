@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob
-from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
+from allocator.clusters.kubernetes.api import ClientApi, Reader
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time
 from allocator.clusters.kubernetes.observe import observe, observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import suggest
@@ -21,8 +20,6 @@ SETTINGS = ("context", "kubeconfig", "namespaces")
 
 class KubernetesCluster:
     """A cluster of Kubernetes, with Kueue or without."""
-
-    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         """Look at the cluster, or at recorded answers of `kubectl get -o json`.

@@ -9,9 +9,17 @@ from dataclasses import replace
 
 from allocator.clusters.adapter import ClusterView, Json
 from allocator.clusters.kubernetes.api import Reader
-from allocator.clusters.kubernetes.details import describe_job
 from allocator.clusters.kubernetes.kueue import Kueue
-from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, PLACES, GpuNode, read_nodes
+from allocator.clusters.kubernetes.nodes import (
+    GIGABYTE,
+    LEVELS,
+    PLACES,
+    GpuNode,
+    gpus_of_pod,
+    is_over,
+    node_of_pod,
+    read_nodes,
+)
 from allocator.clusters.kubernetes.objects import (
     PREFIX,
     Object,
@@ -26,10 +34,10 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.pools import Pools, group_nodes
 from allocator.clusters.kubernetes.progress import ask_jobs
+from allocator.clusters.kubernetes.suggestions.documents import describe_job
 from allocator.clusters.kubernetes.tenants import fit_guarantees, read_limits
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over, node_of_pod
 from allocator.clusters.statements import count_remaining
 from allocator.io.progress_sources import Progress
 

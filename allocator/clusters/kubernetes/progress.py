@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from allocator.clusters.adapter import ClusterUnreachable, Refused
 from allocator.clusters.kubernetes.api import RESOURCES, Api, Request, path_of
+from allocator.clusters.kubernetes.nodes import gpus_of_pod
 from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
 from allocator.clusters.kubernetes.workloads.jobs import find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, read_progress_source
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
 from allocator.io.progress_sources import LogPattern, Metric, Progress, find_metric
 
 ANSWER_S = 2.0  # for what one pod tells

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, Record
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers
 from allocator.clusters.ray.observe import RaySettings, observe_ray, read_statement
 from allocator.clusters.ray.script import write_script
@@ -33,8 +33,6 @@ class RayAdapter:
 
     A running job gets another size by being stopped and submitted again under another id.
     """
-
-    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_settings(RaySettings, "Ray", request.settings)

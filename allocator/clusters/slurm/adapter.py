@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import Capabilities, ClusterView, ObserveRequest, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, Record
 from allocator.clusters.slurm.answers import ask_slurm, read_answers
 from allocator.clusters.slurm.observe import observe_slurm
 from allocator.clusters.slurm.script import write_script
@@ -16,8 +16,6 @@ class SlurmAdapter:
 
     A running job gets another size by being requeued, held, changed and released.
     """
-
-    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_slurm_settings(request.settings)

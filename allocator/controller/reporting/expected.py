@@ -5,7 +5,6 @@ The plans of the journal hold it, so every command, page and answer tells the sa
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ TOLD = ("expected_round", *REASON_FIELDS, *EXPECTED_FIELDS)
 """Fields that `add_expected` adds to the record of a job."""
 NEW = "no round has planned for it yet"
 OVER = ("done", "cancelled", "failed")
-_STARTS = "SELECT job_id, ordered_s FROM allocations ORDER BY ordered_s"
+_STARTS = "SELECT job_id, MIN(ordered_s) FROM allocations WHERE ordered_s > ? GROUP BY job_id"
 _ENDS = "SELECT job_id, finished_s FROM jobs WHERE state = 'done'"
 
 
@@ -92,17 +91,11 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
     dict of int to dict
         By number of the round: outcomes of starts ("start") and of ends ("done").
     """
-    starts: dict[str, list[float]] = defaultdict(list)
-    for job_id, at_s in query(connection, _STARTS):
-        starts[job_id].append(at_s)
     ends = dict(query(connection, _ENDS))
     out = {}
     for number, at_s, content in read_plans(connection, last):
         rows = read_plan(content)["jobs"]
-        began = {
-            name: next((start for start in times if start > at_s), None)
-            for name, times in starts.items()
-        }
+        began = dict(query(connection, _STARTS, at_s))
         out[number] = {
             name: _measure(rows, f"expected_{name}", happened, at_s)
             for name, happened in (("start", began), ("done", ends))

@@ -64,13 +64,3 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     for name, column in zip(numbers, doubles.reshape(shape).tolist(), strict=True):
         columns[name] = [x if math.isfinite(x) else None for x in column]
     return document["fields"], columns
-
-
-def dumps(value: Any) -> str:
-    """Return a value as JSON on one line; floats are read back exactly."""
-    return json.dumps(value, separators=(",", ":"))
-
-
-def loads(text: str | None) -> Any:
-    """Return the value of `dumps`; None for None."""
-    return None if text is None else json.loads(text)

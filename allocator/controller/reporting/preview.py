@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
+from allocator.clusters.adapter import Capabilities
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.domain.plan import Plan
-from allocator.executors.dry_run import DryRunExecutor
-from allocator.loop.executor import Clock
+from allocator.errors import AllocatorError
+from allocator.loop.executor import Clock, Observation, Order
 from allocator.queue import allocations
 from allocator.queue.allocations import Allocation
 from allocator.queue.database.connection import QueueDatabase
@@ -84,3 +86,29 @@ def _describe_gpus(held: Allocation | Want) -> str:
     nodes = "|".join(map(str, parse_parts(held.nodes)))
     on = f" on {nodes}" if nodes else ""
     return f'{held.gpus} GPU{"" if held.gpus == 1 else "s"} of pool "{held.pool}"{on}'
+
+
+class DryRunExecutor:
+    """An executor without allocations that refuses every order, so that nothing can happen."""
+
+    name = "dry-run"
+    capabilities = Capabilities(shares_with_several=True)
+
+    def start(self, order: Order) -> NoReturn:
+        """Raise AllocatorError."""
+        raise AllocatorError(f'a dry run was about to start job "{order.job_id}"')
+
+    def stop(self, job_id: str, generation: int, token: int) -> NoReturn:
+        """Raise AllocatorError."""
+        raise AllocatorError(f'a dry run was about to stop job "{job_id}"')
+
+    def observe(self) -> Sequence[Observation]:
+        """Return no observations."""
+        return ()
+
+    def acknowledge(self, job_id: str, generation: int) -> None:
+        """Do nothing."""
+
+    def capacity(self) -> Mapping[str, int]:
+        """Return nothing, so that pools have as many GPUs as the queue says."""
+        return {}

@@ -16,6 +16,7 @@ from typing import Any
 from allocator.controller import guarded_decision
 from allocator.controller.reporting import journal
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
 from allocator.queue import round_journal, snapshot as snapshots
@@ -38,11 +39,10 @@ class Replay:
         The kept snapshot has the digest that the journal gives.
     same : bool or None
         The plan equals that of the journal byte by byte; None: the journal has no plan.
-    is_same_decision : bool or None
-        The plan equals that of the journal in all but `SEARCH_FIELDS`: every job gets the same,
-        with the same reason and value.
     first : tuple of (str, str)
         The first lines that differ, of the journal and of now.
+    snapshot : Snapshot
+        What was decided.
     plan : str
         The plan as decided now: plan.json without timings.
     note : str
@@ -52,8 +52,8 @@ class Replay:
     number: int
     is_digest_valid: bool
     same: bool | None
-    is_same_decision: bool | None
     first: tuple[str, str] | None
+    snapshot: Snapshot
     plan: str
     note: str
 
@@ -95,19 +95,18 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         guarded_decision.result(found, problem, policy=entry.policy, seed=options["seed"])
     )
     first = None if before is None or before == plan else _first_difference(before, plan)
-    is_same_decision = None if before is None else _drop_search(before) == _drop_search(plan)
     note = ""
     if first is not None and before is not None:
         if '"termination": "time_limit"' in before:
             note = "the search of the journal's plan was ended by its time limit"
-        elif is_same_decision:
+        elif _drop_search(before) == _drop_search(plan):
             note = "the decision is the same; it was found or proven in another way"
     return Replay(
         entry.number,
         snapshot.digest == entry.snapshot_digest,
         None if before is None else first is None,
-        is_same_decision,
         first,
+        snapshot,
         plan,
         note,
     )
@@ -125,15 +124,12 @@ def _first_difference(before: str, now: str) -> tuple[str, str]:
     return next((pair for pair in lines if pair[0] != pair[1]), ("", ""))
 
 
-def write(store: QueueDatabase, found: Replay, folder: str) -> None:
+def write(found: Replay, folder: str) -> None:
     """Write the snapshot of the round for `allocator solve`, and the plan as decided now."""
     from pathlib import Path
 
     from allocator.io.plans import PLAN_JSON, write_files
     from allocator.io.snapshots import write_snapshot
 
-    with store.read() as connection:
-        entry = round_journal.read(connection, found.number)
-    assert entry.snapshot is not None
-    path = write_snapshot(snapshots.unpack_snapshot(entry.snapshot), Path(folder))
+    path = write_snapshot(found.snapshot, Path(folder))
     write_files(path, {PLAN_JSON: found.plan})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allocator.controller import profiling, spending
@@ -18,6 +18,8 @@ from allocator.queue.jobs.verbs import counts, list_jobs
 from allocator.queue.queue import Queue
 
 SHOWN = 20
+ROUND_FIELDS = ("number", "at_s", "outcome", "status", "gap", "detail")
+RATE_FIELDS = ("model", "gpu_type", "gpus", "work_per_s")
 NODE_FIELDS = ("node", "state", "used", "jobs", "leaves_s", "returns_s")
 
 
@@ -25,80 +27,70 @@ def status(queue: Queue) -> dict[str, Any]:
     """Return what a queue and its controller do now, as JSON values; times in unix seconds."""
     now = queue.clock()
     with queue.store.read() as connection:
-        held = lease.read_current(connection)
-        gpus = cluster_tables.gpus(connection)
         used = cluster_tables.used(connection)
         last = round_journal.history(connection, limit=1)
-        failed = list_jobs(connection, states=["failed"])
-        rates = [
-            r for r in cluster_tables.read_learned_rates(connection) if r["work_per_s"] is not None
-        ]
-        slowdowns = cluster_tables.read_corrected_slowdowns(connection)
-        states = counts(connection)
-        busy = [
-            {name: n[name] for name in NODE_FIELDS}
-            for n in nodes.read_nodes(connection)
-            if describe_state(n, now) != "up"
-        ]
+        waiting = list_jobs(connection, states=["queued", "paused"])
         expected = read_expected(connection)
-        waiting_jobs = list_jobs(connection, states=["queued", "paused"])
-        money = spending.report(connection)
-        months = spending.report_months(connection)
-        shared = read_secondaries(connection)
-        costs = read_tenant_costs(connection, now)
-        trials = profiling.read(connection)
-        noise = cluster_tables.read_noise_scales(connection)
-    return {
-        "now_s": now,
-        "controller": describe_controller(held, now),
-        "jobs": states,
-        "pools": {p: {"gpus": n, "used": used[p]} for p, n in gpus.items()},
-        "nodes_not_up": busy,
-        "last_round": (
-            None
-            if not last
-            else {
-                name: getattr(last[0], name)
-                for name in ("number", "at_s", "outcome", "status", "gap", "detail")
-            }
-        ),
-        "parked": [{"job_id": j.job_id, "reason": j.park_reason} for j in failed[-SHOWN:]],
-        "retrying": [
-            {
-                "job_id": j.job_id,
-                "failures": j.failures,
-                "retry_at_s": j.retry_at_s,
-                "stuck": j.park_reason.startswith(STUCK),
-            }
-            for j in [j for j in waiting_jobs if j.failures][-SHOWN:]
-        ],
-        "waiting": first_to_start([j.job_id for j in waiting_jobs], expected)[:SHOWN],
-        "sharing": [{"host": p, "guest": s} for p, s in sorted(shared.items())],
-        "corrected_rates": [
-            {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
-        ],
-        "trials": trials.report(),
-        "noise_scales": noise,
-        "corrected_slowdowns": slowdowns,
-        "longrun": money,
-        "gpu_hours": months,
-        "costs": costs,
-    }
+        return {
+            "now_s": now,
+            "controller": describe_controller(lease.read_current(connection), now),
+            "jobs": counts(connection),
+            "pools": {
+                pool: {"gpus": gpus, "used": used[pool]}
+                for pool, gpus in cluster_tables.gpus(connection).items()
+            },
+            "nodes_not_up": [
+                _select(node, NODE_FIELDS)
+                for node in nodes.read_nodes(connection)
+                if describe_state(node, now) != "up"
+            ],
+            "last_round": _select(vars(last[0]), ROUND_FIELDS) if last else None,
+            "parked": [
+                {"job_id": job.job_id, "reason": job.park_reason}
+                for job in list_jobs(connection, states=["failed"])[-SHOWN:]
+            ],
+            "retrying": [
+                {
+                    "job_id": job.job_id,
+                    "failures": job.failures,
+                    "retry_at_s": job.retry_at_s,
+                    "stuck": job.park_reason.startswith(STUCK),
+                }
+                for job in [job for job in waiting if job.failures][-SHOWN:]
+            ],
+            "waiting": first_to_start([job.job_id for job in waiting], expected)[:SHOWN],
+            "sharing": [
+                {"host": primary, "guest": secondary}
+                for primary, secondary in sorted(read_secondaries(connection).items())
+            ],
+            "corrected_rates": [
+                _select(rate, RATE_FIELDS)
+                for rate in cluster_tables.read_learned_rates(connection)
+                if rate["work_per_s"] is not None
+            ],
+            "trials": profiling.read(connection).report(),
+            "noise_scales": cluster_tables.read_noise_scales(connection),
+            "corrected_slowdowns": cluster_tables.read_corrected_slowdowns(connection),
+            "longrun": spending.report(connection),
+            "gpu_hours": spending.report_months(connection),
+            "costs": read_tenant_costs(connection, now),
+        }
+
+
+def _select(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: record[name] for name in names}
 
 
 def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any]:
     """Return which controller leads by its lease, as JSON values."""
     if held is None or not held.holder:
-        state = "none"
-        expires_s = None
-    else:
-        state = "in charge" if now_s < held.expires_s else "silent"
-        expires_s = held.expires_s
+        token = 0 if held is None else held.token
+        return {"state": "none", "holder": "", "token": token, "expires_s": None}
     return {
-        "state": state,
-        "holder": "" if held is None else held.holder,
-        "token": 0 if held is None else held.token,
-        "expires_s": expires_s,
+        "state": "in charge" if now_s < held.expires_s else "silent",
+        "holder": held.holder,
+        "token": held.token,
+        "expires_s": held.expires_s,
     }
 
 

@@ -14,9 +14,9 @@ their last words are there until the end of the allocation is recorded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field as field_of, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Refused
@@ -27,17 +27,16 @@ from allocator.clusters.kubernetes.api import (
     MERGE,
     RESOURCES,
     Api,
+    ClientApi,
     Reader,
     Request,
+    find_missing_rights,
     path_of,
 )
-from allocator.clusters.kubernetes.client import ClientApi
-from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
+from allocator.clusters.kubernetes.nodes import GpuNode, gpus_of_pod, node_of_pod, read_nodes
 from allocator.clusters.kubernetes.objects import Object, field, name_of, owners_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
 from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
-from allocator.clusters.kubernetes.rights import find_missing_rights
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
 from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import NotNow
@@ -47,12 +46,13 @@ from allocator.executors.kubernetes.manifest import (
     FINALIZER,
     SIDECAR,
     STATE,
+    Settings,
     build_job,
     object_name,
+    read_settings,
 )
-from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger_executor import ClusterExecutor, observe_ending
-from allocator.executors.report import parse_line, parse_work
+from allocator.executors.report import Report, parse as parse_report
 from allocator.io.progress_sources import LogPattern, read_source
 from allocator.io.tables.limited_reader import as_storable_text
 from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
@@ -62,18 +62,17 @@ REFUSED = "refused.json"
 FOR_GOOD = (400, 422)  # the same request would be refused again
 NAMES_S = 30.0  # for so long nodes are not read again to start jobs
 REPORT_S = 30.0  # for so long the progress of a job is not asked for again
-NOTHING = (0.0, 0.0)  # work that is done, and safe
+NOTHING = Report(0.0, 0.0)
 SIDECAR_LOG = f"/log?container={SIDECAR}&tailLines=1&limitBytes=200"
 FRESH_S = 2.0  # for so long what nodes have is the present
 
 
 @dataclass(frozen=True)
-class Report:
-    """What an allocation reported: when it was read, its safe work, further fields, or why not."""
+class HeardReport:
+    """What an allocation reported last, when it was read, and why it cannot be read now."""
 
     read_s: float = -REPORT_S
-    safe: float = 0.0
-    fields: Mapping[str, float] = field_of(default_factory=dict)
+    report: Report = NOTHING
     fault: str = ""
 
 
@@ -108,13 +107,13 @@ class KubernetesExecutor(ClusterExecutor):
         self.grace_s = grace_s
         connect = api or (lambda settings: ClientApi(settings.context, settings.kubeconfig))
         self._reader = Reader(connect(self.settings), (self.settings.namespace,))
-        self._state = self.ledger.identity().state
+        self._state = self.identity().state
         self._jobs: dict[str, Object] = {}  # by name, as of the last answer
         self._pods: dict[str, list[Object]] = {}  # by name of their Job
         self._nodes: list[GpuNode] = []
         self._usable: list[NodeStatus] = []
         self._looked_s = -NAMES_S
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, HeardReport] = {}
         self._asking_until = 0.0
 
     def claim(self, queue: str) -> None:
@@ -244,25 +243,25 @@ class KubernetesExecutor(ClusterExecutor):
                 one.write(self.ending, end)
         elif job and judge(_restore_order(one.order), True, job, pods).phase not in ENDED:
             self._remove(job)
-        return observe_ending(one.job_id, one.generation, end)
+        return observe_ending(one, end)
 
     def _observe_open(
         self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
     ) -> Json:
         """Return what is known of an allocation without a recorded end, as the file of one."""
         verdict = self._judge_allocation(one, job, pods)
-        report = Report()
+        heard = HeardReport()
         if pods:
-            report = self._read_report(one, pods, is_over=verdict.phase in ENDED)
-        safe = max(verdict.work, report.safe)
+            heard = self._read_report(one, pods, is_over=verdict.phase in ENDED)
+        safe = max(verdict.work, heard.report.safe)
         remaining, base = float(one.order["remaining_work"]), one.order["base"]
         work = max(0.0, safe - base) if base is not None else 0.0
         return {
             "phase": verdict.phase,
             "work_done": remaining if verdict.phase is Phase.FINISHED else min(work, remaining),
             "at_s": time.time(),
-            "detail": as_storable_text(verdict.detail or report.fault, 1000),
-            "reported": report.fields,
+            "detail": as_storable_text(verdict.detail or heard.fault, 1000),
+            "reported": heard.report.fields,
             "safe": safe or base,
         }
 
@@ -293,36 +292,37 @@ class KubernetesExecutor(ClusterExecutor):
         phase = Phase.STOPPED if is_stopping else Phase.FAILED
         return Verdict(phase if is_over else Phase.RUNNING, 0.0, str(refused["detail"]))
 
-    def _read_report(self, one: OpenAllocation, pods: Sequence[Object], *, is_over: bool) -> Report:
+    def _read_report(
+        self, one: OpenAllocation, pods: Sequence[Object], *, is_over: bool
+    ) -> HeardReport:
         """Return what an allocation reports; what was read just now still counts."""
-        before = self._reports.get(one.folder.name, Report())
-        is_due = is_over or before.safe == 0.0 or time.monotonic() > before.read_s + REPORT_S
-        if is_due and time.monotonic() < self._asking_until:
-            now_s = time.monotonic()
+        heard = self._reports.get(one.folder.name, HeardReport())
+        before, now_s = heard.report, time.monotonic()
+        is_due = is_over or before.safe == 0.0 or now_s > heard.read_s + REPORT_S
+        if is_due and now_s < self._asking_until:
             try:
-                safe, fields = self._ask(one, pods, is_over)
-                before = Report(now_s, max(before.safe, safe), fields or before.fields)
+                new = self._ask(one, pods, is_over)
+                safe, fields = max(before.safe, new.safe), new.fields or before.fields
+                heard = HeardReport(now_s, Report(new.done, safe, fields))
             except Refused as refused:
                 fault = f"its progress is not known: {refused}"
-                before = replace(before, read_s=now_s, fault=fault)
-            self._reports[one.folder.name] = before
-        return before
+                heard = HeardReport(now_s, before, fault)
+            self._reports[one.folder.name] = heard
+        return heard
 
-    def _ask(
-        self, one: OpenAllocation, pods: Sequence[Object], is_over: bool
-    ) -> tuple[float, dict[str, float]]:
-        """Return the safe work that the first pod tells, 0 if it tells none, and fields."""
+    def _ask(self, one: OpenAllocation, pods: Sequence[Object], is_over: bool) -> Report:
+        """Return what the first pod tells, no work if it tells nothing."""
         first = min((p for p in pods if is_over or is_running(p)), key=name_of, default=None)
         try:
             source = read_source(one.order["environment"])
         except UsageError:
             source = None  # such a job could not be submitted
         if first is None or (is_over and not isinstance(source, LogPattern)):
-            return 0.0, {}
+            return NOTHING
         if source is None:  # its sidecar tells
-            text = ask_text(self._reader.api, first, SIDECAR_LOG)
-            return (parse_work(text) or NOTHING)[1], parse_line(text)
-        return (ask_pod(self._reader.api, first, source, CONTAINER) or NOTHING)[1], {}
+            return parse_report(ask_text(self._reader.api, first, SIDECAR_LOG)) or NOTHING
+        progress = ask_pod(self._reader.api, first, source, CONTAINER)
+        return NOTHING if progress is None else Report(*progress)
 
     def _clear(self, one: OpenAllocation) -> None:
         self._reports.pop(one.folder.name, None)

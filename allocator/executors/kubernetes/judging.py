@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from allocator.clusters.kubernetes.nodes import gpus_of_pod, is_over
 from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over
-from allocator.executors.report import parse_work
+from allocator.executors.report import parse
 from allocator.loop.executor import Order, Phase
 
 # reasons of pods that the cluster ended, not the job itself
@@ -102,8 +102,8 @@ def _containers(pod: Object) -> Iterable[Object]:
 
 def _reported(pod: Object) -> float:
     """Return the safe work in the last words of a pod, 0 if there is none."""
-    said = (parse_work(str(one.get("message", ""))) for one in _containers(pod))
-    return max((safe for _, safe in filter(None, said)), default=0.0)
+    said = (parse(str(one.get("message", ""))) for one in _containers(pod))
+    return max((report.safe for report in said if report), default=0.0)
 
 
 def _where(order: Order, alive: Sequence[Object]) -> str:

@@ -1,17 +1,23 @@
-"""An order as a Job: its name, its pods, and how they say how far they came."""
+"""An order as a Job: its name, its pods, and how they say how far they came.
+
+What else a Job needs is in kubernetes.toml in the folder of the state.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
 from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
-from allocator.executors.kubernetes.settings import Settings
+from allocator.clusters.statements import read_settings as read_site_settings
+from allocator.errors import UsageError
+from allocator.executors.disk import read_toml
 from allocator.executors.ledger import file_name
 from allocator.loop.executor import Order
 
@@ -156,3 +162,53 @@ def build_job(
             "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
         },
     }
+
+
+FILE = "kubernetes.toml"
+EXAMPLE = 'namespace = "training", image = "registry/train:1"'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where Jobs are made, and what their pods have besides what an order says.
+
+    Parameters
+    ----------
+    image : str
+        Image of the jobs; the variable ALLOCATOR_IMAGE of a job names another one.
+    namespace : str
+        Where the Jobs are.
+    context, kubeconfig : str, optional
+        As of kubectl.
+    pod, container : mapping of str to object
+        Further fields of the spec of the pods and of their container: volumes, tolerations ...
+
+    Examples
+    --------
+    >>> Settings("train:1").namespace
+    'default'
+    """
+
+    image: str = ""
+    namespace: str = "default"
+    context: str | None = None
+    kubeconfig: str | None = None
+    pod: Record = field(default_factory=dict)
+    container: Record = field(default_factory=dict)
+
+
+def read_settings(folder: Path) -> Settings:
+    """Return the settings of the state in a folder.
+
+    Raises
+    ------
+    UsageError
+        If there are none, or they make no sense.
+    """
+    path = folder / FILE
+    if not path.exists():
+        raise UsageError(f'write "{path}" first, for instance: {EXAMPLE}')
+    settings = read_site_settings(Settings, f'"{path}"', read_toml(path))
+    if not settings.image:
+        raise UsageError(f'"{path}" names no image, for instance: {EXAMPLE}')
+    return settings

@@ -132,7 +132,7 @@ class RayExecutor(BatchExecutor):
         # jobs of this state that were ended before they started still get their GPUs for a moment
         holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
         names = {node.node_id: node.name for node in nodes}
-        open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
+        open_names = {self._name_batch_job(one) for one in self.ledger.known()}
         self._taken = Counter()
         self._leaving = Counter()
         for one in holdings:
@@ -185,7 +185,7 @@ class RayExecutor(BatchExecutor):
         """
         if not is_to_be_submitted(one):
             return
-        name = self._name_batch_job(one.folder)
+        name = self._name_batch_job(one)
         if one.has(ATTEMPT) and self._api.has_job(name):
             one.write(SUBMITTED, {})
             return
@@ -229,7 +229,7 @@ class RayExecutor(BatchExecutor):
             "entrypoint_num_cpus": 0,
             **options,
             "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {command}",
-            "submission_id": self._name_batch_job(one.folder),
+            "submission_id": self._name_batch_job(one),
             "entrypoint_num_gpus": 0 if has_group or not asked else asked[0][1],
             "entrypoint_label_selector": {NODE_ID: node_ids[0]},
             "metadata": about if options else {**about, PINNED_TO: node_ids[0]},
@@ -246,7 +246,7 @@ class RayExecutor(BatchExecutor):
         self, one: OpenAllocation, who: Record, jobs: Sequence[BatchJob]
     ) -> Json | None:
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
-        has_heartbeat = self._has_heartbeat(one.folder)
+        has_heartbeat = self._has_heartbeat(one)
         if any(job.is_live for job in jobs):
             asked = (one.read(ATTEMPT) or {"node_ids": []})["node_ids"][:1]
             if asked and jobs[0].nodes[0] not in ("", asked[0]):
@@ -261,7 +261,7 @@ class RayExecutor(BatchExecutor):
 
     def _give_up(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         self._to_cancel += [job.job_id for job in jobs if job.is_live]
-        patience_s = self._start_patience_s(one.job_id)
+        patience_s = self._start_patience_s(one)
         return one.end("lost", f"Ray did not start it in {patience_s:g} s")
 
     def _judge_unstarted(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:

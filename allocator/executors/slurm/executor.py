@@ -177,7 +177,7 @@ class SlurmExecutor(BatchExecutor):
             return
         if one.has(ATTEMPT):
             self._look()
-        mine = self._jobs.get(self._name_batch_job(one.folder))
+        mine = self._jobs.get(self._name_batch_job(one))
         if mine:
             one.write(SUBMITTED, {"slurm_job_id": mine[0].job_id})
             return
@@ -206,7 +206,7 @@ class SlurmExecutor(BatchExecutor):
         options = [f"--time={int(left_s // 60)}"] if MINUTE_S <= left_s < math.inf else []
         options += [
             *shlex.split(one.order["environment"].get(SBATCH_OPTIONS, "")),
-            f"--job-name={self._name_batch_job(one.folder)}",
+            f"--job-name={self._name_batch_job(one)}",
             f"--comment=allocator gpus={held}{unequal}",
             f"--partition={one.order['pool']}",
             "--no-requeue",
@@ -250,7 +250,7 @@ class SlurmExecutor(BatchExecutor):
         if not _is_users_job(one):
             return super()._observe_allocation(one)
         if (end := one.read_ending()) is not None:
-            return observe_ending(one.job_id, one.generation, end)
+            return observe_ending(one, end)
         return self._running_observation(one) if one.has(STARTED) else None
 
     def _observe_started(
@@ -259,7 +259,7 @@ class SlurmExecutor(BatchExecutor):
         """Return the end of an allocation whose supervisor has started; None: it goes on."""
         mine = [job for job in jobs if job.job_id == who["slurm_job_id"]]
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]
-        has_heartbeat = self._has_heartbeat(one.folder)
+        has_heartbeat = self._has_heartbeat(one)
         if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in mine):
             if one.age_s(STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(who["slurm_job_id"])
@@ -283,7 +283,7 @@ class SlurmExecutor(BatchExecutor):
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
         cancelled = one.read(CANCELLED)
         if cancelled is not None:
-            patience_s = self._start_patience_s(one.job_id)
+            patience_s = self._start_patience_s(one)
             return "lost", f"Slurm did not start it in {patience_s:g} s: {cancelled['why']}"
         words = read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"

@@ -113,7 +113,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
         self._jobs: dict[str, list[BatchJob]] = {}  # of this state, by name, as of the last look
-        self._suffix = f".{self.ledger.identity().state[:8]}"
+        self._suffix = f".{self.identity().state[:8]}"
         # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
         self._heartbeats: dict[Path, tuple[int, float]] = {}
 
@@ -171,8 +171,8 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
         The name "" stands for any node. Raises UsageError if the job can never get its GPUs.
         """
 
-    def _name_batch_job(self, place: Path) -> str:
-        return place.name + self._suffix
+    def _name_batch_job(self, one: OpenAllocation) -> str:
+        return one.folder.name + self._suffix
 
     def _look_if_old(self) -> None:
         if time.monotonic() - self._looked_s > FRESH_S:
@@ -181,9 +181,9 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
     def _create(self, order: Order) -> None:
         """Write the order down. Raises NotNow."""
         alive = self._list_unended(order)
-        shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
+        shared = find_shared(order, lambda one: one.key in alive)
         if shared:
-            partner = alive[shared[0].job_id, shared[0].generation]
+            partner = alive[shared[0].key]
             if len(shared) > 1 or partner.order["gpus"] != order.gpus:
                 raise NotNow(
                     f'job "{order.job_id}": a batch job runs on the GPUs of one job of as many GPUs'
@@ -216,7 +216,7 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
 
     def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
         """Return what is known of an allocation; None: it has not started yet."""
-        jobs = self._jobs.get(self._name_batch_job(one.folder), [])
+        jobs = self._jobs.get(self._name_batch_job(one), [])
         who = one.read(SUPERVISOR)  # before its end, which comes later
         end = one.read_ending()
         if end is None and who is None:
@@ -230,13 +230,13 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             if end is None:
                 return self._running_observation(one)
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
-        return observe_ending(one.job_id, one.generation, end or {})
+        return observe_ending(one, end or {})
 
     def _observe_unstarted(self, one: OpenAllocation, jobs: Sequence[BatchJob]) -> Json | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
         is_submitted = one.has(SUBMITTED)
         is_stopping = one.has(STOP)
-        patience_s = self._start_patience_s(one.job_id)
+        patience_s = self._start_patience_s(one)
         waited_s = one.age_s(SUBMITTED if is_submitted else ORDER)
         active = [job for job in jobs if not job.is_over]
         if active:
@@ -254,13 +254,13 @@ class BatchExecutor(SupervisedExecutor, ClusterExecutor):
             (one.folder / SUBMITTED).unlink(missing_ok=True)
         return None
 
-    def _start_patience_s(self, job_id: str) -> float:
+    def _start_patience_s(self, one: OpenAllocation) -> float:
         """Return the seconds that the next start of a job may take."""
-        return self.patience_s * 2.0 ** min(self._lost_starts[job_id], LONGER_AT_MOST)
+        return self.patience_s * 2.0 ** min(self._lost_starts[one.job_id], LONGER_AT_MOST)
 
-    def _has_heartbeat(self, place: Path) -> bool:
+    def _has_heartbeat(self, one: OpenAllocation) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
-        now = time.monotonic()
+        now, place = time.monotonic(), one.folder
         touched = (place / SUPERVISOR).stat().st_mtime_ns
         known = self._heartbeats.get(place)
         if known is None or known[0] != touched:

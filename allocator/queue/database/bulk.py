@@ -45,11 +45,15 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
 
 
 def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a query about names, which replace {names} in it, PART names at a time."""
+    """Return the rows of a query about names, PART names at a time.
+
+    They replace {names} in it as a list, or {rows} as rows of one value.
+    """
     out: list[tuple[Any, ...]] = []
     for part in range(0, len(names), PART):
         some = names[part : part + PART]
-        out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
+        marks = {"names": ", ".join("?" * len(some)), "rows": ", ".join(["(?)"] * len(some))}
+        out += query(connection, statement.format(**marks), *some)
     return out
 
 

@@ -7,13 +7,12 @@ state is written once, by the first controller that acts, and changes only by
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection
 
-from allocator.queue.cluster_tables import get_meta, put_meta
+from allocator.queue.cluster_tables import get_meta, put_meta, read_meta, write_meta
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
@@ -47,13 +46,13 @@ def make_id(connection: Connection) -> None:
 
 def state(connection: Connection) -> State | None:
     """Return the state that the allocations are about, or None if no controller has acted yet."""
-    text = get_meta(connection, EXECUTOR)
-    return None if text is None else State(**json.loads(text))
+    found = read_meta(connection, EXECUTOR)
+    return None if found is None else State(**found)
 
 
 def remember_state(connection: Connection, found: State) -> None:
     """Record that the allocations of the queue are about this state from now on."""
-    put_meta(connection, EXECUTOR, json.dumps(asdict(found), sort_keys=True))
+    write_meta(connection, EXECUTOR, asdict(found))
 
 
 def has_run(connection: Connection) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
-from allocator.queue.database.bulk import execute, insert, query
+from allocator.queue.database.bulk import execute, query
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
@@ -76,7 +76,7 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
         series = row["series"] or row["job_id"]
         name = _free_name(connection, f"{series}@{number}")
         run = _next_run(connection, row, name, series, number, due_s, now_s)
-        insert(connection, "jobs", [run])
+        purged_names.insert_jobs(connection, [run])
         out.append(SubmittedRun(name, series, due_s, missed))
         execute(connection, "UPDATE jobs SET next_s = NULL WHERE job_id = ?", row["job_id"])
     return out
@@ -113,9 +113,7 @@ def _next_run(
         json.loads(row["environment"]),
         row["workdir"],
     )
-    last = purged_names.read_forgotten_generations(connection, [name])
-    seq = next_number(connection)
-    new = build_row(said, said.content(), values, now_s, seq, last, number)
+    new = build_row(said, said.content(), values, now_s, next_number(connection), number)
     return new | {"series": series}
 
 

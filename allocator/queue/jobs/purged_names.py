@@ -7,23 +7,33 @@ that is submitted under a forgotten name goes on counting where the earlier job 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.queue.database.bulk import execute_many, query_of
+from allocator.queue.database.bulk import execute, execute_many, insert, query_of
 
-_OF_NAMES = "SELECT job_id, generation FROM forgotten WHERE job_id IN ({names})"
+_NEWEST_OF = (
+    "SELECT job_id, MAX(generation) FROM (SELECT job_id, generation FROM jobs UNION ALL"
+    " SELECT job_id, generation FROM forgotten) AS known WHERE job_id IN ({names}) GROUP BY job_id"
+)
+_GO_ON = (
+    "UPDATE jobs SET generation = jobs.generation + f.generation,"
+    " first_generation = jobs.first_generation + f.generation"
+    " FROM forgotten f WHERE f.job_id = jobs.job_id AND jobs.seq >= ?"
+)
 _KEEP = "INSERT INTO forgotten (job_id, generation)"
 _NEWEST = (
     "ON CONFLICT (job_id) DO UPDATE SET generation = CASE WHEN forgotten.generation <"
     " excluded.generation THEN excluded.generation ELSE forgotten.generation END"
 )
-_OF_JOBS = "SELECT job_id, generation FROM jobs WHERE job_id IN ({names})"
 
 
-def read_forgotten_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Return the last generation of those of the names that were forgotten."""
-    return {str(name): int(last) for name, last in query_of(connection, _OF_NAMES, list(names))}
+def insert_jobs(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert new jobs, in the order of `seq`; they count on where earlier ones of a name ended."""
+    insert(connection, "jobs", rows)
+    for first in rows[:1]:
+        execute(connection, _GO_ON, first["seq"])
 
 
 def remember(connection: Connection, last: Mapping[str, int]) -> None:
@@ -43,6 +53,4 @@ def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
 
 def read_newest_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     """Return the last generation that the queue has given to each of the names that it knows."""
-    asked = list(names)
-    jobs = {str(name): int(last) for name, last in query_of(connection, _OF_JOBS, asked)}
-    return {**read_forgotten_generations(connection, asked), **jobs}
+    return dict(query_of(connection, _NEWEST_OF, list(names)))

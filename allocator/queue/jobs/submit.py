@@ -4,6 +4,9 @@ Submissions are checked by the rules of snapshots, and all faults are reported a
 kept once, however often it is sent: a submission is known by its key, or by its job_id if it has no
 key. The same submission again finds the existing job. A different content under the same key is a
 fault.
+
+Owners may change some of what they said later. The changed job is checked by the same rules, and
+the next round counts with it.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import insert, query, query_of
+from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OWNED
-from allocator.queue.database.values import as_rows, to_sql
+from allocator.queue.database.values import as_rows, to_sql, value_of
+from allocator.queue.errors import Refused
 from allocator.queue.jobs import purged_names
-from allocator.queue.jobs.verbs import is_storable
+from allocator.queue.jobs.verbs import Job, is_storable, show, update_if_unchanged
 
 MOMENTS = ("submitted_s", "deadline_s")
 DURATIONS = ("restart_s", "checkpoint_s", "checkpoint_every_s", "every_s", "time_limit_s")
@@ -161,12 +165,11 @@ def submit(
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
-    last = purged_names.read_forgotten_generations(connection, [s.text("job_id") for s in named])
     rows = [
-        build_row(s, said.content(), one, now_s, seq + i, last)
+        build_row(s, said.content(), one, now_s, seq + i)
         for i, (said, s, one) in enumerate(zip(new, named, values, strict=True))
     ]
-    insert(connection, "jobs", rows)
+    purged_names.insert_jobs(connection, rows)
     names = iter(named)
     return [
         Submitted(next(names).text("job_id"), True) if job_id is None else Submitted(job_id, False)
@@ -394,7 +397,6 @@ def build_row(
     values: Mapping[str, Any],
     now_s: float,
     seq: int,
-    forgotten: Mapping[str, int],
     number: int = 1,
 ) -> dict[str, Any]:
     """Return the row of a new job.
@@ -409,16 +411,12 @@ def build_row(
         Values for the database of submitted_s and the columns of OWNED.
     seq, number : int
         Its numbers in the queue and in its series.
-    forgotten : mapping of str to int
-        Last generations of names (purged_names.py).
     """
-    job_id = said.text("job_id")
-    last = forgotten.get(job_id, 0)
     repeats = values["every_s"] is not None and (
         values["times"] is None or number < values["times"]
     )
     return {
-        "job_id": job_id,
+        "job_id": said.text("job_id"),
         "seq": seq,
         "submission_key": said.key,
         "content": content,
@@ -428,8 +426,67 @@ def build_row(
         "workdir": said.workdir,
         "remaining_work": values["total_work"],
         "updated_s": now_s,
-        "generation": last,
-        "first_generation": last + 1,
         "number": number,
         "next_s": values["submitted_s"] + values["every_s"] if repeats else None,
     }
+
+
+CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
+
+
+def change_jobs(
+    connection: Connection, job_ids: Sequence[str], values: Mapping[str, Any], now_s: float
+) -> list[Job]:
+    """Change columns of jobs, all or none. Repeating the call changes nothing more.
+
+    Parameters
+    ----------
+    job_ids : sequence of str
+        Names of the jobs.
+    values : mapping of str to object
+        Columns of CHANGEABLE, as text or values; None and "" are the default.
+    now_s : float
+        Time of the change in seconds.
+
+    Returns
+    -------
+    list of Job
+        The jobs afterwards, in the given order.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job, or a column that cannot be changed.
+    Refused
+        If a job is over.
+    InvalidInput
+        With every rule that a changed job would break.
+    """
+    strange = next((name for name in values if name not in CHANGEABLE), None)
+    if strange is not None:
+        raise UsageError(
+            f"{quote(strange)} of a job cannot be changed{did_you_mean(strange, CHANGEABLE)};"
+            f" these can: {', '.join(CHANGEABLE)}"
+        )
+    return [_change(connection, job_id, values, now_s) for job_id in dict.fromkeys(job_ids)]
+
+
+def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_s: float) -> Job:
+    job = show(connection, job_id)
+    if job.state in ("done", "cancelled"):
+        raise Refused(f"job {quote(job_id)} cannot be changed: it is {job.state}")
+    given = {
+        **job.values,
+        **{name: None if value == "" else value for name, value in values.items()},
+    }
+    said = build_submission({"job_id": job_id, "submitted_s": job.submitted_s, **given})
+    rows, faults, _ = check_submissions(connection, [said], now_s, "change")
+    if faults:
+        raise InvalidInput(faults)
+    after = {name: rows[0][name] for name in values}
+    if all(value_of(JOBS.column(name), value) == job.values[name] for name, value in after.items()):
+        return job
+    ((content,),) = query(connection, "SELECT content FROM jobs WHERE job_id = ?", job_id)
+    changed = f"{content.partition(CHANGED)[0]}{CHANGED}{job.version}"
+    update_if_unchanged(connection, job, {**after, "content": changed}, now_s)
+    return show(connection, job_id)

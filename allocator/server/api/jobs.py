@@ -12,8 +12,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import verbs
-from allocator.queue.jobs.change import change_jobs
-from allocator.queue.jobs.submit import Submission, build_submission, submit
+from allocator.queue.jobs.submit import Submission, build_submission, change_jobs, submit
 from allocator.queue.jobs.verbs import Job
 from allocator.server.access import Reader, Served, Writer, require_token
 from allocator.server.api.models import (

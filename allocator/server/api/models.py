@@ -7,8 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from allocator.domain.schema.columns import JOBS, QUOTAS, TENANTS, ColumnKind, TableSchema
 from allocator.queue.costs import DailyCost
-from allocator.queue.jobs.change import CHANGEABLE
-from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
+from allocator.queue.jobs.submit import CHANGEABLE, DURATIONS, MOMENTS, SET
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.jobs import JobAnswer
 from allocator.server.views.rounds import Round

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from queues import NOW, cluster
 
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.errors import UsageError
-from allocator.loop.stability import (
+from allocator.controller.steadiness import (
     Stability,
     find_unpaid_changes,
 )
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import UsageError
 
 ROWS = (
     f"one,m,{NOW - 100},1000,4,running,a,1\ntwo,m,{NOW - 100},1000,4,running,a,2\n"

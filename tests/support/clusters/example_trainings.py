@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from allocator.executors import example_job
 
 
@@ -19,9 +17,9 @@ def read_log(folder: Path) -> list[list[str]]:
 
 def list_undisturbed_losses(steps: int) -> list[float]:
     """The loss before the first step of a training that nobody disturbs, and after each step."""
-    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.make_examples(0)
-    losses = [example_job.loss(model, x, y)]
+    job = example_job.Training(0)
+    losses = [job.loss()]
     for _ in range(steps):
-        example_job.train(model, x, y, 0, 1)
-        losses.append(example_job.loss(model, x, y))
+        job.train(1)
+        losses.append(job.loss())
     return losses

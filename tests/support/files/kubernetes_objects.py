@@ -13,9 +13,9 @@ import yaml
 from crd_schemas import find_core_faults
 
 from allocator.clusters.adapter import ClusterView
+from allocator.clusters.kubernetes.api import list_rights
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.rights import list_rights
 
 Object = dict[str, Any]
 CREATED = "2026-11-01T08:00:00Z"

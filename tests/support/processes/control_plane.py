@@ -24,8 +24,7 @@ from slurm_cluster import free_ports
 from waiting import wait_for
 
 from allocator.clusters.adapter import ClusterUnreachable, Refused
-from allocator.clusters.kubernetes.api import Request
-from allocator.clusters.kubernetes.client import ClientApi
+from allocator.clusters.kubernetes.api import ClientApi, Request
 
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

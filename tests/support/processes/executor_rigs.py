@@ -23,10 +23,9 @@ from slurm_cluster import FakeNodes, SlurmCluster
 from waiting import PATIENCE_S, marked, wait_for
 
 from allocator.errors import AllocatorError
-from allocator.executors.devices import device_numbers
 from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
-from allocator.executors.local import LocalExecutor
+from allocator.executors.local import LocalExecutor, device_numbers
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.io.tables.limited_reader import read_json

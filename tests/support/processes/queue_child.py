@@ -102,7 +102,7 @@ def claim(queue: Queue, name: str, number: int) -> None:
                     )
                 with queue.store.write() as connection:
                     allocations.order_stops(connection, held.token, now)
-                    allocations.order_starts(connection, held.token, now)
+                    allocations.order_starts(connection, held.token, now, {})
                 with queue.store.write() as connection:
                     for one in allocations.list_open_allocations(connection):
                         phase = {"ordered": "running", "stopping": "stopped"}.get(

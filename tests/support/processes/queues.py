@@ -154,7 +154,7 @@ def observe(
     token: int,
     seen: Sequence[Any],
     retries: Retries = Retries(),  # noqa: B008
-) -> list[observations.StateChange]:
+) -> list[observations.Ended]:
     """Record observations; those of allocations that have ended or never existed change nothing."""
     known = allocations.read_held(connection)
     given = [
@@ -203,13 +203,13 @@ class Controller:
                 )
             ]
 
-    def see(self, *seen: Seen, **more: Any) -> list[observations.StateChange]:
+    def see(self, *seen: Seen, **more: Any) -> list[observations.Ended]:
         with self.queue.store.write() as connection:
             return observe(connection, self.lease.token, seen, **more)
 
     def say(
         self, job_id: str, phase: str, work: float = 0.0, generation: int | None = None
-    ) -> list[observations.StateChange]:
+    ) -> list[observations.Ended]:
         """One observation of the job's last allocation, now."""
         number = self.queue.job(job_id).generation if generation is None else generation
         return self.see(Seen(job_id, number, self.queue.clock(), phase, work))
@@ -221,8 +221,8 @@ class Story(Controller):
     want j=a/4 k=a/2      a round that wants this: pool/GPUs/primary jobs/anew; with
                           @n1:4,n2:0.5#0 after it on these nodes, the second part half of GPU 0
     starts a=3 -> j.1     job and generation of each start, where pool a has 3 GPUs; also `stops`
-    say j running 15 -> running:15
-                          phase and work of its last allocation now, or of j.2; what changed
+    say j running 15 -> 15
+                          phase and work of its last allocation now, or of j.2; the work recorded
     wait 10               seconds
     states -> running queued
     used -> 6 0           GPUs of each pool
@@ -249,8 +249,11 @@ class Story(Controller):
             case "say":
                 name, _, number = words[0].partition(".")
                 work = float(words[2]) if len(words) > 2 else 0.0
-                changes = self.say(name, words[1], work, int(number) if number else None)
-                return [f"{one.phase}:{one.work:g}" for one in changes]
+                known = [job for job in self.queue.jobs() if job.job_id == name]
+                self.say(name, words[1], work, int(number) if number else None)
+                left = (self.queue.job(job.job_id).remaining_work for job in known)
+                done = (job.remaining_work - x for job, x in zip(known, left, strict=True))
+                return [f"{x:g}" for x in done if x]
             case "wait":
                 self.queue.clock.now += float(words[0])  # type: ignore[attr-defined]
             case "states":

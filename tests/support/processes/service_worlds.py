@@ -29,7 +29,6 @@ from fakes.simulated_executor import (
 from queues import NOW, cluster
 
 from allocator.controller.controller import Controller
-from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.engine.decided import Decision
@@ -43,6 +42,7 @@ from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import OPEN, allocations, jobs, pools, rounds, turns
 from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
 from allocator.queue.jobs.states import Retries
+from allocator.queue.lease import Standby
 from allocator.queue.node_space import parse_parts
 from allocator.queue.nodes import read_nodes
 from allocator.queue.queue import Queue

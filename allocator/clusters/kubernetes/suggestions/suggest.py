@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from allocator.clusters.adapter import Json, PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
-from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
 from allocator.clusters.kubernetes.objects import Object, field, is_true, name_of, namespace_of
 from allocator.clusters.kubernetes.suggestions.documents import (
     check_answer,
     job_document,
+    restore_job,
     workload_activity,
 )
-from allocator.clusters.kubernetes.suggestions.words import explain_in_words
-from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, resize
 
 STOP = "1-stop.yaml"
@@ -312,3 +312,70 @@ def _file(name: str, changes: Sequence[Change], remarks: Sequence[str]) -> str:
 
 def _comment(lines: Iterable[str]) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+_WORDS = {
+    "start": "the plan starts it",
+    "grow": "restarted with more GPUs",
+    "shrink": "restarted with fewer GPUs",
+    "move": "restarted on other nodes",
+    "pause": "its GPUs go to others",
+    "wait": "it waits",
+}
+
+
+def explain_in_words(planned: PlannedJob) -> str:
+    """Return what a plan does with a job, and its reason where the job gets nothing.
+
+    Examples
+    --------
+    >>> explain_in_words(PlannedJob("a", "wait", reason="quota", detail="4 of 4 GPUs are in use"))
+    'it waits (quota: 4 of 4 GPUs are in use)'
+    """
+    words = _WORDS[planned.action]
+    if planned.action not in ("pause", "wait") or planned.reason is None:
+        return words
+    return f"{words} ({planned.reason}: {planned.detail or ''})".replace(": )", ")")
+
+
+# begins with a letter, and is no word that some version of YAML takes for another value
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[A-Za-z][A-Za-z0-9_./-]*", re.I)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value)
+    return json.dumps(value)
+
+
+def yaml_text(value: Any, indent: str = "") -> str:
+    """Return a value of JSON as a block of YAML, each line with an end.
+
+    Examples
+    --------
+    >>> print(yaml_text({"spec": {"suspend": True, "args": ["a", "no"]}}), end="")
+    spec:
+      suspend: true
+      args:
+        - a
+        - "no"
+    """
+    if isinstance(value, Mapping) and value:
+        return "".join(
+            _entry(f"{indent}{_scalar(key)}:", one, indent) for key, one in value.items()
+        )
+    if isinstance(value, list) and value:
+        return "".join(_item(one, indent) for one in value)
+    return f"{indent}{_scalar(value)}\n"
+
+
+def _entry(start: str, value: Any, indent: str) -> str:
+    if isinstance(value, Mapping | list) and value:
+        return f"{start}\n{yaml_text(value, indent + '  ')}"
+    return f"{start} {_scalar(value)}\n"
+
+
+def _item(value: Any, indent: str) -> str:
+    """Return an item of a list; the first line of an object stands behind the hyphen."""
+    block = yaml_text(value, indent + "  ")
+    return f"{indent}- {block[len(indent) + 2 :]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from allocator.clusters.kubernetes.nodes import gpus_of_pod
 from allocator.clusters.kubernetes.objects import (
     QUEUE_NAME,
     Object,
@@ -17,7 +18,6 @@ from allocator.clusters.kubernetes.objects import (
     owners_of,
     uid_of,
 )
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
 
 PINNED = "pinned-nodes"  # annotation: hostnames that the allocator put into the affinity
 PINNED_LABEL = "pinned-label"  # annotation: LABEL=VALUE that it put into the node selector
