@@ -21,7 +21,7 @@ from formulations.bounds.curvature import Curvature, plus_diagonal, solve
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.sparse_rows import SparseRows
 
-EVALUATIONS = 30  # largest number of evaluations of one search
+STEPS = 29  # of one search, at most
 CAP = 1e4  # largest price, in mean values per mean use
 REACH = 20.0  # first reach of a Newton step, in temperatures
 
@@ -113,7 +113,7 @@ def newton(
     deadline: float,
     cap: float | Floats = CAP,
     low: float | Floats = 0.0,
-) -> tuple[Floats, int]:
+) -> Floats:
     """Minimise f_mu over low <= p <= cap by damped Newton steps from p.
 
     The damping |g_i| / reach limits the steps of saturated rows, where H vanishes. The reach adapts
@@ -133,16 +133,15 @@ def newton(
 
     Returns
     -------
-    p : (R,)
+    (R,)
         Prices.
-    used : int
-        Number of evaluations.
     """
     at = s.at(p, mu)
-    used = 1
     reach = np.full(s.R, REACH * mu)
     H = s.hessian(at)
-    while used < EVALUATIONS and time.monotonic() < deadline:
+    for _ in range(STEPS):
+        if time.monotonic() >= deadline:
+            break
         damped = plus_diagonal(H, np.abs(at.g) / (reach * (1.0 + p)) + 1e-12)
         step = box_step(at.g, damped, low - p, cap - p)
         expected = at.g + H @ step
@@ -150,7 +149,6 @@ def newton(
         if not promise > tol * max(abs(at.f), 1e-12):
             break
         new = s.at(p + step, mu)
-        used = used + 1
         # rows where the quadratic model errs by more than half of what it promises
         wrong = np.abs((new.g - expected) * step)
         guilty = wrong > 0.25 * np.abs((at.g + expected) * step) + 1e-9 * promise
@@ -166,7 +164,7 @@ def newton(
             H = s.hessian(at)
         elif np.abs(step).max() < 1e-10:
             break
-    return p, used
+    return p
 
 
 def box_step(g: Floats, H: Any, low: Floats, high: Floats) -> Floats:
