@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formulations.bounds.nearby_prices import cool
+from formulations.bounds.nearby_prices import cool, find_nearby_prices
 from formulations.bounds.scaled_rows import ScaledRows
 from formulations.bounds.smoothing import CAP, Smooth, newton
 from formulations.model.choices import Choices
@@ -169,9 +169,27 @@ def minimise_dual(
     """
     rows = ScaledRows.of(choices)
     until = math.inf if deadline is None else deadline
-    best = _best_start(choices, start)
     if rows is None:
-        return best
+        return _best_start(choices, start)
+    if start is not None and close > 0.0 and coldest == 0.0:
+        near = rows.split(project_prices(choices, start))
+        near, is_settled = find_nearby_prices(choices, rows, near, close, until)
+        start = spread_prices(choices, rows.join(near))
+        if is_settled:
+            return evaluate(choices, start)
+    return _minimise_everywhere(choices, rows, start, until, coldest, close)
+
+
+def _minimise_everywhere(
+    choices: Choices,
+    rows: ScaledRows,
+    start: Floats | None,
+    until: float,
+    coldest: float,
+    close: float,
+) -> Dual:
+    """Find prices among all prices, from the given ones or from those of a sample."""
+    best = _best_start(choices, start)
     warm = start is not None and bool(best.prices.any())
     p = rows.split(best.prices[choices.rows])
     if not warm:

@@ -1,7 +1,7 @@
 """Measure the time of decisions over families, sizes and seeds, with this code and another's.
 
     python scripts/benchmarks/bench_rounds.py [--jobs 100,500,2000,10000] [--families one,tight]
-        [--seeds 20] [--first 0] [--warm 0] [--base FOLDER] [--without sample]
+        [--seeds 20] [--first 0] [--warm 0] [--base FOLDER] [--without nearby-prices]
         [--results FILE] > table.md
 
 Every family has as many GPUs as jobs, in four pools:
@@ -73,6 +73,7 @@ GAP = 1e-3  # of other sizes, of `rules` and of features
 SEEDS = {20: 200, 100: 200, 500: 200, 2_000: 50, 10_000: 20}
 # constant, and the value that switches the mechanism off
 MECHANISMS: dict[str, tuple[str, str, Any]] = {
+    "nearby-prices": ("formulations.bounds.nearby_prices", "MOST", -1.0),
     "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
     "kept-rows": ("formulations.bounds.kept_rows", "NARROW", 0.0),
     "near-ties": ("formulations.primal.restriction", "NEAR", 10**9),
