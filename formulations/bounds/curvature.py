@@ -35,22 +35,26 @@ class Curvature:
         owner, row = np.divmod(touched, self.R)
         self._left, self._right = _pairs(starts(owner, J))
         # a column has only pairs of rows that its group has as well
-        cells = row[self._left] * self.R + row[self._right]
-        cells, self._cell = np.unique(cells, return_inverse=True)
+        cell = row[self._left] * self.R + row[self._right]
+        is_used = np.zeros(self.R**2, dtype=bool)
+        is_used[cell] = True
+        number = np.cumsum(is_used, dtype=np.int32) - 1
+        self._cell = number[cell]
         left, right = _pairs(A.indptr)
         pairs = A.indices[left], A.indices[right]
         width = np.diff(A.indptr)
         self._squares = SparseRows(
             A.data[left] * A.data[right],
-            np.searchsorted(cells, np.minimum(*pairs) * self.R + np.maximum(*pairs)),
+            number[np.minimum(*pairs) * self.R + np.maximum(*pairs)],
             np.append(0, np.cumsum(width * (width + 1) // 2)),
-            (A.shape[0], len(cells)),
+            (A.shape[0], int(number[-1]) + 1),
         )
-        row, column = np.divmod(cells, self.R)
+        row, column = np.divmod(np.flatnonzero(is_used), self.R)
         mirrored = np.flatnonzero(row < column)
-        self._place = np.append(np.arange(len(cells)), mirrored)
-        self._row = np.append(row, column[mirrored])
-        self._column = np.append(column, row[mirrored])
+        row, column = np.append(row, column[mirrored]), np.append(column, row[mirrored])
+        order = np.argsort(column, kind="stable")
+        self._place = np.append(np.arange(len(row) - len(mirrored)), mirrored)[order]
+        self._row, self._column = row[order], column[order]
 
     def spread(self, x: Floats) -> Any:
         """Return sum_c x_c a_c a_c' - sum_j e_j e_j', with e_j the sum of x_c a_c in group j.
@@ -64,7 +68,8 @@ class Curvature:
         if self.R > DENSE:
             from scipy import sparse
 
-            return sparse.csc_array((amount, (self._row, self._column)), shape=(self.R, self.R))
+            start = starts(self._column, self.R)
+            return sparse.csc_array((amount, self._row, start), shape=(self.R, self.R))
         dense = np.zeros((self.R, self.R))
         dense[self._row, self._column] = amount
         return dense
