@@ -27,7 +27,7 @@ from allocator.solvers.base import SolveLimits, Solver, WarmStart
 from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
 from formulations.horizon.intervals import Horizon, feasible, follow, has_idle_interval, plan_model
 from formulations.horizon.pricing import Pricing
-from formulations.model.choices import Choices, choices
+from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
 from formulations.primal.rounding import round_dual
 
@@ -183,7 +183,7 @@ class _Columns:
     def view(self) -> Choices:
         """Return the choice among known plans."""
         if self._view is None:
-            self._view = choices(plan_model(self.x, self.job, self.gain, self.plan))
+            self._view = plan_model(self.x, self.job, self.gain, self.plan).view
         return self._view
 
     def keep(self, dual: Dual) -> None:

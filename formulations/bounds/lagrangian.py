@@ -235,7 +235,7 @@ def _find_first_prices(
         for mu in FIRST if size is None else (*FIRST, SECOND[0]):
             if mu >= coldest:
                 cap = CAP if size is None else SAMPLE_CAP
-                p, _ = newton(part, p, mu, FIRST_TOLERANCE, until, cap)
+                p = newton(part, p, mu, FIRST_TOLERANCE, until, cap)
         if evaluate(choices, spread_prices(choices, rows.join(p))).bound < known:
             break
     return p

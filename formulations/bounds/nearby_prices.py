@@ -59,7 +59,7 @@ def find_nearby_prices(
         for mu in temperatures:
             tolerance = max(1e-7, min(1e-4, mu * 1e-2), TOLERANCE * close)
             tolerance *= abs(lowest + taken) / max(abs(lowest), 1e-12)
-            trial, _ = newton(smooth, trial, mu, tolerance, until, cap=high, low=low)
+            trial = newton(smooth, trial, mu, tolerance, until, cap=high, low=low)
             found = smooth.exact(trial)
             if found < lowest:
                 lowest, p = found, trial
@@ -93,7 +93,7 @@ def cool(
         low, high = np.maximum(p - reach, 0.0), np.minimum(p + reach, CAP)
         value = smooth.exact(p)
         least = max(1e-7, FINE * mu, tolerance) * abs(value + taken) / max(abs(value), 1e-12)
-        p, _ = newton(smooth, p, mu, least, until, cap=high, low=low)
+        p = newton(smooth, p, mu, least, until, cap=high, low=low)
         at_end = ((p <= low) & (low > 0.0)) | ((p >= high) & (high < CAP))
         if not at_end.any() or time.monotonic() >= until:
             break

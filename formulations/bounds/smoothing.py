@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from formulations.bounds.arrow import ArrowMatrix, ArrowSums
+from formulations.bounds.curvature import Curvature, plus_diagonal, solve
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.sparse_rows import SparseRows
 
-EVALUATIONS = 30  # largest number of evaluations of one search
+STEPS = 29  # of one search, at most
 CAP = 1e4  # largest price, in mean values per mean use
 REACH = 20.0  # first reach of a Newton step, in temperatures
 
@@ -95,13 +96,13 @@ class Smooth:
         f = float(self.b @ p + top.sum() + mu * np.log(z).sum())
         return Point(f, self.b - x @ self.A, x, mu)
 
-    def hessian(self, point: Point) -> ArrowMatrix:
+    def hessian(self, point: Point) -> Any:
         """Return the second derivative at a point, (R, R)."""
-        return self._sums.spread(point.x).times(1.0 / point.mu)
+        return self._curvature.spread(point.x) * (1.0 / point.mu)
 
     @cached_property
-    def _sums(self) -> ArrowSums:
-        return ArrowSums(self.A, self._group, len(self.size))
+    def _curvature(self) -> Curvature:
+        return Curvature(self.A, self._group, len(self.size))
 
 
 def newton(
@@ -112,7 +113,7 @@ def newton(
     deadline: float,
     cap: float | Floats = CAP,
     low: float | Floats = 0.0,
-) -> tuple[Floats, int]:
+) -> Floats:
     """Minimise f_mu over low <= p <= cap by damped Newton steps from p.
 
     The damping |g_i| / reach limits the steps of saturated rows, where H vanishes. The reach adapts
@@ -132,25 +133,22 @@ def newton(
 
     Returns
     -------
-    p : (R,)
+    (R,)
         Prices.
-    used : int
-        Number of evaluations.
     """
     at = s.at(p, mu)
-    used = 1
     reach = np.full(s.R, REACH * mu)
     H = s.hessian(at)
-    while used < EVALUATIONS and time.monotonic() < deadline:
-        step = box_step(
-            at.g, H.plus_diagonal(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), low - p, cap - p
-        )
+    for _ in range(STEPS):
+        if time.monotonic() >= deadline:
+            break
+        damped = plus_diagonal(H, np.abs(at.g) / (reach * (1.0 + p)) + 1e-12)
+        step = box_step(at.g, damped, low - p, cap - p)
         expected = at.g + H @ step
         promise = -0.5 * float((at.g + expected) @ step)
         if not promise > tol * max(abs(at.f), 1e-12):
             break
         new = s.at(p + step, mu)
-        used = used + 1
         # rows where the quadratic model errs by more than half of what it promises
         wrong = np.abs((new.g - expected) * step)
         guilty = wrong > 0.25 * np.abs((at.g + expected) * step) + 1e-9 * promise
@@ -166,10 +164,10 @@ def newton(
             H = s.hessian(at)
         elif np.abs(step).max() < 1e-10:
             break
-    return p, used
+    return p
 
 
-def box_step(g: Floats, H: ArrowMatrix, low: Floats, high: Floats) -> Floats:
+def box_step(g: Floats, H: Any, low: Floats, high: Floats) -> Floats:
     """Return the d that minimises g'd + d'Hd/2 over low <= d <= high, by active sets."""
     down = (low >= 0) & (g >= 0)
     up = (high <= 0) & (g <= 0)
@@ -178,7 +176,7 @@ def box_step(g: Floats, H: ArrowMatrix, low: Floats, high: Floats) -> Floats:
         d = np.where(down, low, np.where(up, high, 0.0))
         free = ~(down | up)
         if free.any():
-            d = d + H.solve(-(g + H @ d if d.any() else g), free)
+            d = d + solve(H, -(g + H @ d if d.any() else g), free)
         under = free & (d < low)
         over = free & (d > high)
         if under.any() or over.any():

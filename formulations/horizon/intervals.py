@@ -19,8 +19,10 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
-from formulations.model.ragged import ragged
+from formulations.model.choices import ChoiceModel
+from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, RowFamily
+from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import SparseRows
 
 INTERVAL = "interval"  # kind of the coupling rows of a horizon model
 ENOUGH = 1.0 - 1e-12  # a job is done when this share of its remaining work is done
@@ -58,11 +60,10 @@ class Horizon:
     held : (n, H)
         Value <= 0 of a second in which the option is held: minus the price of money.
 
-    Raises
-    ------
-    ValueError
-        The arrays contradict each other. Finishing earlier must never have less value: slope <= 0,
-        finish_h + slope_h D >= finish_{h+1}, and the last one >= 0.
+    Notes
+    -----
+    Finishing earlier never has less value: slope <= 0, finish_h + slope_h D >= finish_{h+1}, and
+    the last one >= 0. A job that must run holds an option now.
     """
 
     start: Ints
@@ -82,10 +83,6 @@ class Horizon:
     held: Floats
     jobs: Sequence[str]
     rows: Sequence[str]
-
-    def __post_init__(self) -> None:
-        if faults := _faults(self):
-            raise ValueError("; ".join(faults))
 
     @property
     def J(self) -> int:
@@ -200,7 +197,7 @@ def bounds(x: Horizon) -> tuple[Floats, Floats]:
     return low.reshape(-1), x.high.reshape(-1)
 
 
-def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
+def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> ChoiceModel:
     """Build the model that chooses one of the given plans for each job: max sum_c gain_c z_c.
 
     Parameters
@@ -214,31 +211,20 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
 
     Returns
     -------
-    model : LinearModel
+    model : ChoiceModel
         Its rows are at_most_one (= 1 where the job must run), then the H R rows of the intervals.
     """
     a = use(x, plan)
-    N = len(job)
-    index = np.empty(a.nnz + N, np.int64)
-    coef = np.ones(a.nnz + N)
-    start = a.indptr.astype(np.int64) + np.arange(N + 1)
-    inner = np.ones(len(index), bool)
-    inner[start[:-1]] = False
-    index[start[:-1]] = job
-    index[inner], coef[inner] = x.J + a.indices, a.data
     low, high = bounds(x)
     names = [f'{row}" in interval "{h}' for h in range(x.H) for row in x.rows]
-    return LinearModel(
-        value=gain,
-        col_lower=np.zeros(N),
-        col_upper=np.ones(N),
-        integer=np.ones(N, bool),
-        start=start,
-        index=index,
-        coef=coef,
-        lower=np.concatenate([np.where(x.mandatory, 1.0, -np.inf), low]),
-        upper=np.concatenate([np.ones(x.J), high]),
-        families=(RowFamily(AT_MOST_ONE, 0, x.jobs), RowFamily(INTERVAL, x.J, names)),
+    return ChoiceModel.of(
+        gain,
+        np.concatenate([np.where(x.mandatory, 1.0, -np.inf), low]),
+        np.concatenate([np.ones(x.J), high]),
+        (RowFamily(AT_MOST_ONE, 0, x.jobs), RowFamily(INTERVAL, x.J, names)),
+        starts(job, x.J),
+        job,
+        SparseRows(a.data, a.indices, a.indptr, a.shape),
     )
 
 
@@ -256,50 +242,3 @@ def feasible(x: Horizon, plan: Ints) -> bool:
         and (total <= high + slack).all()
         and (total >= low - slack).all()
     )
-
-
-def _faults(x: Horizon) -> list[str]:
-    J = len(x.remaining)
-    n = len(x.rate)
-    H = len(x.high)
-    R = x.high.shape[1]
-    shapes = {
-        "start": (J + 1,),
-        "switch_s": (n,),
-        "startup_s": (n,),
-        "matrix": (n, R),
-        "low": (R,),
-        "current": (J,),
-        "mandatory": (J,),
-        "work": (J, H),
-        "finish": (J, H),
-        "slope": (J, H),
-        "held": (n, H),
-    }
-    wrong = [
-        f"{name} has shape {getattr(x, name).shape}, not {shape}"
-        for name, shape in shapes.items()
-        if getattr(x, name).shape != shape
-    ]
-    if wrong:
-        return wrong
-    end = x.finish + x.slope * x.interval_s
-    after = np.concatenate([x.finish[:, 1:], np.zeros((J, 1))], axis=1)
-    tolerance = 1e-9 * (np.abs(x.finish) + np.abs(x.slope * x.interval_s))
-    rules = {
-        "at least one interval": H > 0,
-        "interval_s > 0": x.interval_s > 0,
-        "rate > 0": bool((x.rate > 0).all()),
-        "remaining > 0": bool((x.remaining > 0).all()),
-        "pauses >= 0": bool((x.switch_s >= 0).all() and (x.startup_s >= 0).all()),
-        "matrix >= 0": bool((x.matrix.data >= 0).all()),
-        "held <= 0": bool((x.held <= 0).all()),
-        "work >= 0": bool((x.work >= 0).all()),
-        "slope <= 0": bool((x.slope <= 0).all()),
-        "finishing earlier never has less value": bool((end >= after - tolerance).all()),
-        "current options are the job's own": bool(
-            ((x.current < 0) | ((x.current >= x.start[:-1]) & (x.current < x.start[1:]))).all()
-        ),
-        "who must run holds an option": bool((~x.mandatory | (x.current >= 0)).all()),
-    }
-    return [f"broken: {rule}" for rule, holds in rules.items() if not holds]

@@ -141,6 +141,27 @@ class Choices:
     high: Floats
     matrix: SparseRows
 
+    @staticmethod
+    def of_columns(
+        value: Floats, group: Ints, mandatory: Bools, low: Floats, high: Floats, matrix: SparseRows
+    ) -> Choices:
+        """Return choices whose model has no other rows than the coupling rows."""
+        n, R = matrix.shape
+        model = LinearModel(
+            value,
+            np.zeros(n),
+            np.ones(n),
+            np.ones(n, dtype=bool),
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            matrix.data,
+            low,
+            high,
+            (),
+        )
+        start = starts(group, len(mandatory))
+        return Choices(model, start, group, mandatory, np.arange(R), low, high, matrix)
+
     @property
     def n(self) -> int:
         """Number of columns."""

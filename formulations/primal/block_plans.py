@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.bounds.blocks import bound_all_plans, evaluate_blocks
-from formulations.bounds.diagram_building import Nearness, build_diagrams
+from formulations.bounds.diagram_building import build_diagrams
 from formulations.bounds.diagrams import Diagrams, Layer
 from formulations.bounds.kept_rows import count_priced
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Floats, Ints, LinearModel
+from formulations.model.linear import Floats, Ints
 from formulations.model.ragged import starts
 from formulations.model.sparse_rows import SparseRows
 from formulations.primal.closing import FIRST, Search
@@ -63,7 +63,7 @@ def round_blocks(
     """
     if (c.mandatory & (np.diff(c.start) == 0)).any():
         return None, dual.bound
-    diagrams = build_diagrams(c, Nearness(dual.prices, WINDOW * _mean_value(c), math.inf))
+    diagrams = build_diagrams(c, dual.prices, WINDOW * _mean_value(c))
     if diagrams is None or not diagrams.has_path.all():
         return None, dual.bound
     blocks = evaluate_blocks(c, diagrams, dual.prices)
@@ -134,15 +134,14 @@ class _Paths:
     ----------
     settled : (J,)
         The columns that all paths have, -1 for the other groups.
-    block, loss : (K,)
-        Block of each path, and by how much it is shorter than the longest one.
+    block : (K,)
+        Block of each path.
     path, group, column : (i,)
         The decisions: a path decides that a group takes a column, -1 is nothing.
     """
 
     settled: Ints
     block: Ints
-    loss: Floats
     path: Ints
     group: Ints
     column: Ints
@@ -173,7 +172,6 @@ def _list_paths(c: Choices, diagrams: Diagrams, p: Floats) -> _Paths:
         layer_of.append(np.full(len(wanted), number))
         arc.append(wanted)
     at, arcs = np.concatenate(layer_of), np.concatenate(arc)
-    loss = [-length[own] for length, own in zip(through, arc[1:], strict=True)]
     none = np.zeros(0, dtype=np.int64)
     steps = [*_walk_ahead(layers, ahead, at, arcs), *_walk_back(layers, back, at, arcs)]
     path = np.concatenate([none, *(step[0] for step in steps)])
@@ -183,14 +181,12 @@ def _list_paths(c: Choices, diagrams: Diagrams, p: Floats) -> _Paths:
     order = np.argsort(block, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    lost = np.concatenate([np.zeros(Q), *loss])[order]
     column = sorts.column[_arcs_of(np.repeat(np.arange(len(gain)), sorts.width), entry, gain)]
     settled = np.full(c.J, -1)
     settled[sorts.owner[diagrams.settled]] = column[diagrams.settled]
     return _Paths(
         settled,
         block[order],
-        np.maximum(lost, 0.0),
         rank[path],
         sorts.owner[sort],
         column[sort],
@@ -250,20 +246,11 @@ def _as_choices(c: Choices, diagrams: Diagrams, paths: _Paths) -> Choices:
         np.asarray(used[row, index], dtype=np.float64), index, starts(row, K), (K, R)
     )
     use = c.use_of(paths.settled)[others]
-    low, high = c.low[others] - use, c.high[others] - use
-    model = LinearModel(
+    return Choices.of_columns(
         np.bincount(path, c.value[column], K).astype(np.float64),
-        np.zeros(K),
-        np.ones(K),
-        np.ones(K, dtype=bool),
-        matrix.indptr,
-        matrix.indices,
-        matrix.data,
-        low,
-        high,
-        (),
+        paths.block,
+        np.ones(diagrams.Q, dtype=bool),
+        c.low[others] - use,
+        c.high[others] - use,
+        matrix,
     )
-    J = int(diagrams.block.max()) + 1
-    is_bound = np.ones(J, dtype=bool)
-    start = starts(paths.block, J)
-    return Choices(model, start, paths.block, is_bound, np.arange(R), low, high, matrix)

@@ -14,8 +14,7 @@ import numpy as np
 
 from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Floats, Ints, LinearModel
-from formulations.model.ragged import starts
+from formulations.model.linear import Bools, Floats, Ints
 
 NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row
 
@@ -102,27 +101,14 @@ class NearTies:
         groups = np.flatnonzero(free)
         fixed = np.where(free, -1, choice)
         use = c.use_of(fixed)
-        matrix = c.matrix[columns]
-        number = np.cumsum(free) - 1
-        group = number[c.group[columns]]
-        start = starts(group, len(groups))
-        low = c.low - use
-        high = c.high - use
-        k = len(columns)
-        R = c.R
-        model = LinearModel(
+        view = Choices.of_columns(
             c.value[columns],
-            np.zeros(k),
-            np.ones(k),
-            np.ones(k, dtype=bool),
-            matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int64),
-            matrix.data,
-            low,
-            high,
-            (),
+            (np.cumsum(free) - 1)[c.group[columns]],
+            c.mandatory[groups],
+            c.low - use,
+            c.high - use,
+            c.matrix[columns],
         )
-        view = Choices(model, start, group, c.mandatory[groups], np.arange(R), low, high, matrix)
         return Focus(view, self.p, groups, columns, choice)
 
 

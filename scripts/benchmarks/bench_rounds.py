@@ -75,7 +75,6 @@ SEEDS = {20: 200, 100: 200, 500: 200, 2_000: 50, 10_000: 20}
 MECHANISMS: dict[str, tuple[str, str, Any]] = {
     "nearby-prices": ("formulations.bounds.nearby_prices", "MOST", -1.0),
     "sample": ("formulations.bounds.lagrangian", "SAMPLE", 10**9),
-    "equations-by-tenant": ("formulations.bounds.arrow", "DENSE", 10**9),
     "kept-rows": ("formulations.bounds.kept_rows", "NARROW", 0.0),
     "near-ties": ("formulations.primal.restriction", "NEAR", 10**9),
     "least-loss": ("formulations.primal.rounding", "LARGEST_LOSS", math.inf),

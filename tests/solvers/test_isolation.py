@@ -7,15 +7,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from models import INF, dense
 from places import ROOT
@@ -23,7 +20,6 @@ from text_tables import cases
 from waiting import in_time, wait_for
 
 from allocator.solvers.base import SolveLimits, Termination
-from allocator.solvers.isolation.channel import Channel
 from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 
@@ -127,7 +123,7 @@ returns_object -> a dict, not an answer
 returns_nan -> not finite
 returns_short -> not 3 numbers
 reports_nan -> a bound that is no number
-writes_garbage -> without a head
+writes_garbage -> bad message length
 fails_to_load -> libsolver.so.7 is missing
 not_there -> No module named
 """
@@ -263,18 +259,3 @@ def test_a_parent_that_ends_leaves_no_process(
     assert not folder.exists()
     assert error.strip().endswith("KeyboardInterrupt") == (sent is signal.SIGINT)
     assert sent is not None or (out, error, process.returncode) == ("gap\n", "", 0)
-
-
-def test_arrays_cross_the_channel_unchanged() -> None:
-    """More than one chunk of odd doubles, and an infinity."""
-    odd = np.full(300_000, 0.1 + 0.2)
-    left, right = map(Channel, socket.socketpair())
-    sender = threading.Thread(target=left.send, args=((odd, INF),))
-    sender.start()
-    got, inf = right.receive()
-    sender.join()
-    assert (got == odd).all() and inf == INF
-    left.close()
-    with pytest.raises(EOFError):
-        right.receive()
-    right.close()

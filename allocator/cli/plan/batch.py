@@ -15,8 +15,7 @@ from allocator.cli.output import Values, percent, print_json, progress_bar, text
 from allocator.cli.plan import deciding
 from allocator.cli.plan.deciding import FIELDS, describe_fault, snapshot_name, summarise
 from allocator.engine.advice.trials import SolveCommand
-from allocator.solvers.isolation.channel import ProtocolError
-from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
+from allocator.solvers.isolation.worker_processes import ProtocolError, Worker, WorkerPool
 
 GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
 
@@ -79,7 +78,7 @@ class _Team:
             if self._is_over or worker.wait_ready(math.inf):
                 raise EOFError
             worker.channel.send(("solve", 0, order, SolveLimits(), math.inf, None))
-            _, _, answer = worker.channel.receive()
+            _, _, answer = worker.receive()
         except (EOFError, OSError, ProtocolError):
             answer = None
         self._busy.discard(worker)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
-from allocator.solvers.isolation.channel import ProtocolError
-from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
+from allocator.solvers.isolation.worker_processes import ProtocolError, Worker, WorkerPool
 from formulations.model.linear import Floats, LinearModel
 
 GRACE_S = 0.2
@@ -130,23 +129,23 @@ class _Call:
         kill_at = self._deadline + GRACE_S
         worker.uses += 1
         try:
-            worker.channel.send(
-                ("solve", worker.uses, self._model, self._limits, self._deadline, self._hint),
-                kill_at,
-            )
-            answer = self._collect(worker, kill_at)
-        except TimeoutError:
-            detail = f"killed {GRACE_S:g} s after its time limit"
-            return self._best_result(Termination.TIME_LIMIT, detail, worker.printed()), False
+            with worker.killed_at(kill_at):
+                worker.channel.send(
+                    ("solve", worker.uses, self._model, self._limits, self._deadline, self._hint)
+                )
+                answer = self._collect(worker)
         except (EOFError, OSError, ProtocolError) as error:
+            if time.monotonic() >= kill_at:
+                detail = f"killed {GRACE_S:g} s after its time limit"
+                return self._best_result(Termination.TIME_LIMIT, detail, worker.printed()), False
             return self._best_result(
                 Termination.FAILED, f"the solver died: {_describe_failure(error, worker)}"
             ), False
         return answer, answer.termination is not Termination.FAILED
 
-    def _collect(self, worker: Worker, kill_at: float) -> SolverResult:
+    def _collect(self, worker: Worker) -> SolverResult:
         while True:
-            message = worker.channel.receive(kill_at)
+            message = worker.receive()
             if not isinstance(message, tuple) or len(message) < 3 or message[1] != worker.uses:
                 raise ProtocolError(f"an unexpected message of type {type(message).__name__}")
             if message[0] == "answer" and len(message) == 3:
@@ -225,5 +224,5 @@ def _fault(values: Any, bound: Any, n: int) -> str:
     return "" if np.isfinite(values).all() else "values that are not finite"
 
 
-def _describe_failure(error: BaseException, worker: Worker) -> str:
-    return str(error) if isinstance(error, ProtocolError) else worker.fate()
+def _describe_failure(error: Exception, worker: Worker) -> str:
+    return worker.fate() if isinstance(error, EOFError | ConnectionError) else str(error)

@@ -23,14 +23,13 @@ import dataclasses
 import importlib
 import os
 import signal
-import socket
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
-from allocator.solvers.isolation.channel import Channel
 from formulations.model.linear import Floats, LinearModel
 
 POLL_S = 0.5
@@ -41,7 +40,7 @@ def main(module: str, channel_fd: int, lifeline_fd: int) -> None:
     for fd in (channel_fd, lifeline_fd):
         os.set_inheritable(fd, False)
     _die_with_parent(lifeline_fd)
-    channel = Channel(socket.socket(fileno=channel_fd))
+    channel: Connection[Any, Any] = Connection(channel_fd)
     try:
         backend = importlib.import_module(module)
         version = str(backend.version()) if hasattr(backend, "version") else ""
@@ -51,7 +50,7 @@ def main(module: str, channel_fd: int, lifeline_fd: int) -> None:
     channel.send(("ready", version))
     while True:
         try:
-            _, number, model, limits, deadline, hint = channel.receive()
+            _, number, model, limits, deadline, hint = channel.recv()
         except (EOFError, OSError):
             return
         limits = dataclasses.replace(limits, time_s=max(0.0, deadline - time.monotonic()))
@@ -60,7 +59,7 @@ def main(module: str, channel_fd: int, lifeline_fd: int) -> None:
 
 def _serve(
     backend: Any,
-    channel: Channel,
+    channel: Connection[Any, Any],
     number: int,
     model: LinearModel,
     limits: SolveLimits,
@@ -78,7 +77,7 @@ def _serve(
     return answer
 
 
-def _reporter(channel: Channel, number: int) -> ReportProgress:
+def _reporter(channel: Connection[Any, Any], number: int) -> ReportProgress:
     def report(values: Floats | None, bound: float) -> None:
         channel.send(("report", number, values, bound))
 

@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
-import socket
+import pickle
 import threading
 import time
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from typing import Any
 
-from allocator.solvers.isolation.channel import Channel
 from allocator.solvers.isolation.child_processes import LAST_WORDS, Child
 
+MOST_BYTES = 1 << 29  # of a message; text that is taken for the size of one has more
 USES = 1000  # calls after which a worker is replaced, because solver libraries leak memory
 
 
+class ProtocolError(Exception):
+    """What was received is not a valid message."""
+
+
 class Worker(Child):
-    """One child process with its channel and lifeline."""
+    """One child process with its channel, a multiprocessing connection, and its lifeline."""
 
     def __init__(self, module: str, paths: tuple[str, ...] = ()) -> None:
-        ours, theirs = socket.socketpair()
-        self.channel = Channel(ours)
+        self.channel, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self.version = ""
         self.ready = False
@@ -50,11 +57,15 @@ class Worker(Child):
     def wait_ready(self, deadline: float) -> str:
         """Wait until the back end is loaded; return '' or what went wrong.
 
-        Raises TimeoutError after the deadline, and the errors of Channel.receive.
+        Raises TimeoutError after the deadline (time.monotonic), and the errors of `receive`.
         """
         if self.ready:
             return ""
-        message = self.channel.receive(deadline)
+        if not self.channel.poll(
+            None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+        ):
+            raise TimeoutError("the deadline passed")
+        message = self.receive()
         if not (
             isinstance(message, tuple) and len(message) == 2 and message[0] in ("ready", "failed")
         ):
@@ -64,6 +75,34 @@ class Worker(Child):
         self.ready = True
         self.version = str(message[1])
         return ""
+
+    def receive(self) -> Any:
+        """Return the next message.
+
+        Raises EOFError and OSError if the process has ended, and ProtocolError.
+        """
+        data = self.channel.recv_bytes(MOST_BYTES)
+        try:
+            return pickle.loads(data)
+        except Exception as error:
+            raise ProtocolError(f"a message that cannot be read: {error!r}") from error
+
+    @contextlib.contextmanager
+    def killed_at(self, deadline: float) -> Iterator[None]:
+        """Kill the processes at the deadline (time.monotonic) if the block has not ended by then.
+
+        Whatever waits for the process then raises EOFError or OSError.
+        """
+        if deadline == math.inf:
+            yield
+            return
+        timer = threading.Timer(deadline - time.monotonic(), self._kill_group)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
     def fate(self) -> str:
         """Return how the process ended, with the end of its standard error.
