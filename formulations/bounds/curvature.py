@@ -35,21 +35,19 @@ class Curvature:
         owner, row = np.divmod(touched, self.R)
         self._left, self._right = _pairs(starts(owner, J))
         # a column has only pairs of rows that its group has as well
-        cell = row[self._left] * self.R + row[self._right]
-        is_used = np.zeros(self.R**2, dtype=bool)
-        is_used[cell] = True
-        number = np.cumsum(is_used, dtype=np.int32) - 1
-        self._cell = number[cell]
+        cells, self._cell = np.unique(
+            row[self._left] * self.R + row[self._right], return_inverse=True
+        )
         left, right = _pairs(A.indptr)
-        pairs = A.indices[left], A.indices[right]
+        pairs = A.indices[left].astype(np.int64), A.indices[right]
         width = np.diff(A.indptr)
         self._squares = SparseRows(
             A.data[left] * A.data[right],
-            number[np.minimum(*pairs) * self.R + np.maximum(*pairs)],
+            np.searchsorted(cells, np.minimum(*pairs) * self.R + np.maximum(*pairs)),
             np.append(0, np.cumsum(width * (width + 1) // 2)),
-            (A.shape[0], int(number[-1]) + 1),
+            (A.shape[0], len(cells)),
         )
-        row, column = np.divmod(np.flatnonzero(is_used), self.R)
+        row, column = np.divmod(cells, self.R)
         mirrored = np.flatnonzero(row < column)
         row, column = np.append(row, column[mirrored]), np.append(column, row[mirrored])
         order = np.argsort(column, kind="stable")
