@@ -501,10 +501,9 @@ def effort(time_limit: float | None = TIME_LIMIT_S, of: str = "the decision afte
             f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
             "0: search for a proof that the plan is the best)",
             number(),
-            GAP,
         ),
-        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0), 0),
-        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
+        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0)),
+        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024)),
     )
 
 

@@ -309,7 +309,7 @@ JOBS = (
             "thin or clone jobs at random until GPU-seconds asked for = X times those there are",
             number(1e-9),
         ),
-        option("--seed N", "of everything drawn (default: 0)", parse_integer(0), 0),
+        option("--seed N", "of everything drawn (default: 0)", parse_integer(0)),
     ),
     group(
         "cluster and sizes",
@@ -333,7 +333,6 @@ JOBS = (
             "--max-gpus N",
             "no job grows beyond N GPUs unless it asks for more (default: 64)",
             parse_integer(1, 10_000_000),
-            64,
             dest="most_gpus",
         ),
         flag("--rigid", "every job runs at the size asked for, or not at all"),
