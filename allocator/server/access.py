@@ -10,7 +10,6 @@ the type of its parameter: Reader, Writer or Operator.
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -63,9 +62,13 @@ class Service:
         return await self.queue.change(lambda connection: write(Sight(connection, now_s, caller)))
 
     async def advise(
-        self, snapshot: Snapshot, effort: Effort, question: str, **arguments: Any
-    ) -> Any:
-        """Return the answer of a child process to a question (views/deciding.py).
+        self,
+        answer: Callable[[Snapshot, Effort, Any], T],
+        snapshot: Snapshot,
+        effort: Effort,
+        about: Any,
+    ) -> T:
+        """Return what a function answers in a child process (views/deciding.py).
 
         Raises QueueUnavailable if all children are busy, and what `ask_child` raises.
         """
@@ -77,7 +80,7 @@ class Service:
                 " moment"
             ) from None
         try:
-            return await run_sync(partial(ask_child, snapshot, effort, question, **arguments))
+            return await run_sync(ask_child, answer, snapshot, effort, about)
         finally:
             self.children.release()
 

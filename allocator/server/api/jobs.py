@@ -25,7 +25,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal
 from allocator.server.routes import Routes
-from allocator.server.views.advice import ExplanationAnswer
+from allocator.server.views.advice import ExplanationAnswer, explain_job as explain
 from allocator.server.views.cluster import hide_names
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.jobs import (
@@ -136,8 +136,8 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         return *read_question(connection, sight.now_s, served.options.advice_s), hidden
 
     snapshot, effort, hidden = await served.look(caller, read)
-    found = await served.advise(snapshot, effort, "explain", job_id=job_id)
-    return ExplanationAnswer(**found).seen_by_member(hidden)
+    found = await served.advise(explain, snapshot, effort, job_id)
+    return found.seen_by_member(hidden)
 
 
 @router.reads("/jobs/{job_id:path}")

@@ -17,7 +17,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.routes import Routes
-from allocator.server.views.advice import WhatIfAnswer
+from allocator.server.views.advice import WhatIfAnswer, compare_changes
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.rounds import (
     ComparisonAnswer,
@@ -108,8 +108,8 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
         return snapshot, effort
 
     snapshot, effort = await served.look(caller, read)
-    found = await served.advise(snapshot, effort, "compare", values=values)
-    return WhatIfAnswer(**found).seen_by(caller.only_tenant)
+    found = await served.advise(compare_changes, snapshot, effort, values)
+    return found.seen_by(caller.only_tenant)
 
 
 def _refuse_gpus_of_nodes(sight: Sight, values: dict[str, str]) -> None:

@@ -4,11 +4,8 @@ and who gains and loses by other values.
 
 from __future__ import annotations
 
-import json
 import re
-import resource
-import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +16,6 @@ from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decided import Decision
 from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
-from allocator.errors import AllocatorError
-from allocator.queue.snapshot import unpack_snapshot
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.cluster import OTHERS
 from allocator.server.views.deciding import Effort
@@ -217,24 +212,3 @@ def _sum_tenants(jobs: list[ChangedJob], before: Decision, after: Decision) -> l
                 )
             )
     return out
-
-
-ANSWERS: Mapping[str, Callable[..., Answer]] = {"explain": explain_job, "compare": compare_changes}
-
-
-def answer_question(content: bytes) -> bytes:
-    """Answer a question, in the child: a line of JSON, and the snapshot that follows it."""
-    head, _, packed = content.partition(b"\n")
-    question = json.loads(head)
-    effort = Effort(**question["effort"])
-    seconds = int(effort.limit_s) + 2  # of CPU: the child ends even if nobody kills it
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    try:
-        answer = ANSWERS[question["ask"]](unpack_snapshot(packed), effort, **question["arguments"])
-    except AllocatorError as error:
-        return json.dumps({"error": str(error), "exit_code": error.exit_code}).encode()
-    return json.dumps({"answer": answer.model_dump()}).encode()
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(answer_question(sys.stdin.buffer.read()))

@@ -2,18 +2,19 @@
 
 Explanations and what-ifs decide the present round again, several times. So that no request waits
 longer than stated, and no fault of a decision harms the service, a child does it: it gets the
-snapshot and the question on standard input, and answers with JSON on standard output.
+function, the snapshot and what else it asks for on standard input, and answers on standard output.
 """
 
-import json
 import os
+import pickle
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -24,10 +25,11 @@ from allocator.errors import AllocatorError, NoPlanInTime, UsageError
 from allocator.loop.live_rental import LiveRental
 from allocator.market.books import RENTAL_TABLE as RENTAL
 from allocator.queue import round_journal
-from allocator.queue.snapshot import build_snapshot, pack_snapshot
+from allocator.queue.snapshot import build_snapshot
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP
 
+T = TypeVar("T")
 SHARE = 0.15  # part of the limit of an answer that one decision may take
 SEARCH = 0.4  # part of it in which a search for changes makes new decisions
 ERRORS: Mapping[int, type[AllocatorError]] = {
@@ -62,10 +64,10 @@ class Effort:
         return SEARCH * self.limit_s
 
 
-def ask_child(snapshot: Snapshot, effort: Effort, question: str, **arguments: Any) -> Any:
-    """Return the answer of a child to a question about a snapshot, as plain data.
-
-    `question` and `arguments` are those of a function of ANSWERS in advice.py.
+def ask_child(
+    answer: Callable[[Snapshot, Effort, Any], T], snapshot: Snapshot, effort: Effort, about: Any
+) -> T:
+    """Return what a function of another module answers, in a child.
 
     Raises
     ------
@@ -74,18 +76,16 @@ def ask_child(snapshot: Snapshot, effort: Effort, question: str, **arguments: An
     UsageError
         If the question cannot be answered, with the reason.
     """
-    head = {"ask": question, "arguments": arguments, "effort": vars(effort)}
     child = subprocess.Popen(
-        [sys.executable, "-m", "allocator.server.views.advice"],
+        [sys.executable, "-c", f"from {__name__} import answer_parent; answer_parent()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # a solver of its own dies with it
     )
     try:
-        out, _ = child.communicate(
-            json.dumps(head).encode() + b"\n" + pack_snapshot(snapshot), effort.limit_s
-        )
+        question = pickle.dumps((answer, snapshot, effort, about))
+        out, _ = child.communicate(question, effort.limit_s)
     except subprocess.TimeoutExpired:
         raise NoPlanInTime(
             f"no answer within {effort.limit_s:g} s: the round is too large to be decided"
@@ -95,13 +95,24 @@ def ask_child(snapshot: Snapshot, effort: Effort, question: str, **arguments: An
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+    if not out:
+        raise AllocatorError("the process that decides ended without an answer")
+    found: T | AllocatorError = pickle.loads(out)
+    if isinstance(found, AllocatorError):
+        raise found
+    return found
+
+
+def answer_parent() -> None:
+    """Answer the question of `ask_child`, in the child."""
+    answer, snapshot, effort, about = pickle.load(sys.stdin.buffer)
+    seconds = int(effort.limit_s) + 2  # of CPU: the child ends even if nobody kills it
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        answer: Any = json.loads(out)
-    except ValueError:
-        raise AllocatorError("the process that decides ended without an answer") from None
-    if "error" in answer:
-        raise ERRORS.get(answer["exit_code"], AllocatorError)(answer["error"])
-    return answer["answer"]
+        found = answer(snapshot, effort, about)
+    except AllocatorError as error:
+        found = ERRORS.get(error.exit_code, AllocatorError)(str(error))
+    pickle.dump(found, sys.stdout.buffer)
 
 
 def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple[Snapshot, Effort]:
