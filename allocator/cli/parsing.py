@@ -295,8 +295,7 @@ def add_common_options(parser: Parser) -> None:
         (["-v", "--verbose"], "what is read, and how long it takes, too"),
     ):
         common.add_argument(*names, action="store_true", help=words)
-    if not any(action.dest == "format" for action in parser._actions):
-        parser.set_defaults(format="text")
+    parser.set_defaults(format=parser.get_default("format") or "text")
 
 
 def objective(default: str = "as config.toml says") -> Add:

@@ -374,6 +374,7 @@ and jobs of a snapshot
             option("file FILE", "default: standard output", nargs="?", default="-"),
             repeated("--state STATE", "only these, as in list"),
             output=None,
+            defaults={"format": "csv"},
         ),
         verb(
             "costs",

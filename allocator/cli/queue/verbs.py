@@ -23,7 +23,7 @@ from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
-from allocator.io.progress_sources import FIELDS
+from allocator.io.progress_sources import as_variables
 from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
@@ -33,6 +33,7 @@ from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
+from allocator.report.measures import duration
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
@@ -69,9 +70,8 @@ def init(args: Namespace) -> Answer:
 
 
 def submit(args: Namespace, queue: Queue) -> Answer:
-    environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
-    progress = pick(args, *FIELDS)
-    environment |= {FIELDS[name]: v for name, v in progress.items() if v is not None}
+    said = {name: value for name, value in vars(args).items() if value is not None}
+    environment = {USER: os.environ.get("USER", ""), **dict(args.env), **as_variables(said)}
     job = build_submission(
         {
             **pick(args, *NAMES, "key", "command"),
@@ -116,7 +116,7 @@ def _promise(queue: Queue, job_id: str) -> Values | None:
         note(f"whether the deadline can be promised is not known: {said}")
         return None
     done, earliest = (
-        at and f"in {_format_duration(at - problem.now_s)} ({math.ceil(at)})"
+        at and f"in {duration(at - problem.now_s)} ({math.ceil(at)})"
         for at in (found.done_s, found.earliest_s)
     )
     if done is not None and found.promised:
@@ -158,15 +158,11 @@ def export_csv(args: Namespace, queue: Queue) -> Answer:
         jobs = verbs.list_jobs(connection, states=args.state)
         content = csv_jobs.export_jobs(connection, jobs)
         records = csv_jobs.job_records(connection, jobs) if args.format == "json" else []
-    document = {"file": args.file, "jobs": records}
-    if args.file == "-":
-        sys.stdout.reconfigure(  # type: ignore[union-attr]
-            encoding="utf-8", errors="backslashreplace"
-        )
-        return Answer(document, content)
-    path = Path(args.file)
-    write_files(path.parent, {path.name: content})
-    return Answer(document)
+    if args.file != "-":
+        path = Path(args.file)
+        write_files(path.parent, {path.name: content})
+        content = ""
+    return Answer({"file": args.file, "jobs": records}, csv=content)
 
 
 def list_(args: Namespace, queue: Queue) -> Answer:
@@ -203,7 +199,7 @@ def _show_jobs(
             _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
             _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
             percent(r["progress"]),
-            _format_duration(now - r["submitted_s"]),
+            duration(now - r["submitted_s"]),
             r["position"],
             describe_estimate(r, "expected_start", now),
             describe_estimate(r, "expected_done", now),
@@ -241,18 +237,10 @@ def _describe_job(row: Values, now: float) -> str:
     wait = (row["retry_at_s"] or 0) - now
     if wait > 0:
         often = "once" if row["failures"] == 1 else f"{row['failures']} times"
-        return f"failed {often}, next try in {_format_duration(wait)}"
+        return f"failed {often}, next try in {duration(wait)}"
     if row["phase"] in ("ordered", "stopping"):
         return str(row["phase"])
     return "" if row["pool"] else row["reason"] or ""
-
-
-def _format_duration(seconds: float) -> str:
-    """Return a duration as people write it."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 ALLOCATION_COLUMNS = {
@@ -582,7 +570,7 @@ def list_tokens(args: Namespace, queue: Queue) -> Answer:
     cells = [
         (
             *(token.id, token.name, token.role, token.tenant),
-            _format_duration(now - token.created_s),
+            duration(now - token.created_s),
             _describe_token(token, now),
         )
         for token in found
@@ -597,7 +585,7 @@ def _describe_token(token: tokens.Token, now: float) -> str:
     if token.expires_s is None:
         return ""
     left = token.expires_s - now
-    return f"ends in {_format_duration(left)}" if left > 0 else "ended"
+    return f"ends in {duration(left)}" if left > 0 else "ended"
 
 
 def revoke_token(args: Namespace, queue: Queue) -> Answer:
