@@ -89,13 +89,13 @@ def number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and float(value).is_integer() else text
 
 
-def percent(value: float, sign: bool = True) -> str:
+def percent(value: float) -> str:
     """Return a change in percent: one decimal below 10, none above, a real minus sign."""
     if not math.isfinite(value):
         return "–"
     size = abs(value)
     text = f"{size:.1f}" if size < 9.95 else f"{size:,.0f}"
-    mark = ("−" if value < 0 else "+") if sign and float(text.replace(",", "")) else ""
+    mark = ("−" if value < 0 else "+") if float(text.replace(",", "")) else ""
     return mark + text
 
 

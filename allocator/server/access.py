@@ -106,7 +106,7 @@ async def find_caller(request: Request) -> Caller | None:
     if caller is not None:
         request.scope["caller"] = caller
         if caller.token_id is not None:
-            service.limits.check_token(caller.token_id)
+            service.limits.tokens.take(caller.token_id)
     return caller
 
 
@@ -122,11 +122,11 @@ async def verify(request: Request, secret: str) -> Token:
     """Return the valid token with this secret. Raises Refusal, and counts wrong ones."""
     service = get_service(request)
     address = read_address(request.scope)
-    service.limits.check_wrong_tokens(address)
+    service.limits.wrong.check(address)
     now_s = service.queue.clock()
     token = await service.queue.look(tokens.find, secret, now_s)
     if token is None:
-        service.limits.count_wrong_token(address)
+        service.limits.wrong.take(address)
         raise Refusal(
             401,
             "wrong_token",

@@ -52,11 +52,6 @@ class JobFilter(Form):
     text: Text = ""
     """part of a name or a model"""
 
-    @property
-    def is_newest_first(self) -> bool:
-        """Whether the order is the reverse of that of submission."""
-        return False
-
 
 class JobQuery(JobFilter):
     """A part of a list of jobs: `limit` jobs at most, after those of an earlier part."""
@@ -71,10 +66,6 @@ class JobsPage(JobFilter):
 
     order: Text = ""
     page: int = Field(default=1, ge=1, le=1_000_000_000)
-
-    @property
-    def is_newest_first(self) -> bool:
-        return self.order == "newest"
 
 
 class JobAnswer(Answer):
@@ -142,7 +133,7 @@ def list_jobs(sight: Sight, wanted: JobsPage) -> Page[JobAnswer]:
     state.
     """
     size = min(sight.size, MOST_ROWS)
-    found = _find_matching(sight, wanted)
+    found = _find_matching(sight, wanted)[:: -1 if wanted.order == "newest" else 1]
     page, pages = find_page(wanted.page, size, len(found))
     names = [row.job_id for row in found[(page - 1) * size : page * size]]
     return Page(read_rows(sight, names), len(found), page, pages)
@@ -168,7 +159,7 @@ def _find_matching(
     query = (
         sa.select(jobs.c.job_id, jobs.c.seq)
         .where(*_list_conditions(wanted, sight.tenant), jobs.c.seq > after)
-        .order_by(jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq)
+        .order_by(jobs.c.seq)
         .limit(None if wanted.reason else most)
     )
     found = sight.connection.execute(query).all()
