@@ -119,19 +119,6 @@ def text(value: Any, digits: int = 4) -> str:
     return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
 
 
-def texts(values: Iterable[Any]) -> list[str]:
-    """Return the cells of a column, checked together because there may be thousands."""
-    cells = list(values)
-    sorts = set(map(type, cells))
-    if sorts == {float}:
-        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
-    if sorts <= {str, type(None)}:
-        said = ["-" if cell is None else cell for cell in cells]
-        if "".join(said).isprintable():
-            return said
-    return [text(cell) for cell in cells]
-
-
 def percent(gap: float) -> str:
     """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"

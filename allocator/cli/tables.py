@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from allocator.cli.output import Answer, Table, format_csv, note, print_json, texts
+from allocator.cli.output import Answer, Table, format_csv, note, print_json, text
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -61,7 +61,7 @@ def show(found: Iterable[str | Table]) -> None:
         print()
         values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
         columns = [
-            _Column(name.removeprefix(">"), name.startswith(">"), texts(cells))
+            _Column(name.removeprefix(">"), name.startswith(">"), list(map(text, cells)))
             for name, cells in zip(one.columns, values, strict=True)
         ]
         if not is_terminal or len(one.rows) > LONG:
