@@ -1,4 +1,4 @@
-"""How often a client may ask: token buckets by token, by address, and of wrong tokens by address."""
+"""How often a client may ask: token buckets by token, by address, and for wrong tokens."""
 
 import math
 import time

@@ -6,9 +6,8 @@ from argparse import Namespace
 
 from allocator import UsageError
 from allocator.cli.models import rent_source
-from allocator.cli.output import Answer, Table, Values, format_csv, text, warn
+from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
 from allocator.io.plans import dumps, write_files
-from allocator.market.classes import RentalClasses
 from allocator.market.rent import RentResult, rent as find_widths
 
 RULES = {
@@ -31,7 +30,9 @@ def rent(args: Namespace) -> Answer:
         )
     if args.dollars and args.pools is None and args.classes is not None:
         raise UsageError("--dollars needs --pools POOLS.csv with price_per_gpu_hour")
-    made = _classes(args)
+    made = rent_source.read_classes(
+        **pick(args, "classes", "from_workload", "from_queue", "pools", "dollars", "hours")
+    )
     if args.budget is None:
         content = rent_source.text(made)
         if args.out is not None:
@@ -70,14 +71,6 @@ def rent(args: Namespace) -> Answer:
             for option in row["options"]
         ]
     return Answer(document, _show(found, args.curve), rows)
-
-
-def _classes(args: Namespace) -> RentalClasses:
-    if args.from_workload is not None:
-        return rent_source.from_workload(args.from_workload, args.pools, args.dollars, args.hours)
-    if args.from_queue is not None:
-        return rent_source.from_queue(args.from_queue, args.pools, args.dollars, args.hours)
-    return rent_source.from_file(args.classes, args.pools, args.dollars)
 
 
 def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
