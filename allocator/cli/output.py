@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from allocator import AllocatorError, Fault, Infeasible, InvalidInput, NoPlanInTime, UsageError
@@ -92,6 +91,7 @@ class Answer(NamedTuple):
     csv : rows, or the text of CSV.
     exit_code : of the command.
     notes : what else was done, told after the result.
+    files : what --out writes, by name; values are JSON.
     """
 
     document: Lazy[Values | Sequence[Values]]
@@ -99,6 +99,7 @@ class Answer(NamedTuple):
     csv: Lazy[Sequence[Values]] = ""
     exit_code: int = 0
     notes: Sequence[str] = ()
+    files: Mapping[str, Lazy[Values | bytes]] = {}
 
 
 def print_json(*documents: Values) -> None:
@@ -208,14 +209,6 @@ def format_csv(rows: Sequence[Values], digits: int | None = None) -> str:
     ]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     return csv_text(columns, ([row.get(name) for name in columns] for row in flat))
-
-
-def write_results(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files, and name them."""
-    from allocator.io.plans import write_files
-
-    write_files(Path(folder), files)
-    note(f"written to {folder}: {', '.join(files)}")
 
 
 def _print_message(*lines: str) -> None:

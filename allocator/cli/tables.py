@@ -7,7 +7,9 @@ cut.
 import shutil
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from allocator.cli.output import Answer, Table, format_csv, note, print_json, text
@@ -15,15 +17,22 @@ from allocator.cli.output import Answer, Table, format_csv, note, print_json, te
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
 
-def show_answer(answer: Answer, form: str) -> int:
-    """Print an answer as JSON, as CSV, or for people; return the exit code."""
-    if form == "json":
+def show_answer(answer: Answer, args: Namespace) -> int:
+    """Print an answer as its command line asks, write its files, and return the exit code."""
+    if answer.files and args.out is not None:
+        from allocator.io.plans import dumps, write_files
+
+        made = {n: found() if callable(found) else found for n, found in answer.files.items()}
+        texts = {n: f"{dumps(f)}\n" if isinstance(f, dict) else f for n, f in made.items()}
+        write_files(Path(args.out), texts)
+        note(f"written to {args.out}: {', '.join(texts)}")
+    if args.format == "json":
         found = answer.document() if callable(answer.document) else answer.document
         if isinstance(found, str):
             sys.stdout.write(found)
         else:
             print_json(*([found] if isinstance(found, Mapping) else found))
-    elif form == "csv":
+    elif args.format == "csv":
         rows = answer.csv() if callable(answer.csv) else answer.csv
         sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
     elif isinstance(answer.shown, str):

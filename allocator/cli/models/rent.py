@@ -3,12 +3,13 @@
 import csv
 import io
 from argparse import Namespace
+from functools import partial
 
 from allocator import UsageError
 from allocator.cli.models import rent_source
 from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
-from allocator.io.plans import dumps, write_files
 from allocator.market.rent import RentResult, rent as find_widths
+from allocator.report.charts.choices import draw_rent
 
 RULES = {
     "fractional_widths": "best widths",
@@ -35,9 +36,8 @@ def rent(args: Namespace) -> Answer:
     )
     if args.budget is None:
         content = rent_source.text(made)
-        if args.out is not None:
-            write_files(args.out, {"classes.csv": content})
-        return Answer({"classes": list(csv.DictReader(io.StringIO(content)))}, content, content)
+        classes = list(csv.DictReader(io.StringIO(content)))
+        return Answer({"classes": classes}, content, content, files={"classes.csv": content})
     found = find_widths(
         made,
         args.budget,
@@ -51,26 +51,26 @@ def rent(args: Namespace) -> Answer:
         for name, gpus, used in found.crowded()
     )
     document = found.to_dict()
-    if args.out is not None:
-        from allocator.report.charts.choices import draw_rent
-
-        files: dict[str, str | bytes] = {
-            "curve.svg": draw_rent(found),
-            "curve.csv": format_csv(found.curve_rows()),
-            "classes.csv": rent_source.text(found.classes),
-            "rent.json": dumps(document) + "\n",
-        }
-        write_files(args.out, files)
     if args.curve:
         rows = found.curve_rows()
     else:
-        document.pop("curve", None)
+        document = {name: value for name, value in document.items() if name != "curve"}
         rows = [
             {"class_id": row["class_id"], **option}
             for row in found.rows()
             for option in row["options"]
         ]
-    return Answer(document, _show(found, args.curve), rows)
+    return Answer(
+        document,
+        _show(found, args.curve),
+        rows,
+        files={
+            "curve.svg": partial(draw_rent, found),
+            "curve.csv": lambda: format_csv(found.curve_rows()),
+            "classes.csv": rent_source.text(found.classes),
+            "rent.json": document,
+        },
+    )
 
 
 def _show(found: RentResult, with_curve: bool) -> list[str | Table]:

@@ -4,6 +4,7 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +21,6 @@ from allocator.domain.schema.spot_columns import (
     SERVER_SPEEDS,
     SPEEDS,
 )
-from allocator.io.plans import dumps, write_files
 from allocator.io.tables.csv_table import csv_text
 from allocator.io.tables.one_table import (
     read_measurements,
@@ -35,6 +35,7 @@ from allocator.market.spot import choose_clusters, forecast_run, undominated_clu
 from allocator.performance.fit.features import fit_features
 from allocator.performance.fit.servers import fit_servers, list_rates
 from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, fit_line, fit_phases
+from allocator.report.charts.choices import draw_spot
 
 Fitted = TypeVar("Fitted")
 Rows = list[Values]
@@ -77,15 +78,6 @@ def plan(args: Namespace) -> Answer:
         "choice": {r: None if i is None else rows[i]["cluster"] for r, i in chosen.items()},
         "clusters": rows,
     }
-    if args.out is not None:
-        from allocator.report.charts.choices import draw_spot
-
-        picture = draw_spot(seen, choice, args.cost)
-        files: dict[str, str | bytes] = {
-            "plan.csv": format_csv(rows),
-            "time-against-cost.svg": picture,
-        }
-        write_files(args.out, {**files, "plan.json": dumps(document) + "\n"})
     cells = [
         (
             *(row[name] for name in ("cluster", "work_per_s", "dollars_per_hour")),
@@ -100,7 +92,16 @@ def plan(args: Namespace) -> Answer:
     ]
     what = ("cluster", ">work/s", ">$/h", ">seconds", ">dollars", ">lost", ">useful")
     title = f"{args.work:g} units of work"
-    return Answer(document, [Table(title, (*what, ">$ per 1000 work", ""), cells)], rows)
+    return Answer(
+        document,
+        [Table(title, (*what, ">$ per 1000 work", ""), cells)],
+        rows,
+        files={
+            "plan.csv": format_csv(rows),
+            "plan.json": document,
+            "time-against-cost.svg": partial(draw_spot, seen, choice, args.cost),
+        },
+    )
 
 
 def fit(args: Namespace) -> Answer:

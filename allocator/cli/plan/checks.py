@@ -15,7 +15,6 @@ from allocator.cli.output import (
     print_json,
     text,
     warn,
-    write_results,
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
@@ -55,7 +54,6 @@ def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
 
 def promise(args: Namespace) -> Answer:
     from allocator.engine.promises import promises
-    from allocator.io.plans import dumps
 
     problem = read_problem(args.snapshot)
     found = promises(problem)
@@ -69,9 +67,12 @@ def promise(args: Namespace) -> Answer:
         "jobs": jobs,
     }
     rows = format_csv(jobs, 10)
-    if args.out:
-        write_results(args.out, {"promises.csv": rows, "promises.json": dumps(document) + "\n"})
-    return Answer(document, _show(found, problem), rows)
+    return Answer(
+        document,
+        _show(found, problem),
+        rows,
+        files={"promises.csv": rows, "promises.json": document},
+    )
 
 
 def _show(found: Any, problem: Problem) -> Iterator[str | Table]:
