@@ -130,6 +130,13 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        convert = self._registry_get("type", action.type, action.type)
+        try:
+            return convert(arg_string)
+        except ValueError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
@@ -347,7 +354,7 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 def _in_range(value: float, text: str, at_least: float, infinite: bool) -> float:
     if not value >= at_least or (math.isinf(value) and not infinite):
         least = f">= {at_least:g}" if not 0 < at_least < 1e-3 else "above 0"
-        raise argparse.ArgumentTypeError(f"{text} is not a number {least}")
+        raise ValueError(f"{text} is not a number {least}")
     return value
 
 
@@ -366,11 +373,7 @@ def duration(
     def convert(text: str) -> float:
         from allocator.domain.times import parse_duration
 
-        try:
-            value = parse_duration(text, unit_s) / unit_s
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return _in_range(value, text, at_least, infinite)
+        return _in_range(parse_duration(text, unit_s) / unit_s, text, at_least, infinite)
 
     return convert
 
@@ -379,10 +382,7 @@ def parse_future(text: str) -> float:
     """Return a point in time as unix seconds, counted from now if it is a duration."""
     from allocator.domain.times import parse_time
 
-    try:
-        return parse_time(text, time.time())
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return parse_time(text, time.time())
 
 
 def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
@@ -394,9 +394,7 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
         except ValueError:
             value = at_least - 1
         if not at_least <= value <= at_most:
-            raise argparse.ArgumentTypeError(
-                f"{text} is not a whole number from {at_least} to {at_most}"
-            )
+            raise ValueError(f"{text} is not a whole number from {at_least} to {at_most}")
         return value
 
     convert.__name__ = "whole number"
@@ -404,13 +402,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a list with commas.
-
-    argparse shows the name of this function if there are none.
-    """
+    """Return the words of a list with commas."""
     found = tuple(w.strip() for w in text.split(",") if w.strip())
     if not found:
-        raise argparse.ArgumentTypeError("a list with nothing in it")
+        raise ValueError("a list with nothing in it")
     return found
 
 
@@ -420,11 +415,10 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except argparse.ArgumentTypeError as error:
+        except ValueError as error:
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
-            raise argparse.ArgumentTypeError(f"{error}: {form}") from None
+            raise ValueError(f"{error}: {form}") from None
 
-    convert_all.__name__ = f"list of {convert.__name__}s"
     return convert_all
 
 
@@ -434,10 +428,9 @@ def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tupl
     def split(text: str) -> tuple[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
-            raise argparse.ArgumentTypeError(f"{text}: write {form}")
+            raise ValueError(f"{text}: write {form}")
         return name.strip(), convert(value)
 
-    split.__name__ = form
     return split
 
 

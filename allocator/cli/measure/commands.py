@@ -1,7 +1,6 @@
 """The commands that simulate, measure and report."""
 
 import math
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 from allocator.cli.models.commands import IMPORT
@@ -102,18 +101,18 @@ WORLD = (
 def _shares(text: str) -> tuple[float, ...]:
     found = many(number())(text)
     if any(share > 1 for share in found):
-        raise ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
+        raise ValueError(f"{text}: a share is a number from 0 to 1")
     return tuple(share for share in found if share > 0)
 
 
 def _range(text: str) -> tuple[float, float]:
-    try:
-        low, high = map(number(), text.split(".."))
-    except ValueError:
-        raise ArgumentTypeError(f"{text} is not LOW..HIGH") from None
-    if not low <= 1 <= high:
-        raise ArgumentTypeError(f"{text} does not hold 1, the size asked for")
-    return low, high
+    low, sign, high = text.partition("..")
+    if not sign:
+        raise ValueError(f"{text} is not LOW..HIGH")
+    span = number()(low), number()(high)
+    if not span[0] <= 1 <= span[1]:
+        raise ValueError(f"{text} does not hold 1, the size asked for")
+    return span
 
 
 RUN_OR_REPORT = option(

@@ -1,7 +1,6 @@
 """The commands that decide one round."""
 
 import math
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 from allocator.cli.parsing import (
@@ -35,7 +34,7 @@ def _parse_value(text: str) -> tuple[float, bool]:
     share = text.strip().endswith("%")
     value = number()(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
     if share and value > 1:
-        raise ArgumentTypeError(f"{text} is no share from 0% to 100%")
+        raise ValueError(f"{text} is no share from 0% to 100%")
     return value, share
 
 

@@ -417,16 +417,23 @@ def list_nodes(args: Namespace, queue: Queue) -> Answer:
     )
 
 
-NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels", "state")
+NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels")
+CHANGED = {"add": "added", "set": "changed", "remove": "removed"}
+"""What is said of a node after a verb; of the others the verb itself, which is its state."""
 BUSY = {"drain": "the next round moves them", "down": "they are lost"}
 
 
 def change_nodes(args: Namespace, queue: Queue) -> Answer:
-    """Change nodes by the method of the queue that the verb names."""
     given = {name: getattr(args, name) for name in NODE_VALUES if hasattr(args, name)}
     if "labels" in given:
         given["labels"] = dict(args.labels)
-    return _answer_nodes(args, queue, getattr(queue, args.method)(*args.nodes, **given), args.word)
+    if args.verb not in CHANGED:
+        given["state"] = args.verb
+    change = {"add": queue.add_nodes, "remove": queue.remove_nodes}.get(
+        args.verb, queue.change_nodes
+    )
+    word = CHANGED.get(args.verb, args.verb)
+    return _answer_nodes(args, queue, change(*args.nodes, **given), word)
 
 
 def drain_nodes(args: Namespace, queue: Queue) -> Answer:
