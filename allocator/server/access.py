@@ -18,6 +18,7 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.queue import tokens
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
@@ -28,7 +29,7 @@ from allocator.server.guard import read_address
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.deciding import Effort, ask_child
+from allocator.server.views.deciding import ask_child
 from allocator.server.views.sight import Sight
 
 COOKIE = "allocator_session"
@@ -63,9 +64,9 @@ class Service:
 
     async def advise(
         self,
-        answer: Callable[[Snapshot, Effort, Any], T],
+        answer: Callable[[Snapshot, SolveCommand, float, Any], T],
         snapshot: Snapshot,
-        effort: Effort,
+        command: SolveCommand,
         about: Any,
     ) -> T:
         """Return what a function answers in a child process (views/deciding.py).
@@ -80,7 +81,9 @@ class Service:
                 " moment"
             ) from None
         try:
-            return await run_sync(ask_child, answer, snapshot, effort, about)
+            return await run_sync(
+                ask_child, answer, snapshot, command, self.options.advice_s, about
+            )
         finally:
             self.children.release()
 

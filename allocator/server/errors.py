@@ -31,7 +31,6 @@ STATUS: tuple[tuple[type[AllocatorError], int, str], ...] = (
     (AllocatorError, 500, "internal"),
 )
 """Error of the queue, status and code; the first that fits counts."""
-CODES = {400: "bad_request", 401: "no_token", 403: "forbidden", 404: "not_found", 405: "method"}
 MOST_FAULTS = 100
 
 
@@ -76,7 +75,7 @@ def to_refusal(error: Exception) -> Refusal:
     if isinstance(error, RequestValidationError):
         return _malformed(error)
     if isinstance(error, HTTPException):
-        code = CODES.get(error.status_code, "refused")
+        code = {404: "not_found", 405: "method"}.get(error.status_code, "refused")
         return Refusal(error.status_code, code, str(error.detail), headers=error.headers)
     if isinstance(error, AllocatorError):
         status, code = next(

@@ -29,7 +29,7 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.plans import read_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
@@ -121,7 +121,7 @@ class Feed:
         def read(connection: Connection) -> Seen:
             seen = look(connection, before, now_s)
             if seen.round != before.round:
-                read_last_plan(connection)  # parses it, so that the next request need not
+                read_plan(connection)  # parses it, so that the next request need not
             return seen
 
         after = await self.queue.look(read)

@@ -18,7 +18,8 @@ from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.cluster import OTHERS
-from allocator.server.views.deciding import Effort
+
+SEARCH = 0.4  # part of the limit in which a search for changes makes new decisions
 
 
 class ExplanationAnswer(Answer):
@@ -56,16 +57,11 @@ class ExplanationAnswer(Answer):
         return self.model_copy(update={name: conceal(getattr(self, name)) for name in names})
 
 
-def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationAnswer:
+def explain_job(
+    snapshot: Snapshot, command: SolveCommand, limit_s: float, job_id: str
+) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
-    found = explain(
-        snapshot,
-        job_id,
-        policy=effort.policy,
-        solver=effort.solver,
-        limits=effort.limits,
-        seconds=effort.search_s,
-    )
+    found = explain(snapshot, job_id, seconds=SEARCH * limit_s, **vars(command))
     return ExplanationAnswer(
         job_id=job_id,
         summary=found.summary,
@@ -76,7 +72,7 @@ def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationA
         losers=list(found.losers),
         untried=list(found.untried),
         is_late=found.is_late,
-        limit_s=effort.limit_s,
+        limit_s=limit_s,
     )
 
 
@@ -145,13 +141,14 @@ class WhatIfAnswer(Answer):
         )
 
 
-def compare_changes(snapshot: Snapshot, effort: Effort, values: Mapping[str, str]) -> WhatIfAnswer:
+def compare_changes(
+    snapshot: Snapshot, command: SolveCommand, limit_s: float, values: Mapping[str, str]
+) -> WhatIfAnswer:
     """Decide the round as it is and with other values, in the child.
 
     `values` are by place, as in `allocator whatif --set`. Raises UsageError if a place or a value
     is not valid, or the rules cannot all hold.
     """
-    command = SolveCommand(effort.policy, solver=effort.solver, limits=effort.limits)
     after = command.decide(command.problem(snapshot, values))
     before = command.decide(command.problem(snapshot, {}))
     found = compare(before, after, values)
@@ -183,7 +180,7 @@ def compare_changes(snapshot: Snapshot, effort: Effort, values: Mapping[str, str
         sentences=list(found.lines()),
         jobs=changed,
         tenants=_sum_tenants(changed, before, after),
-        limit_s=effort.limit_s,
+        limit_s=limit_s,
     )
 
 

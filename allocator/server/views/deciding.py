@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -21,6 +20,7 @@ from sqlalchemy import Connection
 from allocator.controller import profiling, spending
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.errors import AllocatorError, NoPlanInTime, UsageError
 from allocator.loop.live_rental import LiveRental
 from allocator.market.books import RENTAL_TABLE as RENTAL
@@ -31,7 +31,6 @@ from allocator.solvers.effort import GAP
 
 T = TypeVar("T")
 SHARE = 0.15  # part of the limit of an answer that one decision may take
-SEARCH = 0.4  # part of it in which a search for changes makes new decisions
 ERRORS: Mapping[int, type[AllocatorError]] = {
     2: UsageError,
     3: UsageError,
@@ -40,32 +39,12 @@ ERRORS: Mapping[int, type[AllocatorError]] = {
 }
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How rounds are decided: as the controller decided the last one, but with other limits.
-
-    `limit_s` are the seconds that the whole answer may take.
-    """
-
-    policy: str
-    solver: str
-    gap: float
-    seed: int
-    limit_s: float
-
-    @property
-    def limits(self) -> SolveLimits:
-        """The limits of one decision."""
-        return SolveLimits(SHARE * self.limit_s, self.gap, 1, self.seed)
-
-    @property
-    def search_s(self) -> float:
-        """The seconds in which a search for changes makes new decisions."""
-        return SEARCH * self.limit_s
-
-
 def ask_child(
-    answer: Callable[[Snapshot, Effort, Any], T], snapshot: Snapshot, effort: Effort, about: Any
+    answer: Callable[[Snapshot, SolveCommand, float, Any], T],
+    snapshot: Snapshot,
+    command: SolveCommand,
+    limit_s: float,
+    about: Any,
 ) -> T:
     """Return what a function of another module answers, in a child.
 
@@ -84,11 +63,11 @@ def ask_child(
         start_new_session=True,  # a solver of its own dies with it
     )
     try:
-        question = pickle.dumps((answer, snapshot, effort, about))
-        out, _ = child.communicate(question, effort.limit_s)
+        question = pickle.dumps((answer, snapshot, command, limit_s, about))
+        out, _ = child.communicate(question, limit_s)
     except subprocess.TimeoutExpired:
         raise NoPlanInTime(
-            f"no answer within {effort.limit_s:g} s: the round is too large to be decided"
+            f"no answer within {limit_s:g} s: the round is too large to be decided"
             " several times in that time"
         ) from None
     finally:
@@ -105,19 +84,22 @@ def ask_child(
 
 def answer_parent() -> None:
     """Answer the question of `ask_child`, in the child."""
-    answer, snapshot, effort, about = pickle.load(sys.stdin.buffer)
-    seconds = int(effort.limit_s) + 2  # of CPU: the child ends even if nobody kills it
+    answer, snapshot, command, limit_s, about = pickle.load(sys.stdin.buffer)
+    seconds = int(limit_s) + 2  # of CPU: the child ends even if nobody kills it
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        found = answer(snapshot, effort, about)
+        found = answer(snapshot, command, limit_s, about)
     except AllocatorError as error:
         found = ERRORS.get(error.exit_code, AllocatorError)(str(error))
     pickle.dump(found, sys.stdout.buffer)
 
 
-def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple[Snapshot, Effort]:
+def read_question(
+    connection: Connection, now_s: float, limit_s: float
+) -> tuple[Snapshot, SolveCommand]:
     """Return the present round of a queue, and how the controller decided the last one.
 
+    `limit_s` are the seconds that the whole answer may take, of which one decision gets a share.
     The prices and limits of long-run budgets, and the speeds that trials have shown, are those that
     the controller would take now.
     """
@@ -130,10 +112,8 @@ def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple
         snapshot, _, _ = spending.apply_budgets(connection, snapshot, problem, LiveRental())
     last = round_journal.history(connection, limit=1)
     options: Mapping[str, Any] = last[0].options if last else {}
-    return snapshot, Effort(
+    return snapshot, SolveCommand(
         last[0].policy if last else "mip",
-        options.get("solver", "auto"),
-        options.get("gap", GAP),
-        options.get("seed", 0),
-        limit_s,
+        solver=options.get("solver", "auto"),
+        limits=SolveLimits(SHARE * limit_s, options.get("gap", GAP), 1, options.get("seed", 0)),
     )

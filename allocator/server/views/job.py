@@ -136,7 +136,7 @@ def _check_speeds(
         for rate in read_learned_rates(sight.connection)
         if rate["model"] == model
     }
-    entry = {} if sight.plan is None else sight.plan.jobs.get(job.job_id, {})
+    entry = sight.entries.get(job.job_id, {})
     latest = {(one["gpu_type"], one["gpus"]): one for one in allocations}
     for key, one in reversed(latest.items()):
         is_planned = (entry.get("pool"), entry.get("gpus")) == (one["pool"], one["gpus"])

@@ -165,8 +165,7 @@ def _find_matching(
     found = sight.connection.execute(query).all()
     if not wanted.reason:
         return found
-    entries = {} if sight.plan is None else sight.plan.jobs
-    return [row for row in found if entries.get(row.job_id, {}).get("reason") == wanted.reason]
+    return [r for r in found if sight.entries.get(r.job_id, {}).get("reason") == wanted.reason]
 
 
 def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:
@@ -229,9 +228,8 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
 
 def _build_row(sight: Sight, job: Job, held: Allocation | None) -> JobAnswer:
     """Return the row of a job, but for what changes with the time and with other jobs."""
-    entries = {} if sight.plan is None else sight.plan.jobs
     record = job_record(job, held)
-    entry = entries.get(job.job_id) if job.state in ACTIVE else None
+    entry = sight.entries.get(job.job_id) if job.state in ACTIVE else None
     if entry is not None:
         record |= {name: entry[name] for name in EXPECTED_FIELDS}
     waits = job.state in GROUPS["waiting"]
