@@ -81,23 +81,10 @@ def show(found: Iterable[str | Table]) -> None:
             if _drawn_width(c.width for c in columns) <= width:
                 break
             columns = [column for column in columns if column.name != name]
-        widths = _choose_widths(columns, width)
-        if widths is None:
+        if _drawn_width(column.longest_word for column in columns) > width:
             _show_records(one.title, columns)
         else:
-            _rich(one.title, columns, widths)
-
-
-def _choose_widths(columns: Sequence[_Column], width: int) -> list[int] | None:
-    """Return the widths of columns that break no word, None if there are none within `width`."""
-    widths = [column.width for column in columns]
-    least = [column.longest_word for column in columns]
-    while _drawn_width(widths) > width:
-        spare = [i for i in range(len(widths)) if widths[i] > least[i]]
-        if not spare:
-            return None
-        widths[max(spare, key=widths.__getitem__)] -= 1
-    return widths
+            _rich(one.title, columns)
 
 
 def _drawn_width(widths: Iterable[int]) -> int:
@@ -127,16 +114,18 @@ def wrap(line: str) -> str:
     )
 
 
-def _rich(title: str, columns: Sequence[_Column], widths: Sequence[int]) -> None:
+def _rich(title: str, columns: Sequence[_Column]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, width in zip(columns, widths, strict=True):
+    for column in columns:
         justify: Any = "right" if column.is_right else "left"
-        grid.add_column(column.name, justify=justify, width=width, overflow="fold")
+        grid.add_column(
+            column.name, justify=justify, min_width=column.longest_word, overflow="fold"
+        )
     for row in zip(*(column.cells for column in columns), strict=True):
         grid.add_row(*map(Text, row))
     console = Console(markup=False, highlight=False, emoji=False)
