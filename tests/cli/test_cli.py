@@ -301,7 +301,7 @@ def test_doctor_tells_what_is_not_well(capsys: Output, monkeypatch: pytest.Monke
     model = doctor.tiny_model()
     wrong = dataclasses.replace(model, value=-model.value)
     monkeypatch.setattr(doctor, "NEEDED", ("numpy", "no-such-package"))
-    monkeypatch.setattr(doctor, "SOLVERS", {"highs": "highspy"})
+    monkeypatch.setattr(doctor, "SOLVERS", ("highs",))
     monkeypatch.setattr(doctor, "ORDERS", (("no_such_module", "highs"),))
     monkeypatch.setattr(doctor, "tiny_model", lambda: wrong)
     code, out, _ = call(capsys, "doctor")
