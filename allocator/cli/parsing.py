@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
@@ -289,8 +289,13 @@ def _join_lines(text: str) -> str:
 
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
     """Return an options class with the arguments that were given and are named like its fields."""
-    given = {f.name: getattr(args, f.name, None) for f in fields(options)}  # type: ignore[arg-type]
-    return options(**{name: value for name, value in given.items() if value is not None} | more)
+    names = [f.name for f in fields(options)]  # type: ignore[arg-type]
+    return options(**find_given(args, names) | more)
+
+
+def find_given(args: Namespace, names: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of these names that were given."""
+    return {n: value for n, value in vars(args).items() if n in names and value is not None}
 
 
 def add_common_options(parser: Parser) -> None:

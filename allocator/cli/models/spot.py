@@ -105,7 +105,7 @@ def plan(args: Namespace) -> Answer:
 
 
 def fit(args: Namespace) -> Answer:
-    rows = _try_fit(args.file, KINDS[args.kind], args.file, args.ages)
+    rows = _try_fit(args.file, _fit, args.file, args.kind, args.ages)
     columns = tuple(name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
     table = Table(f"{args.kind} fitted to {args.file}", columns, [row.values() for row in rows])
     return Answer({"kind": args.kind, "fit": rows}, [table], rows)
@@ -119,11 +119,25 @@ def _try_fit(path: str, fit: Callable[..., Fitted], *given: Any) -> Fitted:
         raise UsageError(f"{path}: {why}") from None
 
 
-def _line(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_table(path, POINTS))
-    line = asdict(fit_line(table["x"], table["y"]))
-    errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
-    return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
+def _fit(path: str, kind: str, ages: Sequence[float]) -> Rows:
+    """Return the rows of a kind of fit. Raises ValueError if nothing can be fitted."""
+    match kind:
+        case "line":
+            table = require_sound(*read_table(path, POINTS))
+            line = asdict(fit_line(table["x"], table["y"]))
+            errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
+            return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
+        case "startup":
+            table = require_sound(*read_numbers(path))
+            return [
+                {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
+                | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
+                for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
+            ]
+        case "cap":
+            table = require_sound(*read_table(path, SPEEDS))
+            return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
+    return _hazard(path, ages)
 
 
 def _hazard(path: str, ages: Sequence[float]) -> Rows:
@@ -146,24 +160,6 @@ def _hazard(path: str, ages: Sequence[float]) -> Rows:
             fit.hazard.start_h, fit.hazard.per_hour, fit.errors, fit.seen, fit.hours, strict=True
         )
     ]
-
-
-def _startup(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_numbers(path))
-    return [
-        {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
-        | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
-        for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
-    ]
-
-
-def _cap(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(*read_table(path, SPEEDS))
-    return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
-
-
-KINDS = {"line": _line, "hazard": _hazard, "startup": _startup, "cap": _cap}
-"""The rows of each kind of fit; ValueError if nothing can be fitted."""
 
 
 def servers(args: Namespace) -> Answer:

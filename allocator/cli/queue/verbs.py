@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from allocator import Queue, UsageError, read_snapshot, validate
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
+from allocator.cli.parsing import find_given
 from allocator.cli.queue.job_options import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
@@ -23,7 +24,7 @@ from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
-from allocator.io.progress_sources import as_variables
+from allocator.io.progress_sources import FIELDS, as_variables
 from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
@@ -70,8 +71,8 @@ def init(args: Namespace) -> Answer:
 
 
 def submit(args: Namespace, queue: Queue) -> Answer:
-    said = {name: value for name, value in vars(args).items() if value is not None}
-    environment = {USER: os.environ.get("USER", ""), **dict(args.env), **as_variables(said)}
+    environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
+    environment |= as_variables(find_given(args, FIELDS))
     job = build_submission(
         {
             **pick(args, *NAMES, "key", "command"),
@@ -199,7 +200,7 @@ def _show_jobs(
             _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
             _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
             percent(r["progress"]),
-            duration(now - r["submitted_s"]),
+            duration(round(now - r["submitted_s"])),
             r["position"],
             describe_estimate(r, "expected_start", now),
             describe_estimate(r, "expected_done", now),
@@ -293,7 +294,7 @@ def change_state(args: Namespace, queue: Queue) -> Answer:
 
 
 def change(args: Namespace, queue: Queue) -> Answer:
-    values = {name: v for name, v in pick(args, *CHANGEABLE).items() if v is not None}
+    values = find_given(args, CHANGEABLE)
     if not values:
         raise UsageError("nothing to change: give --weight, --max-gpus ...")
     with queue.store.write() as connection:
@@ -373,19 +374,13 @@ LIMITS = ("guaranteed_gpus", "max_gpus", "lend_gpus")
 
 
 def set_tenant(args: Namespace, queue: Queue) -> Answer:
-    given = {k: v for k, v in vars(args).items() if v is not None}
-    by_quota = not given.keys().isdisjoint(("gpu_type", "pool", "lend_gpus"))
-    values = {k: given[k] for k in OF_TENANTS if k in given}
-    limits = {k: given[k] for k in LIMITS if k in given}
-    if by_quota and not limits:
+    values, limits = find_given(args, OF_TENANTS), find_given(args, LIMITS)
+    place = find_given(args, ("gpu_type", "pool"))
+    if not place and args.lend_gpus is None:
+        values, limits = values | limits, {}
+    elif not limits:
         raise UsageError("a quota needs --max-gpus, --guaranteed-gpus or --lend-gpus")
-    warnings = queue.set_tenant(
-        args.tenant,
-        values if by_quota else values | limits,
-        limits if by_quota else {},
-        given.get("gpu_type", ""),
-        given.get("pool", ""),
-    )
+    warnings = queue.set_tenant(args.tenant, values, limits, **place)
     warn(warnings)
     note(f"tenant {args.tenant} is set")
     return Answer({"tenant": args.tenant, "warnings": list(warnings)})
@@ -577,7 +572,7 @@ def list_tokens(args: Namespace, queue: Queue) -> Answer:
     cells = [
         (
             *(token.id, token.name, token.role, token.tenant),
-            duration(now - token.created_s),
+            duration(round(now - token.created_s)),
             _describe_token(token, now),
         )
         for token in found
