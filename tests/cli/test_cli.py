@@ -227,7 +227,7 @@ def test_whatever_happens_is_one_line(
     def fail(*_args: Any, **_kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr("allocator.cli.plan.deciding.decide", fail)
+    monkeypatch.setattr("allocator.cli.plan.batch.decide", fail)
     got, out, err = call(capsys, f"solve {folder}")
     assert (got, out, len(err.splitlines())) == (code, "", 1)
     monkeypatch.setenv("ALLOCATOR_DEBUG", "1")

@@ -97,7 +97,7 @@ line each
         allocator explain my-cluster bert-3 --objective flow --budget 40 --time-limit 2
         allocator explain cluster.db bert-3
         """,
-        "plan.explain:explain",
+        "plan.whatif:explain",
         folder_or_queue("SNAPSHOT", "snapshot folder"),
         option("job JOB", "job_id of the job"),
         POLICY,
