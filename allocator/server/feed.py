@@ -13,7 +13,6 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -111,10 +110,6 @@ class Feed:
 
     async def look_once(self) -> None:
         """Look for changes, unless the database is out of reach."""
-        with suppress(AllocatorError):
-            await self._add_changes()
-
-    async def _add_changes(self) -> None:
         before = self._seen or Seen()
         now_s = self.queue.clock()
 
@@ -124,7 +119,10 @@ class Feed:
                 read_plan(connection)  # parses it, so that the next request need not
             return seen
 
-        after = await self.queue.look(read)
+        try:
+            after = await self.queue.look(read)
+        except AllocatorError:
+            return
         changes = [key for key, now in after.things.items() if before.things.get(key) != now]
         changes = changes if self._seen is not None else []
         self._seen = after
@@ -158,9 +156,7 @@ class Feed:
 
     def leave(self, caller: Caller) -> None:
         """Forget a follower."""
-        self.followers[caller.token_id] -= 1
-        if not self.followers[caller.token_id]:
-            del self.followers[caller.token_id]
+        self.followers -= Counter((caller.token_id,))  # which keeps no zeros
 
     async def follow(self, caller: Caller, last: str) -> AsyncIterator[bytes]:
         """Yield the events after one that the client has seen ("": from now on)."""
