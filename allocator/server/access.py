@@ -130,12 +130,7 @@ async def verify(request: Request, secret: str) -> Token:
     token = await service.queue.look(tokens.find, secret, now_s)
     if token is None:
         service.limits.wrong.take(address)
-        raise Refusal(
-            401,
-            "wrong_token",
-            "the token is unknown, has ended, or was revoked",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
+        raise Refusal(401, "wrong_token", "the token is unknown, has ended, or was revoked")
     return token
 
 
@@ -195,7 +190,7 @@ async def read_form(request: Request) -> Mapping[str, str]:
 
 
 def _ask_for_token(message: str) -> Refusal:
-    return Refusal(401, "no_token", message, headers={"WWW-Authenticate": "Bearer"})
+    return Refusal(401, "no_token", message)
 
 
 async def read_caller(request: Request) -> Caller:

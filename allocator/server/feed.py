@@ -151,7 +151,7 @@ class Feed:
         options = self.options
         is_full = self.followers.total() >= options.most_followers
         if is_full or self.followers[caller.token_id] >= options.most_followers_of_token:
-            raise Refusal(503, "busy", "too many follow the events", headers={"Retry-After": "10"})
+            raise Refusal(503, "busy", "too many follow the events")
         self.followers[caller.token_id] += 1
 
     def leave(self, caller: Caller) -> None:
