@@ -77,9 +77,9 @@ class JobSubmission(_SUBMITTED):  # type: ignore[misc]
 
     key: str | None = None
     """the same again is the same job, not a second one"""
-    command: list[str] = Field([], max_length=MOST_PARTS)
+    command: list[str] = Field(default=[], max_length=MOST_PARTS)
     """the program and its arguments"""
-    environment: dict[str, str] = Field({})
+    environment: dict[str, str] = Field(default={})
     """environment of the command"""
     workdir: str = ""
     """where the command runs"""
@@ -96,7 +96,7 @@ class Submitted(Answer):
 
     job_id: str = Field(examples=["bert-7"])
     new: bool
-    warnings: list[str] = Field([])
+    warnings: list[str] = Field(default=[])
 
 
 class JobsAnswer(Answer):
@@ -185,7 +185,7 @@ class Changed(Answer):
     """What was changed, and warnings about it."""
 
     changed: list[str]
-    warnings: list[str] = Field([])
+    warnings: list[str] = Field(default=[])
 
 
 class RoundsAnswer(Answer):
