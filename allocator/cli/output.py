@@ -19,7 +19,6 @@ from allocator.cli.termination import Terminated
 from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
 Value = TypeVar("Value")
@@ -157,23 +156,17 @@ def has_progress() -> bool:
     return sys.stderr.isatty() and not MODE.is_quiet
 
 
-def progress_console() -> Console:
-    """Return the console of standard error for bars and notes; with --quiet it prints nothing."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, quiet=MODE.is_quiet)
-
-
 def progress_bar(is_counted: bool) -> Progress:
     """Return a bar on standard error: of things that are counted, or of a share of 1."""
     from rich import progress
+    from rich.console import Console
 
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn() if is_counted else progress.TaskProgressColumn(),
         progress.TimeElapsedColumn(),
-        console=progress_console(),
+        console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,
         disable=not has_progress(),

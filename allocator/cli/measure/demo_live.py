@@ -177,7 +177,7 @@ def _watch(controller: Controller, queue: Queue, events: deque[Any]) -> None:
             controller.try_step()
             while events:
                 if words := _describe_event(events.popleft()):
-                    bars.console.print(words, soft_wrap=True, markup=False, emoji=False)
+                    note(words)
             jobs = queue.jobs()
             for job in jobs:
                 if job.job_id not in rows:
