@@ -75,8 +75,18 @@ class Table:
     droppable: Sequence[str] = ()
 
     @classmethod
-    def of(cls, title: str, columns: Mapping[str, str], records: Sequence[Values]) -> Table:
-        """Return a table of records; `columns` are the names of their values by column."""
+    def of(
+        cls, title: str, records: Sequence[Values], columns: Mapping[str, str] | None = None
+    ) -> Table:
+        """Return a table of records; `columns` are the names of values by column, by default all.
+
+        By default what is no text is aligned to the right.
+        """
+        columns = columns or {
+            name if isinstance(value, str) else f">{name}": name
+            for row in records[:1]
+            for name, value in row.items()
+        }
         return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
 

@@ -99,9 +99,8 @@ def _profile(ways: RunConfigurations) -> Answer:
         }
         for i, why, gain in ways.next_to_try()
     ]
-    table = Table(
+    table = Table.of(
         "measure next (gain: expected fall of time x cost of the choice, by its square root)",
-        ("pool", ">GPUs", ">batch", "why", ">gain"),
-        [(row | {"gain": f"{100 * row['gain']:.2f} %"}).values() for row in rows],
+        [row | {"gain": f"{100 * row['gain']:.2f} %"} for row in rows],
     )
     return Answer({"job_id": ways.job, "next": rows}, [table], partial(format_csv, rows, 4))

@@ -125,10 +125,7 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
     )
     if with_curve:
         curve = found.curve_rows()
-        times = (f">budget {unit}", ">response h", ">mu", ">GPUs", ">sd", ">jobs by weight")
-        shown = [row.values() for row in curve[:: -(-len(curve) // 25)]]
-        columns = (*times, ">equal widths", ">equal spending")
-        tables.append(Table("what other budgets buy", columns, shown))
+        tables.append(Table.of("what other budgets buy", curve[:: -(-len(curve) // 25)]))
     return [*head, *tables]
 
 

@@ -106,8 +106,7 @@ def plan(args: Namespace) -> Answer:
 
 def fit(args: Namespace) -> Answer:
     rows = _try_fit(args.file, _fit, args.file, args.kind, args.ages)
-    columns = tuple(name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
-    table = Table(f"{args.kind} fitted to {args.file}", columns, [row.values() for row in rows])
+    table = Table.of(f"{args.kind} fitted to {args.file}", rows)
     return Answer({"kind": args.kind, "fit": rows}, [table], rows)
 
 
@@ -166,7 +165,7 @@ def servers(args: Namespace) -> Answer:
     table = require_sound(*read_table(args.file, SERVER_SPEEDS))
     columns = ("model", "gpu_type", "servers", "workers", "work_per_s")
     fits = _try_fit(args.file, fit_servers, *(table[name] for name in columns))
-    rows = list_rates(fits, args.sizes)
+    rates = [dict(zip(RATES, row, strict=True)) for row in list_rates(fits, args.sizes)]
     fitted = [
         {
             **pick(f, "model", "gpu_type", "servers"),
@@ -177,16 +176,10 @@ def servers(args: Namespace) -> Answer:
         }
         for f in fits
     ]
-    names = [*fitted[0]]
-    what = (*names[:2], *(f">{name}" for name in names[2:]))
-    rates = ("model", "gpu_type", ">gpus", ">work_per_s", "variant")
     return Answer(
-        {"fit": fitted, "rates": [dict(zip(RATES, r, strict=True)) for r in rows]},
-        [
-            Table(f"fitted to {args.file}", what, [row.values() for row in fitted]),
-            Table("rows of rates.csv", rates, rows),
-        ],
-        csv_text(RATES, rows),
+        {"fit": fitted, "rates": rates},
+        [Table.of(f"fitted to {args.file}", fitted), Table.of("rows of rates.csv", rates)],
+        rates,
     )
 
 
@@ -231,7 +224,6 @@ def features(args: Namespace) -> Answer:
         f"from {measured} measured rows by {', '.join(names)}; error of rows left"
         f" out: {100 * fit.error:.1f} % ({100 * fit.straight_error:.1f} % of a power law)"
     )
-    what = ("model", "gpu_type", ">gpus", ">work_per_s", "predicted", "in_range")
     columns = RATES[:4]
     return Answer(
         {
@@ -243,6 +235,6 @@ def features(args: Namespace) -> Answer:
             "margin": margin,
             "rates": rows,
         },
-        [Table(title, what, [row.values() for row in rows])],
+        [Table.of(title, rows)],
         csv_text(columns, ([r[name] for name in columns] for r in rows if r["in_range"])),
     )

@@ -323,8 +323,7 @@ def pools(args: Namespace, queue: Queue) -> Answer:
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
-    columns = ("pool", "type", ">GPUs", ">used", ">free")
-    return Answer({"pools": rows}, [Table("pools", columns, [row.values() for row in rows])], rows)
+    return Answer({"pools": rows}, [Table.of("pools", rows)], rows)
 
 
 def costs(args: Namespace, queue: Queue) -> Answer:
@@ -356,14 +355,14 @@ def list_tenants(args: Namespace, queue: Queue) -> Answer:
         found,
         [
             Table.of(
-                "tenants", {"tenant": "tenant", "parent": "parent"} | limits, found["tenants"]
+                "tenants", found["tenants"], {"tenant": "tenant", "parent": "parent"} | limits
             ),
             Table.of(
                 "quotas",
+                found["quotas"],
                 {"tenant": "tenant", "type": "gpu_type", "pool": "pool"}
                 | limits
                 | {">lent": "lend_gpus"},
-                found["quotas"],
             ),
         ],
     )
