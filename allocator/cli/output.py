@@ -78,14 +78,15 @@ class Table:
     def of(
         cls, title: str, records: Sequence[Values], columns: Mapping[str, str] | None = None
     ) -> Table:
-        """Return a table of records; `columns` are the names of values by column, by default all.
+        """Return a table of records; `columns` are the names of values by column.
 
-        By default what is no text is aligned to the right.
+        By default they are those that a record has; what is no text is aligned to the right.
         """
         columns = columns or {
             name if isinstance(value, str) else f">{name}": name
-            for row in records[:1]
+            for row in reversed(records)
             for name, value in row.items()
+            if value is not None
         }
         return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 

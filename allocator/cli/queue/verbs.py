@@ -249,9 +249,9 @@ ALLOCATION_COLUMNS = {
     "pool": "pool",
     ">GPUs": "gpus",
     "phase": "phase",
-    "ordered_s": "ordered_s",
-    "ended_s": "ended_s",
-    "work": "work_done",
+    ">ordered_s": "ordered_s",
+    ">ended_s": "ended_s",
+    ">work": "work_done",
     "detail": "detail",
 }
 """Columns of the allocations of a job: title, and name in the database."""
@@ -271,19 +271,15 @@ def show(args: Namespace, queue: Queue) -> Answer:
         for k, v in {**row, "expected": "; ".join(describe_expected(row, now))}.items()
         if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
-    columns = ALLOCATION_COLUMNS
-    if any(a["nodes"] for a in held):
-        columns = {**columns, "nodes": "nodes"}
-    allocations = [
-        [_nodes(a[k]) if k == "nodes" else text(a[k], 12) for k in columns.values()] for a in held
-    ]
+    columns = ALLOCATION_COLUMNS | ({"nodes": "nodes"} if any(a["nodes"] for a in held) else {})
+    allocations = [a | {"nodes": _nodes(a["nodes"])} for a in held]
     tables = [
         Table(f"job {text(row['job_id'])}", ("what", "value"), facts),
-        Table("allocations", tuple(columns), allocations),
+        Table.of("allocations", allocations, columns),
     ]
     if turns:
-        rows = [(t["generation"], text(t["at_s"], 12), t["host"] or "its own") for t in turns]
-        tables.append(Table("shared GPUs", (">generation", "since_s", "GPUs of"), rows))
+        rows = [(t["generation"], t["at_s"], t["host"] or "its own") for t in turns]
+        tables.append(Table("shared GPUs", (">generation", ">since_s", "GPUs of"), rows))
     return Answer(document, tables)
 
 
@@ -337,35 +333,16 @@ def costs(args: Namespace, queue: Queue) -> Answer:
         rows = read_costs(connection, now_s, since_s, by, args.tenant)
     gpu_hours, dollars = (sum(row[name] for row in rows) for name in Cost._fields)
     head = f"{gpu_hours:,.1f} GPU-hours and {dollars:,.2f} $ since {format_time(since_s)}"
-    cells = [
-        [*(row[key] for key in by), f"{row['gpu_hours']:,.1f}", f"{row['dollars']:,.2f}"]
-        for row in rows
-    ]
     return Answer(
         {"since_s": since_s, "costs": rows},
-        [head, Table("costs", (*by, ">GPU-hours", ">$"), cells)],
+        [head, Table.of("costs", rows)],
         csv_jobs.format_csv((*by, *Cost._fields), rows),
     )
 
 
 def list_tenants(args: Namespace, queue: Queue) -> Answer:
     found = queue.tenants()
-    limits = {">guaranteed": "guaranteed_gpus", ">at most": "max_gpus"}
-    return Answer(
-        found,
-        [
-            Table.of(
-                "tenants", found["tenants"], {"tenant": "tenant", "parent": "parent"} | limits
-            ),
-            Table.of(
-                "quotas",
-                found["quotas"],
-                {"tenant": "tenant", "type": "gpu_type", "pool": "pool"}
-                | limits
-                | {">lent": "lend_gpus"},
-            ),
-        ],
-    )
+    return Answer(found, [Table.of(name, found[name]) for name in ("tenants", "quotas")])
 
 
 OF_TENANTS = ("parent", "weight", "max_jobs", "budget_per_hour", "gpu_hours_per_month")
