@@ -74,8 +74,11 @@ class Progress:
         is_live = sys.stderr.isatty()
         begin, end = (CLEAR, "") if is_live else ("", "\n")
         pause = FIRST_S if is_live else FIRST_LINE_S
+        left = ""  # what empties the line, if there is one
         with suppress(OSError, ValueError):
             while not over.wait(pause):
                 print(f"{begin}{what}: {self.line()}", end=end, file=sys.stderr, flush=True)
+                left = begin
                 pause = LIVE_S if is_live else time.monotonic() - self.begin
-            print(begin, end="", file=sys.stderr, flush=True)
+            if left:
+                print(left, end="", file=sys.stderr, flush=True)
