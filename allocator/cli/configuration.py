@@ -189,17 +189,6 @@ def config(args: argparse.Namespace) -> Answer:
                 "counts": overruling.isdisjoint(("", setting.command)),
             }
         )
-    cells = [
-        (
-            row["command"] or "every",
-            row["option"],
-            text(row["value"]),
-            row["source"] if row["line"] is None else f"{row['source']}:{row['line']}",
-            "" if row["counts"] else "no",
-        )
-        for row in rows
-    ]
-    table = Table("defaults", ("command", "option", "value", "from", "counts"), cells)
     head = f"configuration file: {text(path or 'none')}"
     document = {"file": None if path is None else str(path), "settings": rows}
-    return Answer(document, [head, *([table] if rows else [])])
+    return Answer(document, [head, *([Table.of("defaults", rows)] if rows else [])])

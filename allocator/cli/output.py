@@ -83,10 +83,9 @@ class Table:
         By default they are those that a record has; what is no text is aligned to the right.
         """
         columns = columns or {
-            name if isinstance(value, str) else f">{name}": name
-            for row in reversed(records)
-            for name, value in row.items()
-            if value is not None
+            name if any(isinstance(row[name], str) for row in records) else f">{name}": name
+            for name in (records[0] if records else ())
+            if any(row[name] not in (None, "") for row in records)
         }
         return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
