@@ -545,16 +545,15 @@ def list_tokens(args: Namespace, queue: Queue) -> Answer:
         found = tokens.list_tokens(connection)
         now = queue.clock()
     rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
-    cells = [
-        (
-            *(token.id, token.name, token.role, token.tenant),
-            duration(round(now - token.created_s)),
-            _describe_token(token, now),
-        )
+    shown = [
+        {
+            **pick(token, "id", "name", "role", "tenant"),
+            "age": duration(round(now - token.created_s)),
+            "note": _describe_token(token, now),
+        }
         for token in found
     ]
-    columns = (">id", "name", "role", "tenant", ">age", "note")
-    return Answer({"tokens": rows}, [Table("tokens", columns, cells)])
+    return Answer({"tokens": rows}, [Table.of("tokens", shown)])
 
 
 def _describe_token(token: tokens.Token, now: float) -> str:
