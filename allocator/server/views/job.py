@@ -21,12 +21,6 @@ from allocator.server.views.jobs import JobAnswer, read_rows
 from allocator.server.views.sight import Sight
 
 MOST_EVENTS = 200  # the latest
-PHASES = {
-    "stopped": "stopped with a checkpoint",
-    "finished": "finished",
-    "failed": "failed",
-    "lost": "lost",
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,8 @@ def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) 
         if one["stop_ordered_s"] is not None:
             yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
         if one["ended_s"] is not None:
-            yield Event(one["ended_s"], f"{PHASES[one['phase']]} on {what}", one["detail"])
+            how = " with a checkpoint" * (one["phase"] == "stopped")
+            yield Event(one["ended_s"], f"{one['phase']}{how} on {what}", one["detail"])
     turns = read_turns(sight.connection, job.job_id)
     names = hide_names(sight, [turn["host"] for turn in turns if turn["host"]])
     for turn in turns:
