@@ -111,12 +111,11 @@ class Answer(NamedTuple):
     files: Mapping[str, Lazy[Values | bytes]] = {}
 
 
-def print_json(*documents: Values) -> None:
-    """Print results, each as one line of strict JSON with the version of its form."""
+def format_json(document: Values) -> str:
+    """Return a result as one line of strict JSON with the version of its form."""
     from allocator.io.plans import dumps
 
-    for document in documents:
-        print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+    return dumps({"schema_version": SCHEMA_VERSION, **document})
 
 
 def text(value: Any, digits: int = 4) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from allocator.cli.output import Answer, Table, format_csv, note, print_json, text
+from allocator.cli.output import Answer, Table, format_csv, format_json, note, text
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -20,10 +20,10 @@ LONG = 500  # rows above which a terminal gets plain text too, because rich woul
 def show_answer(answer: Answer, args: Namespace) -> int:
     """Print an answer as its command line asks, write its files, and return the exit code."""
     if answer.files and args.out is not None:
-        from allocator.io.plans import dumps, write_files
+        from allocator.io.plans import write_files
 
         made = {n: found() if callable(found) else found for n, found in answer.files.items()}
-        texts = {n: f"{dumps(f)}\n" if isinstance(f, dict) else f for n, f in made.items()}
+        texts = {n: f"{format_json(f)}\n" if isinstance(f, dict) else f for n, f in made.items()}
         write_files(Path(args.out), texts)
         note(f"written to {args.out}: {', '.join(texts)}")
     if args.format == "json":
@@ -31,7 +31,8 @@ def show_answer(answer: Answer, args: Namespace) -> int:
         if isinstance(found, str):
             sys.stdout.write(found)
         else:
-            print_json(*([found] if isinstance(found, Mapping) else found))
+            for document in [found] if isinstance(found, Mapping) else found:
+                print(format_json(document), flush=True)
     elif args.format == "csv":
         rows = answer.csv() if callable(answer.csv) else answer.csv
         sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from allocator import UsageError
-from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_csv, pick, text, warn
+from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
@@ -70,7 +70,6 @@ def plan(args: Namespace) -> Answer:
         for i, o in enumerate(seen)
     ]
     document = {
-        "schema_version": SCHEMA_VERSION,
         "work": args.work,
         "cost": args.cost,
         "deadline_s": args.deadline,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from allocator import AllocatorError, Plan, SolveLimits, UsageError, read_snapshot, validate
-from allocator.cli.output import Values, percent, pick, print_json, progress_bar, text
+from allocator.cli.output import Values, format_json, percent, pick, progress_bar, text
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide
 from allocator.io.plans import write_plan
@@ -171,7 +171,7 @@ class _Team:
 def _printer(form: str, width: int) -> Callable[[Values], None]:
     """Return the function that prints the line of a summary."""
     if form == "json":
-        return lambda s: print_json({name: s[name] for name in FIELDS})
+        return lambda s: print(format_json({name: s[name] for name in FIELDS}))
     if form == "csv":
         writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()

@@ -6,13 +6,12 @@ from typing import Any
 
 from allocator import InvalidInput, read_snapshot, read_workload, validate as check
 from allocator.cli.output import (
-    SCHEMA_VERSION,
     Answer,
     Table,
     Values,
     describe_fault,
     format_csv,
-    print_json,
+    format_json,
     text,
     warn,
 )
@@ -31,7 +30,7 @@ def validate(args: Namespace) -> Answer:
             problem = check(read_snapshot(args.snapshot))
     except InvalidInput as error:
         if args.format == "json":
-            print_json(_findings(map(describe_fault, error.faults), error.warnings))
+            print(format_json(_findings(map(describe_fault, error.faults), error.warnings)))
         raise
     warn(problem.warnings)
     counts = (
@@ -59,7 +58,6 @@ def promise(args: Namespace) -> Answer:
     found = promises(problem)
     jobs = [a.to_dict() for a in found.jobs]
     document = {
-        "schema_version": SCHEMA_VERSION,
         "now_s": problem.now_s,
         "wanted": found.wanted,
         "kept": found.kept,

@@ -333,9 +333,13 @@ def costs(args: Namespace, queue: Queue) -> Answer:
         rows = read_costs(connection, now_s, since_s, by, args.tenant)
     gpu_hours, dollars = (sum(row[name] for row in rows) for name in Cost._fields)
     head = f"{gpu_hours:,.1f} GPU-hours and {dollars:,.2f} $ since {format_time(since_s)}"
+    cells = [
+        [*(row[key] for key in by), f"{row['gpu_hours']:,.1f}", f"{row['dollars']:,.2f}"]
+        for row in rows
+    ]
     return Answer(
         {"since_s": since_s, "costs": rows},
-        [head, Table.of("costs", rows)],
+        [head, Table("costs", (*by, ">GPU-hours", ">$"), cells)],
         csv_jobs.format_csv((*by, *Cost._fields), rows),
     )
 
