@@ -9,13 +9,13 @@ the file.
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from allocator import Fault, InvalidInput
-from allocator.cli.output import Answer, Table, pick, text
+from allocator.cli.output import Answer, Table, Values, pick, text
 from allocator.cli.parsing import Parser, find_commands
 from allocator.domain.findings import did_you_mean, input_error, quote
 
@@ -80,15 +80,12 @@ def _read_file(path: Path) -> Iterator[Setting]:
         raise input_error(
             path, f"cannot be read: {error}", int(line[1]) if line else None
         ) from None
-    for name, value in document.items():
-        if not isinstance(value, dict):
-            yield Setting("", name, value, str(path), _find_line(text, "", name))
-    for section, table in document.items():
+    of_all = {name: value for name, value in document.items() if not isinstance(value, dict)}
+    for section, table in {"": of_all, **document}.items():
         if isinstance(table, dict):
-            for name, value in table.items():
+            # a table with nothing in it may be misspelt, too
+            for name, value in (table or {"": None}).items():
                 yield Setting(section, name, value, str(path), _find_line(text, section, name))
-            if not table:
-                yield Setting(section, "", None, str(path), None)
 
 
 def _find_line(text: str, table: str, key: str) -> int | None:
@@ -181,34 +178,17 @@ def _convert(leaf: Parser, action: argparse.Action, setting: Setting) -> Any:
 def config(args: argparse.Namespace) -> Answer:
     path = find_file()
     settings = [s for s in read_settings(args.command_line) if s.name]
-    counts = [not _is_overruled(s, settings[n + 1 :]) for n, s in enumerate(settings)]
-    document = {
-        "file": None if path is None else str(path),
-        "settings": [
+    rows: list[Values] = []
+    for n, setting in enumerate(settings):
+        overruling = {s.command for s in settings[n + 1 :] if s.name == setting.name}
+        rows.append(
             {
-                "command": s.command or None,
-                "option": s.name,
-                **pick(s, "value", "source", "line"),
-                "counts": is_counting,
+                "command": setting.command or None,
+                "option": setting.name,
+                **pick(setting, "value", "source", "line"),
+                "counts": overruling.isdisjoint(("", setting.command)),
             }
-            for s, is_counting in zip(settings, counts, strict=True)
-        ],
-    }
-    rows = [
-        (
-            s.command or "every",
-            s.name,
-            text(s.value),
-            s.source if s.line is None else f"{s.source}:{s.line}",
-            "" if is_counting else "no",
         )
-        for s, is_counting in zip(settings, counts, strict=True)
-    ]
-    table = Table("defaults", ("command", "option", "value", "from", "counts"), rows)
     head = f"configuration file: {text(path or 'none')}"
-    return Answer(document, [head, *([table] if rows else [])])
-
-
-def _is_overruled(setting: Setting, later: Sequence[Setting]) -> bool:
-    """Return whether a later setting counts wherever this one would."""
-    return any(s.name == setting.name and s.command in ("", setting.command) for s in later)
+    document = {"file": None if path is None else str(path), "settings": rows}
+    return Answer(document, [head, *([Table.of("defaults", rows)] if rows else [])])

@@ -153,9 +153,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _call(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        # names of jobs may have characters that the terminal cannot show
-        with suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        _show_all_characters(stream)
     completion.complete(parser)
     top = parser(argv)
     try:
@@ -163,16 +161,6 @@ def _call(argv: Sequence[str]) -> int:
     # argparse has printed the help
     except SystemExit as stop:
         return int(stop.code or 0)
-    args.command_line = parser
-    if hasattr(args, "json"):
-        set_mode(args.json, args.quiet, args.verbose)
-        args.format = "json" if args.json else args.format
-    # for other programs: UTF-8 whatever the terminal is set to
-    if getattr(args, "format", "") in ("json", "csv"):
-        with suppress(AttributeError, ValueError):
-            sys.stdout.reconfigure(  # type: ignore[union-attr]
-                encoding="utf-8", errors="backslashreplace"
-            )
     if args.version:
         from allocator import __version__
 
@@ -181,6 +169,12 @@ def _call(argv: Sequence[str]) -> int:
     if not args.call:
         args.parser.print_help(sys.stderr)
         return 2
+    args.command_line = parser
+    set_mode(args.json, args.quiet, args.verbose)
+    args.format = "json" if args.json else args.format
+    if args.format in ("json", "csv"):
+        # for other programs: UTF-8 whatever the terminal is set to
+        _show_all_characters(sys.stdout, encoding="utf-8")
     queue = getattr(args, "queue", getattr(args, "folder_or_queue", None))
     if _has_password(queue):
         warn(
@@ -192,11 +186,17 @@ def _call(argv: Sequence[str]) -> int:
     begin = time.monotonic()
     begin_cpu = time.process_time()
     found = resolve_name(f"allocator.cli.{args.call}")(args)
-    code = found if isinstance(found, int) else show_answer(found, args.format)
+    code = found if isinstance(found, int) else show_answer(found, args)
     seconds = time.monotonic() - begin
     cpu = time.process_time() - begin_cpu
     tell_details(f"exit code {code} after {seconds:.2f} s, {cpu:.2f} s of them on the CPU")
     return code
+
+
+def _show_all_characters(stream: object, **more: str) -> None:
+    """Write characters that the terminal cannot show as their codes: names may have them."""
+    with suppress(AttributeError, ValueError):
+        stream.reconfigure(errors="backslashreplace", **more)  # type: ignore[attr-defined]
 
 
 def _has_password(queue: object) -> bool:

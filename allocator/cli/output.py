@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from allocator import AllocatorError, Fault, Infeasible, InvalidInput, NoPlanInTime, UsageError
@@ -20,7 +19,6 @@ from allocator.cli.termination import Terminated
 from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
 Value = TypeVar("Value")
@@ -77,8 +75,18 @@ class Table:
     droppable: Sequence[str] = ()
 
     @classmethod
-    def of(cls, title: str, columns: Mapping[str, str], records: Sequence[Values]) -> Table:
-        """Return a table of records; `columns` are the names of their values by column."""
+    def of(
+        cls, title: str, records: Sequence[Values], columns: Mapping[str, str] | None = None
+    ) -> Table:
+        """Return a table of records; `columns` are the names of values by column.
+
+        By default they are those that a record has; what is no text is aligned to the right.
+        """
+        columns = columns or {
+            name if any(isinstance(row[name], str) for row in records) else f">{name}": name
+            for name in (records[0] if records else ())
+            if any(row[name] not in (None, "") for row in records)
+        }
         return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
 
 
@@ -92,6 +100,7 @@ class Answer(NamedTuple):
     csv : rows, or the text of CSV.
     exit_code : of the command.
     notes : what else was done, told after the result.
+    files : what --out writes, by name; values are JSON.
     """
 
     document: Lazy[Values | Sequence[Values]]
@@ -99,14 +108,14 @@ class Answer(NamedTuple):
     csv: Lazy[Sequence[Values]] = ""
     exit_code: int = 0
     notes: Sequence[str] = ()
+    files: Mapping[str, Lazy[Values | bytes]] = {}
 
 
-def print_json(*documents: Values) -> None:
-    """Print results, each as one line of strict JSON with the version of its form."""
+def format_json(document: Values) -> str:
+    """Return a result as one line of strict JSON with the version of its form."""
     from allocator.io.plans import dumps
 
-    for document in documents:
-        print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+    return dumps({"schema_version": SCHEMA_VERSION, **document})
 
 
 def text(value: Any, digits: int = 4) -> str:
@@ -117,19 +126,6 @@ def text(value: Any, digits: int = 4) -> str:
         return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
     said = str(value)
     return said if said.isprintable() else said.encode("unicode_escape").decode("ascii")
-
-
-def texts(values: Iterable[Any]) -> list[str]:
-    """Return the cells of a column, checked together because there may be thousands."""
-    cells = list(values)
-    sorts = set(map(type, cells))
-    if sorts == {float}:
-        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
-    if sorts <= {str, type(None)}:
-        said = ["-" if cell is None else cell for cell in cells]
-        if "".join(said).isprintable():
-            return said
-    return [text(cell) for cell in cells]
 
 
 def percent(gap: float) -> str:
@@ -169,23 +165,17 @@ def has_progress() -> bool:
     return sys.stderr.isatty() and not MODE.is_quiet
 
 
-def progress_console() -> Console:
-    """Return the console of standard error for bars and notes; with --quiet it prints nothing."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, quiet=MODE.is_quiet)
-
-
 def progress_bar(is_counted: bool) -> Progress:
     """Return a bar on standard error: of things that are counted, or of a share of 1."""
     from rich import progress
+    from rich.console import Console
 
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn() if is_counted else progress.TaskProgressColumn(),
         progress.TimeElapsedColumn(),
-        console=progress_console(),
+        console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,
         disable=not has_progress(),
@@ -221,14 +211,6 @@ def format_csv(rows: Sequence[Values], digits: int | None = None) -> str:
     ]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     return csv_text(columns, ([row.get(name) for name in columns] for row in flat))
-
-
-def write_results(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files, and name them."""
-    from allocator.io.plans import write_files
-
-    write_files(Path(folder), files)
-    note(f"written to {folder}: {', '.join(files)}")
 
 
 def _print_message(*lines: str) -> None:

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
@@ -129,6 +129,13 @@ class Parser(argparse.ArgumentParser):
                 near = "; write -- before the command of the job"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        convert = self._registry_get("type", action.type, action.type)
+        try:
+            return convert(arg_string)
+        except ValueError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -282,8 +289,13 @@ def _join_lines(text: str) -> str:
 
 def take(options: type[Options], args: Namespace, **more: Any) -> Options:
     """Return an options class with the arguments that were given and are named like its fields."""
-    given = {f.name: getattr(args, f.name, None) for f in fields(options)}  # type: ignore[arg-type]
-    return options(**{name: value for name, value in given.items() if value is not None} | more)
+    names = [f.name for f in fields(options)]  # type: ignore[arg-type]
+    return options(**find_given(args, names) | more)
+
+
+def find_given(args: Namespace, names: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of these names that were given."""
+    return {n: value for n, value in vars(args).items() if n in names and value is not None}
 
 
 def add_common_options(parser: Parser) -> None:
@@ -295,8 +307,7 @@ def add_common_options(parser: Parser) -> None:
         (["-v", "--verbose"], "what is read, and how long it takes, too"),
     ):
         common.add_argument(*names, action="store_true", help=words)
-    if not any(action.dest == "format" for action in parser._actions):
-        parser.set_defaults(format="text")
+    parser.set_defaults(format=parser.get_default("format") or "text")
 
 
 def objective(default: str = "as config.toml says") -> Add:
@@ -348,7 +359,7 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 def _in_range(value: float, text: str, at_least: float, infinite: bool) -> float:
     if not value >= at_least or (math.isinf(value) and not infinite):
         least = f">= {at_least:g}" if not 0 < at_least < 1e-3 else "above 0"
-        raise argparse.ArgumentTypeError(f"{text} is not a number {least}")
+        raise ValueError(f"{text} is not a number {least}")
     return value
 
 
@@ -367,11 +378,7 @@ def duration(
     def convert(text: str) -> float:
         from allocator.domain.times import parse_duration
 
-        try:
-            value = parse_duration(text, unit_s) / unit_s
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return _in_range(value, text, at_least, infinite)
+        return _in_range(parse_duration(text, unit_s) / unit_s, text, at_least, infinite)
 
     return convert
 
@@ -380,10 +387,7 @@ def parse_future(text: str) -> float:
     """Return a point in time as unix seconds, counted from now if it is a duration."""
     from allocator.domain.times import parse_time
 
-    try:
-        return parse_time(text, time.time())
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return parse_time(text, time.time())
 
 
 def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
@@ -395,9 +399,7 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
         except ValueError:
             value = at_least - 1
         if not at_least <= value <= at_most:
-            raise argparse.ArgumentTypeError(
-                f"{text} is not a whole number from {at_least} to {at_most}"
-            )
+            raise ValueError(f"{text} is not a whole number from {at_least} to {at_most}")
         return value
 
     convert.__name__ = "whole number"
@@ -405,13 +407,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a list with commas.
-
-    argparse shows the name of this function if there are none.
-    """
+    """Return the words of a list with commas."""
     found = tuple(w.strip() for w in text.split(",") if w.strip())
     if not found:
-        raise argparse.ArgumentTypeError("a list with nothing in it")
+        raise ValueError("a list with nothing in it")
     return found
 
 
@@ -421,11 +420,10 @@ def many(convert: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def convert_all(text: str) -> tuple[Any, ...]:
         try:
             return tuple(map(convert, words(text)))
-        except argparse.ArgumentTypeError as error:
+        except ValueError as error:
             form = f"write {convert.__name__}s with commas, such as 2,4,8"
-            raise argparse.ArgumentTypeError(f"{error}: {form}") from None
+            raise ValueError(f"{error}: {form}") from None
 
-    convert_all.__name__ = f"list of {convert.__name__}s"
     return convert_all
 
 
@@ -435,10 +433,9 @@ def pair(form: str, convert: Callable[[str], Any] = str) -> Callable[[str], tupl
     def split(text: str) -> tuple[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
-            raise argparse.ArgumentTypeError(f"{text}: write {form}")
+            raise ValueError(f"{text}: write {form}")
         return name.strip(), convert(value)
 
-    split.__name__ = form
     return split
 
 
@@ -501,10 +498,9 @@ def effort(time_limit: float | None = TIME_LIMIT_S, of: str = "the decision afte
             f"stop when (bound - value) / value is proven to be at most G (default: {GAP:g}; "
             "0: search for a proof that the plan is the best)",
             number(),
-            GAP,
         ),
-        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0), 0),
-        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024), 1),
+        option("--seed N", "random seed of the solver (default: 0)", parse_integer(0)),
+        option("--threads N", "threads of the solver (default: 1)", parse_integer(1, 1024)),
     )
 
 

@@ -62,8 +62,7 @@ class Progress:
         if MODE.is_quiet:
             yield
             return
-        show = self._live if sys.stderr.isatty() else self._sparse
-        thread = threading.Thread(target=show, args=(what, over), daemon=True)
+        thread = threading.Thread(target=self._show, args=(what, over), daemon=True)
         thread.start()
         try:
             yield
@@ -71,17 +70,15 @@ class Progress:
             over.set()
             thread.join()
 
-    def _live(self, what: str, over: threading.Event) -> None:
-        with suppress(OSError, ValueError):
-            if over.wait(FIRST_S):
-                return
-            while not over.wait(LIVE_S):
-                print(f"{CLEAR}{what}: {self.line()}", end="", file=sys.stderr, flush=True)
-            print(CLEAR, end="", file=sys.stderr, flush=True)
-
-    def _sparse(self, what: str, over: threading.Event) -> None:
-        pause = FIRST_LINE_S
+    def _show(self, what: str, over: threading.Event) -> None:
+        is_live = sys.stderr.isatty()
+        begin, end = (CLEAR, "") if is_live else ("", "\n")
+        pause = FIRST_S if is_live else FIRST_LINE_S
+        left = ""  # what empties the line, if there is one
         with suppress(OSError, ValueError):
             while not over.wait(pause):
-                print(f"{what}: {self.line()}", file=sys.stderr, flush=True)
-                pause = time.monotonic() - self.begin
+                print(f"{begin}{what}: {self.line()}", end=end, file=sys.stderr, flush=True)
+                left = begin
+                pause = LIVE_S if is_live else time.monotonic() - self.begin
+            if left:
+                print(left, end="", file=sys.stderr, flush=True)

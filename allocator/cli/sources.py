@@ -1,10 +1,10 @@
 """Read a round to look at: a snapshot folder, or the present state of a queue."""
 
 import time
-from pathlib import Path
 
 from allocator import Snapshot, read_snapshot, validate
 from allocator.cli.output import tell_details, warn
+from allocator.cli.parsing import is_queue
 from allocator.domain.problem import Problem
 
 
@@ -25,7 +25,7 @@ def read_source(where: str) -> Snapshot:
 
     Raises InvalidInput.
     """
-    if "://" not in where and not Path(where).is_file():
+    if not is_queue(where):
         return read_snapshot(where)
     from allocator.queue.queue import Queue
 

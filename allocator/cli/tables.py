@@ -7,23 +7,33 @@ cut.
 import shutil
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from allocator.cli.output import Answer, Table, format_csv, note, print_json, texts
+from allocator.cli.output import Answer, Table, format_csv, format_json, note, text
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
 
-def show_answer(answer: Answer, form: str) -> int:
-    """Print an answer as JSON, as CSV, or for people; return the exit code."""
-    if form == "json":
+def show_answer(answer: Answer, args: Namespace) -> int:
+    """Print an answer as its command line asks, write its files, and return the exit code."""
+    if answer.files and args.out is not None:
+        from allocator.io.plans import write_files
+
+        made = {n: found() if callable(found) else found for n, found in answer.files.items()}
+        texts = {n: f"{format_json(f)}\n" if isinstance(f, dict) else f for n, f in made.items()}
+        write_files(Path(args.out), texts)
+        note(f"written to {args.out}: {', '.join(texts)}")
+    if args.format == "json":
         found = answer.document() if callable(answer.document) else answer.document
         if isinstance(found, str):
             sys.stdout.write(found)
         else:
-            print_json(*([found] if isinstance(found, Mapping) else found))
-    elif form == "csv":
+            for document in [found] if isinstance(found, Mapping) else found:
+                print(format_json(document), flush=True)
+    elif args.format == "csv":
         rows = answer.csv() if callable(answer.csv) else answer.csv
         sys.stdout.write(rows if isinstance(rows, str) else format_csv(rows))
     elif isinstance(answer.shown, str):
@@ -61,7 +71,7 @@ def show(found: Iterable[str | Table]) -> None:
         print()
         values = zip(*one.rows, strict=True) if one.rows else [()] * len(one.columns)
         columns = [
-            _Column(name.removeprefix(">"), name.startswith(">"), texts(cells))
+            _Column(name.removeprefix(">"), name.startswith(">"), list(map(text, cells)))
             for name, cells in zip(one.columns, values, strict=True)
         ]
         if not is_terminal or len(one.rows) > LONG:
@@ -72,23 +82,10 @@ def show(found: Iterable[str | Table]) -> None:
             if _drawn_width(c.width for c in columns) <= width:
                 break
             columns = [column for column in columns if column.name != name]
-        widths = _choose_widths(columns, width)
-        if widths is None:
+        if _drawn_width(column.longest_word for column in columns) > width:
             _show_records(one.title, columns)
         else:
-            _rich(one.title, columns, widths)
-
-
-def _choose_widths(columns: Sequence[_Column], width: int) -> list[int] | None:
-    """Return the widths of columns that break no word, None if there are none within `width`."""
-    widths = [column.width for column in columns]
-    least = [column.longest_word for column in columns]
-    while _drawn_width(widths) > width:
-        spare = [i for i in range(len(widths)) if widths[i] > least[i]]
-        if not spare:
-            return None
-        widths[max(spare, key=widths.__getitem__)] -= 1
-    return widths
+            _rich(one.title, columns)
 
 
 def _drawn_width(widths: Iterable[int]) -> int:
@@ -118,16 +115,18 @@ def wrap(line: str) -> str:
     )
 
 
-def _rich(title: str, columns: Sequence[_Column], widths: Sequence[int]) -> None:
+def _rich(title: str, columns: Sequence[_Column]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, width in zip(columns, widths, strict=True):
+    for column in columns:
         justify: Any = "right" if column.is_right else "left"
-        grid.add_column(column.name, justify=justify, width=width, overflow="fold")
+        grid.add_column(
+            column.name, justify=justify, min_width=column.longest_word, overflow="fold"
+        )
     for row in zip(*(column.cells for column in columns), strict=True):
         grid.add_row(*map(Text, row))
     console = Console(markup=False, highlight=False, emoji=False)

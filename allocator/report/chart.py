@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,8 +54,8 @@ class Axis:
     ticks: Mapping[float, str] | None = None
     label: Callable[[float], str] | None = None
 
-    def fit(self, values: Floats) -> Scale:
-        """Return the scale on which these values lie."""
+    def fit(self, values: Floats) -> Axis:
+        """Return the axis with the ends and ticks that these values give it."""
         known = values[np.isfinite(values)]
         known = known[known > 0] if self.kind == "log" else known
         low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
@@ -69,7 +69,20 @@ class Axis:
         if ticks is None:
             label = self.label or self._label(low, high)
             ticks = {at: label(at) for at in self._places(low, high)}
-        return Scale(low, high, self.kind == "log", ticks)
+        return replace(self, low=low, high=high, ticks=ticks)
+
+    def list_ticks(self) -> Iterator[tuple[float, str]]:
+        """Return place and label of each tick of a fitted axis."""
+        ticks = self.ticks or {}
+        return zip(self.place(list(ticks)).tolist(), ticks.values(), strict=True)
+
+    def place(self, values: Any) -> Floats:
+        """Return places from 0 to 1 on a fitted axis; what has no logarithm is at the low end."""
+        at = np.asarray(values, dtype=np.float64)
+        if self.kind != "log":
+            return (at - self.low) / (self.high - self.low)
+        low, high = math.log(self.low), math.log(self.high)
+        return (np.log(np.maximum(at, self.low)) - low) / (high - low)
 
     def _places(self, low: float, high: float) -> list[float]:
         """Return round values from low to high, few enough to be read."""
@@ -103,28 +116,6 @@ class Axis:
             return lambda at: f"{at / size:g} {unit}"
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return lambda at: f"{at:,.{digits}f}"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Where the values of an axis lie on a panel."""
-
-    low: float
-    high: float
-    is_log: bool
-    ticks: Mapping[float, str]
-
-    def list_ticks(self) -> Iterator[tuple[float, str]]:
-        """Return place and label of each tick."""
-        return zip(self.place(list(self.ticks)).tolist(), self.ticks.values(), strict=True)
-
-    def place(self, values: Any) -> Floats:
-        """Return places from 0 to 1; what a logarithm does not have is at the low end."""
-        at = np.asarray(values, dtype=np.float64)
-        if not self.is_log:
-            return (at - self.low) / (self.high - self.low)
-        low, high = math.log(self.low), math.log(self.high)
-        return (np.log(np.maximum(at, self.low)) - low) / (high - low)
 
 
 @dataclass(frozen=True)
@@ -260,8 +251,8 @@ def _panel(panel: Panel, place: str) -> str:
     near = [limit for limit in panel.limits if limit[0] <= FAR * top or top <= 0]
     x = panel.x.fit(_join(xs))
     y = panel.y.fit(_join([*ys, [at for at, _ in near]]))
-    if not panel.y.ticks and not y.is_log:
-        y = Scale(y.low, y.high + 0.04 * (y.high - y.low), False, y.ticks)
+    if not panel.y.ticks and y.kind != "log":
+        y = replace(y, high=y.high + 0.04 * (y.high - y.low))
     title = panel.title + "".join(
         f" ({words} {panel.y.label(at) if panel.y.label else format(at, ',.4g')}, far above)"
         for at, words in panel.limits
@@ -302,7 +293,7 @@ def _panel(panel: Panel, place: str) -> str:
     return "".join([*out, "</svg></svg>"])
 
 
-def _write(mark: Mark, x: Scale, y: Scale) -> str:
+def _write(mark: Mark, x: Axis, y: Axis) -> str:
     """Return words at places; those on boxes are cut off where their boxes end."""
     across, down = 100 * x.place(mark.x), 100 * (1 - y.place(mark.y))
     places = zip(across.tolist(), down.tolist(), mark.tips, strict=True)
@@ -324,7 +315,7 @@ def _join(parts: Sequence[Any]) -> Floats:
     return np.concatenate([np.zeros(0), *(np.asarray(p, dtype=np.float64) for p in parts)])
 
 
-def _draw(mark: Mark, x: Scale, y: Scale) -> str:
+def _draw(mark: Mark, x: Axis, y: Axis) -> str:
     """Return a mark in units of the plot."""
     across, up = _units(x.place(mark.x)), _units(1.0 - y.place(mark.y))
     kind = mark.kind + " faint" * mark.is_faint + " dashed" * mark.is_dashed

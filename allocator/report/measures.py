@@ -14,50 +14,33 @@ class Measure:
     kind : "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars) or "hours"
     (GPU-hours).
     better : -1 if less is better, +1 if more is better, 0 if neither is.
-    note : what it is.
     """
 
     key: str
     title: str
     kind: str
     better: int
-    note: str
 
 
 MEASURES = (
-    Measure("finished", "jobs finished", "count", 0, "of the jobs submitted"),
-    Measure("jct_s_mean", "completion time", "time", -1, "mean time from submission to completion"),
-    Measure("jct_s_median", "median completion", "time", -1, "of the same"),
-    Measure("jct_s_p99", "p99 completion", "time", -1, "99 of 100 jobs are done sooner"),
-    Measure("queue_s_mean", "queueing", "time", -1, "mean time from submission to first start"),
-    Measure("queue_s_p99", "p99 queueing", "time", -1, "99 of 100 jobs start sooner"),
-    Measure(
-        "efficiency_mean",
-        "training efficiency",
-        "ratio",
-        1,
-        "run time as its user asked for / time from first start to completion, mean over jobs",
-    ),
-    Measure("makespan_s", "makespan", "time", -1, "first submission to last completion"),
-    Measure(
-        "ftf_max",
-        "worst unfairness",
-        "ratio",
-        -1,
-        "largest completion time / completion time alone on an equal share of the cluster",
-    ),
-    Measure("utilisation", "utilisation", "share", 0, "GPU time held / GPU time there was"),
-    Measure("gpu_hours", "GPU-hours", "hours", 0, "GPU time held"),
-    Measure("dollars", "dollars", "money", -1, "US dollars paid"),
-    Measure("restarts", "restarts", "count", -1, "starts after the first, and changes"),
-    Measure("decision_s_mean", "time to decide", "time", 0, "mean of the rounds"),
-    Measure(
-        "gap_mean",
-        "mean gap",
-        "share",
-        0,
-        "(bound - value) / value of a round, mean: how much better a plan could be at most",
-    ),
+    Measure("finished", "jobs finished", "count", 0),
+    Measure("jct_s_mean", "completion time", "time", -1),
+    Measure("jct_s_median", "median completion", "time", -1),
+    Measure("jct_s_p99", "p99 completion", "time", -1),
+    Measure("queue_s_mean", "queueing", "time", -1),
+    Measure("queue_s_p99", "p99 queueing", "time", -1),
+    # run time as its user asked for / time from first start to completion, mean over jobs
+    Measure("efficiency_mean", "training efficiency", "ratio", 1),
+    Measure("makespan_s", "makespan", "time", -1),
+    # largest completion time / completion time alone on an equal share of the cluster
+    Measure("ftf_max", "worst unfairness", "ratio", -1),
+    Measure("utilisation", "utilisation", "share", 0),
+    Measure("gpu_hours", "GPU-hours", "hours", 0),
+    Measure("dollars", "dollars", "money", -1),
+    Measure("restarts", "restarts", "count", -1),
+    Measure("decision_s_mean", "time to decide", "time", 0),
+    # (bound - value) / value of a round, mean: how much better a plan could be at most
+    Measure("gap_mean", "mean gap", "share", 0),
 )
 BY_KEY = {m.key: m for m in MEASURES}
 HEADLINE = ("jct_s_mean", "queue_s_mean", "efficiency_mean")
@@ -106,13 +89,13 @@ def number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and float(value).is_integer() else text
 
 
-def percent(value: float, sign: bool = True) -> str:
+def percent(value: float) -> str:
     """Return a change in percent: one decimal below 10, none above, a real minus sign."""
     if not math.isfinite(value):
         return "–"
     size = abs(value)
     text = f"{size:.1f}" if size < 9.95 else f"{size:,.0f}"
-    mark = ("−" if value < 0 else "+") if sign and float(text.replace(",", "")) else ""
+    mark = ("−" if value < 0 else "+") if float(text.replace(",", "")) else ""
     return mark + text
 
 

@@ -199,7 +199,7 @@ def _draw(work: Study, tail: str) -> Iterator[Picture]:
         "Number of submitted, unfinished jobs that hold no GPU; lower is better. The queueing time"
         " in the table ends at the first start. The picture also counts jobs that are paused later,"
         " to make space for others." + band,
-        lines.draw_queue(found),
+        lines.draw_over_time(found, lines.WAITING, "jobs that wait"),
     )
     load = work.loads[-1]
     seed = work.typical_seed(load)
@@ -215,11 +215,13 @@ def _draw(work: Study, tail: str) -> Iterator[Picture]:
         " it holds them. What is empty is idle. All panels show the same jobs." + which,
         draw_holders(runs, length),
     )
+    is_priced = lines.is_priced(found)
+    use = lines.HELD | lines.PAID if is_priced else lines.HELD
     yield Picture(
         "use" + tail,
-        "GPUs in use, and what they cost" if lines.is_priced(found) else "GPUs in use",
+        "GPUs in use, and what they cost" if is_priced else "GPUs in use",
         "The space below the dashed line shows idle GPUs." + band + cut,
-        lines.draw_use(found),
+        lines.draw_over_time(found, use, "GPUs in use"),
     )
     yield Picture(
         "decisions" + tail,

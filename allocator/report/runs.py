@@ -278,7 +278,7 @@ def read_simulation(folder: Path) -> Study:
     Raises UsageError for missing files, and InvalidInput for invalid ones.
     """
     path = folder / RESULTS_JSON
-    document = _read_json(path)
+    document = read_json(path)
     policies = document.get("policies")
     if (
         not isinstance(policies, dict)
@@ -340,7 +340,7 @@ def read_benchmark(folder: Path) -> Study:
             change = MetricChange._make((*cells, row.get("verdict", "open")))
             changes.setdefault(change[:4], change)
             baseline = baseline or str(row["baseline"])
-    asked = _read_json(grid) if grid.is_file() else {}
+    asked = read_json(grid) if grid.is_file() else {}
     names = [run.policy for run in runs]
     usual = "greedy" if "greedy" in names or not names else names[0]
     tasks = len(asked.get("tasks", ()))
@@ -355,7 +355,8 @@ def read_benchmark(folder: Path) -> Study:
     return Study(False, baseline, runs, changes, notes, words)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object. Raises InvalidInput if it is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -377,7 +378,7 @@ def _list_assumed(runs: Sequence[SimulationRun]) -> Iterator[str]:
     """Yield what is assumed of the jobs of each workload of a benchmark."""
     for workload, folder in {r.workload: r.folder for r in runs}.items():
         metrics = folder / "metrics.json"
-        if metrics.is_file() and (words := _read_json(metrics).get("assumed")):
+        if metrics.is_file() and (words := read_json(metrics).get("assumed")):
             yield f"{workload}: assumed: {words}"
 
 

@@ -10,7 +10,6 @@ the type of its parameter: Reader, Writer or Operator.
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -19,6 +18,7 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.queue import tokens
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
@@ -29,7 +29,7 @@ from allocator.server.guard import read_address
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.deciding import Effort, ask_child
+from allocator.server.views.deciding import ask_child
 from allocator.server.views.sight import Sight
 
 COOKIE = "allocator_session"
@@ -63,9 +63,13 @@ class Service:
         return await self.queue.change(lambda connection: write(Sight(connection, now_s, caller)))
 
     async def advise(
-        self, snapshot: Snapshot, effort: Effort, question: str, **arguments: Any
-    ) -> Any:
-        """Return the answer of a child process to a question (views/deciding.py).
+        self,
+        answer: Callable[[Snapshot, SolveCommand, float, Any], T],
+        snapshot: Snapshot,
+        command: SolveCommand,
+        about: Any,
+    ) -> T:
+        """Return what a function answers in a child process (views/deciding.py).
 
         Raises QueueUnavailable if all children are busy, and what `ask_child` raises.
         """
@@ -77,7 +81,9 @@ class Service:
                 " moment"
             ) from None
         try:
-            return await run_sync(partial(ask_child, snapshot, effort, question, **arguments))
+            return await run_sync(
+                ask_child, answer, snapshot, command, self.options.advice_s, about
+            )
         finally:
             self.children.release()
 
@@ -103,7 +109,7 @@ async def find_caller(request: Request) -> Caller | None:
     if caller is not None:
         request.scope["caller"] = caller
         if caller.token_id is not None:
-            service.limits.check_token(caller.token_id)
+            service.limits.tokens.take(caller.token_id)
     return caller
 
 
@@ -119,17 +125,12 @@ async def verify(request: Request, secret: str) -> Token:
     """Return the valid token with this secret. Raises Refusal, and counts wrong ones."""
     service = get_service(request)
     address = read_address(request.scope)
-    service.limits.check_wrong_tokens(address)
+    service.limits.wrong.check(address)
     now_s = service.queue.clock()
     token = await service.queue.look(tokens.find, secret, now_s)
     if token is None:
-        service.limits.count_wrong_token(address)
-        raise Refusal(
-            401,
-            "wrong_token",
-            "the token is unknown, has ended, or was revoked",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
+        service.limits.wrong.take(address)
+        raise Refusal(401, "wrong_token", "the token is unknown, has ended, or was revoked")
     return token
 
 
@@ -189,7 +190,7 @@ async def read_form(request: Request) -> Mapping[str, str]:
 
 
 def _ask_for_token(message: str) -> Refusal:
-    return Refusal(401, "no_token", message, headers={"WWW-Authenticate": "Bearer"})
+    return Refusal(401, "no_token", message)
 
 
 async def read_caller(request: Request) -> Caller:

@@ -86,7 +86,7 @@ class Caller:
 
     def can_see(self, tenant: str) -> bool:
         """Return whether the caller may see jobs of a tenant ("": the default tenant)."""
-        return not self.is_member or (tenant or DEFAULT_TENANT) == self.tenant
+        return self.only_tenant in (None, tenant or DEFAULT_TENANT)
 
     def can_change(self, tenant: str) -> bool:
         """Return whether the caller may change jobs of a tenant."""

@@ -31,7 +31,8 @@ STATUS: tuple[tuple[type[AllocatorError], int, str], ...] = (
     (AllocatorError, 500, "internal"),
 )
 """Error of the queue, status and code; the first that fits counts."""
-CODES = {400: "bad_request", 401: "no_token", 403: "forbidden", 404: "not_found", 405: "method"}
+HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}
+"""Headers of the answers with a status."""
 MOST_FAULTS = 100
 
 
@@ -47,7 +48,7 @@ class Refusal(HTTPException):
         faults: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status, message, dict(headers or {}))
+        super().__init__(status, message, {**HEADERS.get(status, {}), **(headers or {})})
         self.code = code
         self.faults = tuple(faults[:MOST_FAULTS])
 
@@ -76,15 +77,14 @@ def to_refusal(error: Exception) -> Refusal:
     if isinstance(error, RequestValidationError):
         return _malformed(error)
     if isinstance(error, HTTPException):
-        code = CODES.get(error.status_code, "refused")
+        code = {404: "not_found", 405: "method"}.get(error.status_code, "refused")
         return Refusal(error.status_code, code, str(error.detail), headers=error.headers)
     if isinstance(error, AllocatorError):
         status, code = next(
             (status, code) for kind, status, code in STATUS if isinstance(error, kind)
         )
         faults = [str(fault) for fault in getattr(error, "faults", ())]
-        headers = {"Retry-After": "2"} if status == 503 else None
-        return Refusal(status, code, str(error), faults=faults, headers=headers)
+        return Refusal(status, code, str(error), faults=faults)
     return Refusal(500, "internal", "internal error; the log of the service has it")
 
 

@@ -13,7 +13,6 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,7 +28,7 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.plans import read_last_plan
+from allocator.server.views.plans import read_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
@@ -111,20 +110,19 @@ class Feed:
 
     async def look_once(self) -> None:
         """Look for changes, unless the database is out of reach."""
-        with suppress(AllocatorError):
-            await self._add_changes()
-
-    async def _add_changes(self) -> None:
         before = self._seen or Seen()
         now_s = self.queue.clock()
 
         def read(connection: Connection) -> Seen:
             seen = look(connection, before, now_s)
             if seen.round != before.round:
-                read_last_plan(connection)  # parses it, so that the next request need not
+                read_plan(connection)  # parses it, so that the next request need not
             return seen
 
-        after = await self.queue.look(read)
+        try:
+            after = await self.queue.look(read)
+        except AllocatorError:
+            return
         changes = [key for key, now in after.things.items() if before.things.get(key) != now]
         changes = changes if self._seen is not None else []
         self._seen = after
@@ -153,14 +151,12 @@ class Feed:
         options = self.options
         is_full = self.followers.total() >= options.most_followers
         if is_full or self.followers[caller.token_id] >= options.most_followers_of_token:
-            raise Refusal(503, "busy", "too many follow the events", headers={"Retry-After": "10"})
+            raise Refusal(503, "busy", "too many follow the events")
         self.followers[caller.token_id] += 1
 
     def leave(self, caller: Caller) -> None:
         """Forget a follower."""
-        self.followers[caller.token_id] -= 1
-        if not self.followers[caller.token_id]:
-            del self.followers[caller.token_id]
+        self.followers -= Counter((caller.token_id,))  # which keeps no zeros
 
     async def follow(self, caller: Caller, last: str) -> AsyncIterator[bytes]:
         """Yield the events after one that the client has seen ("": from now on)."""

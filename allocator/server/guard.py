@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from allocator.server.errors import Refusal
+from allocator.server.errors import Refusal, to_refusal
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 
@@ -103,14 +103,12 @@ class Guard:
         except Exception as error:
             scope["error"] = error
             if not is_started:
-                await Refusal(
-                    500, "internal", "internal error; the log of the service has it"
-                ).to_response()(scope, receive, send_some)
+                await to_refusal(error).to_response()(scope, receive, send_some)
         finally:
             self._write_log(scope, status, time.monotonic() - start)
 
     def _check(self, scope: Scope) -> None:
-        self.limits.check_address(read_address(scope))
+        self.limits.addresses.take(read_address(scope))
         headers = Headers(scope=scope)
         authority = headers.getlist("host")
         if len(authority) != 1 or not self._is_own(authority[0]):

@@ -3,7 +3,6 @@
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from allocator.server import api
 
@@ -17,15 +16,14 @@ have the form of ErrorAnswer.\
 def build_document() -> dict[str, Any]:
     """Return the document, which depends on this version of the program only."""
     # a call is named like its function: generated clients use these names
-    app = FastAPI(openapi_url=None, generate_unique_id_function=lambda route: route.name)
-    app.include_router(api.router)
-    document = get_openapi(
+    app = FastAPI(
         title="allocator",
         version="1",
-        openapi_version="3.1.0",
         description=ABOUT,
-        routes=app.routes,
+        generate_unique_id_function=lambda route: route.name,
     )
+    app.include_router(api.router)
+    document = app.openapi()
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     return document

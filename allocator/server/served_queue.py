@@ -61,9 +61,7 @@ class ServedQueue:
         Raises Refusal if too many changes wait already.
         """
         if self._waiting >= self.most_writes:
-            raise Refusal(
-                503, "busy", "too many changes wait; try again", headers={"Retry-After": "2"}
-            )
+            raise Refusal(503, "busy", "too many changes wait; try again")
 
         def run() -> T:
             time.sleep(max(0.0, self._free_at - time.monotonic()))

@@ -34,7 +34,7 @@ sys.path.append(str(ROOT / "tests"))
 from cases import rental as case  # noqa: E402
 
 from allocator.bench.machine import machine  # noqa: E402
-from allocator.cli.models.rent_source import from_file  # noqa: E402
+from allocator.cli.models.rent_source import read_classes  # noqa: E402
 from allocator.domain.phases import find_phases  # noqa: E402
 from allocator.domain.workload import Workload  # noqa: E402
 from allocator.market.rent import rent  # noqa: E402
@@ -90,7 +90,7 @@ def as_drawn(work: Workload, plan: RentalPlan) -> tuple[float, float]:
 
 def own(arrivals: int, laws: list[str], seed: int, budget: float, has_phases: bool) -> None:
     """Compare policy rental with theory."""
-    found = rent(from_file(str(EXAMPLE), None, False), budget, whole=True)
+    found = rent(read_classes(str(EXAMPLE)), budget, whole=True)
     best = found.plan
     print(
         "| sizes | arrivals | E[T], h | of theory | sampling error | mean K | of theory | sampling"
@@ -163,7 +163,7 @@ def theory_as_drawn(work: Workload, done: Simulation, budget: float) -> float:
     The work of a job of a class is that of its true speed: hours on one GPU, from the time that it
     took at its width.
     """
-    jobs, classes = work.problem.jobs, from_file(str(EXAMPLE), None, False)
+    jobs, classes = work.problem.jobs, read_classes(str(EXAMPLE))
     hours = done.metrics["makespan_s"] / case.HOUR
     if len(find_phases(work.problem.models)):
         load = np.full(2, jobs.total_work.sum() / 2)

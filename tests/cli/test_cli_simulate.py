@@ -117,7 +117,7 @@ def test_a_table_with_a_column_per_policy(capsys: Output, words: str) -> None:
     assert (code, err) == (0, "")
     lines = (line.split("  ", 1) for line in out.splitlines() if "  " in line)
     table = {name: cells.split() for name, cells in lines}
-    assert table["jobs done"] == ["24", "24", "="] and table[""][:2] == ["greedy", "static"]
+    assert table["jobs finished"] == ["24", "24", "="] and table[""][:2] == ["greedy", "static"]
     assert "demo: 24 jobs, 16 GPUs in 1 pool" in out
 
 

@@ -141,7 +141,7 @@ def test_config_shows_what_counts(queue: Path, folder: Path, capsys: Output) -> 
         "[None, 'queue', None, True]",
     ]
     out = call(capsys, "config")[1]
-    assert "allocator.toml:4" in out and "ALLOCATOR_QUEUE" in out
+    assert "  4  " in out and "ALLOCATOR_QUEUE" in out
 
 
 COMPLETE = """

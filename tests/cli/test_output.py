@@ -195,7 +195,7 @@ def test_errors_are_json(
     the same document."""
     if code == "internal":
         fail = Mock(side_effect=ZeroDivisionError("1 / 0"))
-        monkeypatch.setattr("allocator.cli.plan.deciding.decide", fail)
+        monkeypatch.setattr("allocator.cli.plan.batch.decide", fail)
     found, out, err = call(capsys, f"solve {FAULTY / name} --json")
     document = json.loads(err)
     error = document["error"]

@@ -17,7 +17,7 @@ from places import ROOT
 from text_tables import cases
 
 from allocator import read_snapshot
-from allocator.cli.models.rent_source import from_file, from_workload, text
+from allocator.cli.models.rent_source import read_classes, text
 from allocator.queue.queue import Queue
 
 HEAD = (
@@ -67,7 +67,7 @@ def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
     curve = json.loads((tmp_path / "out" / "rent.json").read_text())["curve"]
     assert all(b["mean_response_h"] < a["mean_response_h"] for a, b in itertools.pairwise(curve))
     assert (tmp_path / "out" / "curve.svg").read_text().lstrip().startswith("<?xml")
-    again = from_file(str(tmp_path / "out" / "classes.csv"), None, False)
+    again = read_classes(str(tmp_path / "out" / "classes.csv"))
     assert text(again) == (tmp_path / "out" / "classes.csv").read_text()
     _, out, _ = call(capsys, f"rent {file} --budget 2 --format csv --curve")
     assert len(out.splitlines()) > 50 and out.splitlines()[1].startswith("0.8")
@@ -186,7 +186,7 @@ def test_a_workload_gives_classes_that_can_be_read_again(tmp_path: Path, capsys:
     ]
     for name in ("mu", "mean_response_h"):
         assert plans[0][name] == pytest.approx(plans[1][name])
-    made = from_workload(str(workload), None, False, 2.0)
+    made = read_classes(from_workload=str(workload), hours=2.0)
     assert made.arrivals_per_hour.sum() == pytest.approx(24 / 2)  # of 24 jobs in 2 hours
 
 

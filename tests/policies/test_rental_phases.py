@@ -18,7 +18,7 @@ from fakes.simulated_executor import (
 from places import ROOT
 
 from allocator import Job, Pool, Problem, Rate
-from allocator.cli.models.rent_source import from_file
+from allocator.cli.models.rent_source import read_classes
 from allocator.controller.controller import Controller, ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.errors import InvalidInput
@@ -61,7 +61,7 @@ def test_terms_from_arrivals() -> None:
     """
     p = case.workload(4).problem
     split = plan_terms(p, _example_history(2.5, 40), 1.15)
-    whole = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
+    whole = rent(read_classes(str(EXAMPLE)), 2.3, whole=True)
     assert split == pytest.approx((whole.plan.mu, whole.wider_share), rel=1e-6)
     narrow = plan_terms(p, _example_history(0.1, 40), 2.0)
     assert narrow is not None and narrow.dollar_price == NARROWEST

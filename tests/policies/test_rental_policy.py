@@ -15,7 +15,7 @@ from examples import series
 from places import ROOT
 from worlds import workload
 
-from allocator.cli.models.rent_source import from_file
+from allocator.cli.models.rent_source import read_classes
 from allocator.engine.decision import decide
 from allocator.market.rent import rent
 from allocator.simulator import SimulationOptions, simulate
@@ -52,7 +52,7 @@ def test_a_split_class_is_carried_out() -> None:
     """Whole GPUs at a budget of 2.3: 39 % of one class run on 12 GPUs and 61 % on 13. Jobs of size
     1 take the time that theory says and as many GPU-hours, within 1 %. The same with 4,000 jobs:
     `scripts/reproductions/reproduce_rental.py --budget 2.3`."""
-    plan = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
+    plan = rent(read_classes(str(EXAMPLE)), 2.3, whole=True)
     options = {row["class_id"]: row["options"] for row in plan.rows()}
     assert [o["width"] for o in options["root"]] == [12, 13]
     work = case.workload(150, law="deterministic", seed=1, mu=plan.plan.mu)

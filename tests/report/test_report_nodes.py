@@ -14,7 +14,6 @@ from allocator.report.nodes.cells import (
     JobPart,
     NodeRow,
     blocks_of,
-    choose_colours,
     draw_nodes,
 )
 from allocator.report.nodes.simulated import find_moment, state_at
@@ -37,16 +36,6 @@ def test_shares_are_on_their_gpu_and_whole_gpus_in_what_is_left() -> None:
     shares = {"a [1] 0.00-0.50", "b [1] 0.50-0.75", "c [3] 0.00-0.40"}
     whole = {"w [0] 0.00-1.00", "w [2] 0.00-1.00", "w [4] 0.00-1.00", "x [5, 6] 0.00-1.00"}
     assert said == shares | whole
-
-
-def test_jobs_near_each_other_have_other_colours() -> None:
-    """500 rows of three jobs: no two of a row, or of neighbouring rows, are alike; few colours."""
-    rows = [[f"j{3 * i}", f"j{3 * i + 1}", f"j{3 * i + 2}"] for i in range(500)]
-    shades = choose_colours(rows)
-    for before, row in zip([[], *rows], rows, strict=False):
-        near = [shades[job] for job in (*before, *row)]
-        assert len(set(near)) == len(near)
-    assert len(set(shades.values())) < 20
 
 
 @pytest.mark.parametrize("count", series([40, 1, 500], 1))

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from allocator.queue.queue import Queue
 from allocator.report.chart import to_html
 from allocator.server.caller import VIEWER, Caller
 from allocator.server.pages.charts import draw_spending
-from allocator.server.views.advice import WhatIfAnswer
+from allocator.server.views.advice import compare_changes
 from allocator.server.views.deciding import ask_child, read_question
 from allocator.server.views.job import read_job
 from allocator.server.views.jobs import JobsPage, list_jobs
@@ -230,13 +229,13 @@ def test_two_rounds_are_compared_job_by_job(queue: Queue) -> None:
 def test_questions_are_answered_by_a_child_within_their_limit(queue: Queue) -> None:
     """A what-if says who gains, and a member sees its own jobs; too short a limit is an error."""
     with queue.store.read() as connection:
-        snapshot, effort = read_question(connection, NOW, 60.0)
+        snapshot, command = read_question(connection, NOW, 60.0)
     values = {"nodes.a100-0.state": "drain"}
-    found = WhatIfAnswer(**ask_child(snapshot, effort, "compare", values=values))
+    found = ask_child(compare_changes, snapshot, command, 60.0, values)
     gpus = sum(job.gpus_after - job.gpus_before for job in found.jobs)
     assert gpus == found.gpus[1] - found.gpus[0] == sum(row.gpus for row in found.tenants)
     assert all(job.tenant == "speech" for job in found.seen_by("speech").jobs)
     with pytest.raises(UsageError, match="no pool"):
-        ask_child(snapshot, effort, "compare", values={"pools.nowhere.gpus": "1"})
+        ask_child(compare_changes, snapshot, command, 60.0, {"pools.nowhere.gpus": "1"})
     with pytest.raises(NoPlanInTime, match=r"within 0\.01 s"):
-        ask_child(snapshot, replace(effort, limit_s=0.01), "compare", values=values)
+        ask_child(compare_changes, snapshot, command, 0.01, values)

@@ -26,7 +26,7 @@ def admit(args: Namespace) -> Answer:
         answer = Answer({"answers": list(lines)})
         if args.once:
             return answer
-        show_answer(answer, args.format)
+        show_answer(answer, args)
         time.sleep(args.every)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from allocator import AllocatorError, UsageError
 from allocator.cli.output import Answer, Values, note, warn
+from allocator.cli.parsing import find_given
 from allocator.clusters.adapter import ObserveRequest
 from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
 from allocator.clusters.kubernetes.api import read_role
@@ -62,9 +63,7 @@ def submit_slurm(args: Namespace) -> Answer:
     if args.plugin:
         plugin = read_plugin()
         return Answer({"lua": plugin}, plugin)
-    stated = (*JOB_FIELDS, *FIELDS)
-    given = {name: v for name, v in vars(args).items() if name in stated and v is not None}
-    words = write_sbatch(given, args.sbatch)
+    words = write_sbatch(find_given(args, (*JOB_FIELDS, *FIELDS)), args.sbatch)
     if args.show:
         return Answer({"command": words}, f"{shlex.join(words)}\n")
     sys.stdout.flush()

@@ -27,7 +27,11 @@ def solvers(args: Namespace) -> Answer:
             rounds=args.rounds,
         )
         measure_all(runs, args.out)
-    tables = report(args.out, pictures=args.what == "report")
+    results = read_results(args.out)
+    tables = markdown(results)
+    write_files(Path(args.out), {"tables.md": tables})
+    if args.what == "report":
+        note(*map(str, write_pictures(results, args.out)))
     return Answer({"folder": args.out, "tables": tables}, tables)
 
 
@@ -49,13 +53,3 @@ def measure_all(runs: Sequence[SolverRun], folder: str) -> None:
                 note(summary(row))
 
         run_all(runs, store, tell)
-
-
-def report(folder: str, pictures: bool) -> str:
-    """Write tables.md, and the pictures if wanted; return the tables."""
-    results = read_results(folder)
-    text = markdown(results)
-    write_files(Path(folder), {"tables.md": text})
-    if pictures:
-        note(*map(str, write_pictures(results, folder)))
-    return text

@@ -1,7 +1,6 @@
 """The commands that simulate, measure and report."""
 
 import math
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 from allocator.cli.models.commands import IMPORT
@@ -43,7 +42,6 @@ OPTIONS = (
         "--prove N",
         "policies that decide without a bound get one in every N-th round, 0: never (default: 1)",
         parse_integer(0),
-        1,
         dest="prove_every",
     ),
 )
@@ -53,27 +51,23 @@ WORLD = (
         "--speeds",
         "what policies know of speeds: the truth; a wrong profile, corrected while jobs run;"
         " or what they learn while jobs run (default: known)",
-        default="known",
         choices=SPEEDS,
     ),
     option(
         "--misjudged SIGMA",
         "true speed of a job on a GPU type / believed speed: log-normal with this sigma, mean 1",
         number(),
-        0.0,
     ),
     option(
         "--misjudged-sizes SIGMA",
         "believed total_work / true: log-normal with this sigma, median 1",
         number(),
-        0.0,
     ),
     option(
         "--misjudged-slowdowns SIGMA",
         "believed slowdown of two models on the same GPUs / true: log-normal with this sigma,"
         " mean 1; corrected while jobs run",
         number(),
-        0.0,
     ),
     option(
         "--sizes",
@@ -86,12 +80,11 @@ WORLD = (
         number(),
         dest="loss_noise",
     ),
-    option("--noise SIGMA", "the same, anew at every start", number(), 0.0),
+    option("--noise SIGMA", "the same, anew at every start", number()),
     option(
         "--failures RATE",
         "failures per GPU-hour; a job falls back to its last checkpoint",
         number(),
-        0.0,
         dest="failures_per_gpu_hour",
     ),
     seconds("--latency TIME", "a plan comes true TIME after its round"),
@@ -99,7 +92,6 @@ WORLD = (
         "--charge-decisions F",
         "and F times the seconds that it took to decide later (1: as measured)",
         number(),
-        0.0,
         dest="latency_factor",
     ),
 )
@@ -109,18 +101,18 @@ WORLD = (
 def _shares(text: str) -> tuple[float, ...]:
     found = many(number())(text)
     if any(share > 1 for share in found):
-        raise ArgumentTypeError(f"{text}: a share is a number from 0 to 1")
+        raise ValueError(f"{text}: a share is a number from 0 to 1")
     return tuple(share for share in found if share > 0)
 
 
 def _range(text: str) -> tuple[float, float]:
-    try:
-        low, high = map(number(), text.split(".."))
-    except ValueError:
-        raise ArgumentTypeError(f"{text} is not LOW..HIGH") from None
-    if not low <= 1 <= high:
-        raise ArgumentTypeError(f"{text} does not hold 1, the size asked for")
-    return low, high
+    low, sign, high = text.partition("..")
+    if not sign:
+        raise ValueError(f"{text} is not LOW..HIGH")
+    span = number()(low), number()(high)
+    if not span[0] <= 1 <= span[1]:
+        raise ValueError(f"{text} does not hold 1, the size asked for")
+    return span
 
 
 RUN_OR_REPORT = option(
@@ -192,7 +184,6 @@ MEASURE = (
                 "--node-failures RATE",
                 "failures per node-hour of nodes.csv: all jobs of the node lose it",
                 number(),
-                0.0,
                 dest="failures_per_node_hour",
             ),
             seconds(
@@ -203,7 +194,6 @@ MEASURE = (
                 "a job of a plan for which there are no nodes gets them by moves of others, or"
                 " another"
                 " option; or it waits, for comparisons (default: repair)",
-                default="repair",
                 choices=("repair", "wait"),
             ),
             option(
@@ -211,37 +201,31 @@ MEASURE = (
                 "spot GPUs are revoked at F times the pool's revocations_per_gpu_hour, 0: never"
                 " (default: 1); pools in capacity.csv lose GPUs when that says so",
                 number(),
-                1.0,
             ),
             option(
                 "--spot-batch N",
                 "mean number of GPUs that one revocation takes in a region in full use (default:"
                 " 1)",
                 number(1),
-                1.0,
             ),
             option(
                 "--spot-burst F",
                 "revocations are F times as frequent in a server's first hour (default: 1)",
                 number(1),
-                1.0,
             ),
             option(
                 "--startup-spread SIGMA",
                 "start-up of a server / startup_s of its pool: log-normal with this sigma, mean 1",
                 number(),
-                0.0,
             ),
             option(
                 "--victims",
                 "whose GPUs go when a pool shrinks (default: the last to start)",
-                default="youngest",
                 choices=("youngest", "random"),
             ),
             option(
                 "--checkpoints",
                 "every checkpoint_every_s, or at the best interval for the hazard (default: given)",
-                default="given",
                 choices=("given", "young-daly"),
             ),
         ),
@@ -284,14 +268,12 @@ MEASURE = (
             "--elastic-share A,B",
             "shares of the jobs, from 0 to 1, that may use other sizes than they asked for",
             _shares,
-            (),
             dest="shares",
         ),
         option(
             "--elastic-range LOW..HIGH",
             "their sizes, as multiples of the GPUs asked for (default: 0.5..2)",
             _range,
-            (0.5, 2.0),
             dest="span",
         ),
         option(
@@ -312,9 +294,8 @@ MEASURE = (
             "jobs that are never stopped do not report to it what they have done",
             dest="progress",
             action="store_false",
-            default=True,
         ),
-        option("--seed N", "which jobs are elastic", parse_integer(0), 0),
+        option("--seed N", "which jobs are elastic", parse_integer(0)),
         option("--out DIR", "folder of the page"),
     ),
     command(
@@ -415,7 +396,7 @@ is there
                 group(
                     "decisions and rounds",
                     *OPTIONS,
-                    option("--gap G", f"default: {GAP:g}", number(), GAP),
+                    option("--gap G", f"default: {GAP:g}", number()),
                     seconds(
                         "--time-limit TIME",
                         "seconds per decision (default: none); with one, results depend on the"

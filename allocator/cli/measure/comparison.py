@@ -1,57 +1,22 @@
 """A table of simulations: a column per policy, a row per metric, and which policy is better."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from allocator import Simulation
 from allocator.cli.output import Table, text
+from allocator.report.measures import MEASURES, Measure, unit_of
 
-LESS, MORE, NEITHER = -1, 1, 0  # which values are better
 NOTABLE = 0.01  # smaller relative differences are not mentioned
-
-
-class MetricRow(NamedTuple):
-    """A metric of results.json as people read it: divided by `unit`."""
-
-    name: str
-    key: str
-    better: int
-    unit: float = 1.0
-
-
-ROWS = (
-    MetricRow("jobs done", "finished", MORE),
-    MetricRow("mean completion, min", "jct_s_mean", LESS, 60.0),
-    MetricRow("p99 completion, min", "jct_s_p99", LESS, 60.0),
-    MetricRow("mean queueing, min", "queue_s_mean", LESS, 60.0),
-    MetricRow("p99 queueing, min", "queue_s_p99", LESS, 60.0),
-    MetricRow("makespan, h", "makespan_s", LESS, 3600.0),
-    MetricRow("training efficiency", "efficiency_mean", MORE),
-    MetricRow("worst finish-time fairness", "ftf_max", LESS),
-    MetricRow("utilisation", "utilisation", MORE),
-    MetricRow("GPU-hours", "gpu_hours", LESS),
-    MetricRow("deadlines met", "deadlines_met", MORE),
-    MetricRow("US dollars", "dollars", LESS),
-    MetricRow("bill, US dollars", "bill_dollars", LESS),
-    MetricRow("GPUs revoked", "revocations", LESS),
-    MetricRow("restarts", "restarts", LESS),
-    MetricRow("node failures", "node_failures", NEITHER),
-    MetricRow("moves to other nodes", "moves", LESS),
-    MetricRow("unusable GPU-hours", "unusable_gpu_hours", LESS),
-    MetricRow("rounds", "rounds", NEITHER),
-    MetricRow("ms to decide", "decision_s_mean", LESS, 1e-3),
-    MetricRow("mean gap", "gap_mean", LESS),
-)
-
-# rows that are shown only if some value is not 0
 WHERE_ANY = (
-    "bill_dollars",
-    "revocations",
-    "deadlines_met",
-    "node_failures",
-    "moves",
-    "unusable_gpu_hours",
+    Measure("deadlines_met", "deadlines met", "count", 1),
+    Measure("bill_dollars", "bill", "money", -1),
+    Measure("revocations", "GPUs revoked", "count", -1),
+    Measure("node_failures", "node failures", "count", 0),
+    Measure("moves", "moves to other nodes", "count", -1),
+    Measure("unusable_gpu_hours", "unusable GPU-hours", "hours", -1),
+    Measure("rounds", "rounds", "count", 0),
 )
+"""Metrics that only this table has, and only if some value is not 0."""
 
 
 def comparison(
@@ -64,22 +29,23 @@ def comparison(
     """
     is_pair = len(done) == 2
     rows = []
-    for row in ROWS:
-        values = [s.metrics.get(row.key) for s in done]
-        if (keys and row.key not in keys) or (row.key in WHERE_ANY and not any(values)):
+    for measure in (*MEASURES, *WHERE_ANY):
+        values = [s.metrics.get(measure.key) for s in done]
+        if (keys and measure.key not in keys) or (measure in WHERE_ANY and not any(values)):
             continue
-        cells = [text(v if v is None or row.unit == 1.0 else v / row.unit, 3) for v in values]
-        rows.append([row.name, *cells, *([_percent(change(row, *done))] if is_pair else [])])
+        unit, size = unit_of(measure, filter(None, values))
+        cells = [text(v if v is None or size == 1.0 else v / size, 3) for v in values]
+        name = measure.title + (f", {unit}" if measure.kind in ("time", "share") else "")
+        rows.append([name, *cells, *([_percent(change(measure, *done))] if is_pair else [])])
     names = [s.policy for s in done]
     columns = [*names, *([" vs ".join(names)] if is_pair else [])]
     return Table(title, ("", *(f">{name}" for name in columns)), rows)
 
 
-def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:
+def change(measure: Measure, one: Simulation, other: Simulation) -> float | None:
     """Return how much larger a metric is under `one`, relative to `other`; None if undefined."""
-    a = one.metrics.get(row.key)
-    b = other.metrics.get(row.key)
-    return None if a is None or b is None or b == 0 or row.key == "gap_mean" else float(a / b - 1.0)
+    a, b = (s.metrics.get(measure.key) for s in (one, other))
+    return None if a is None or not b or measure.key == "gap_mean" else float(a / b - 1.0)
 
 
 def compare_metrics(
@@ -90,12 +56,10 @@ def compare_metrics(
     Each has its relative difference.
     """
     sides: tuple[list[str], list[str]] = [], []
-    for row in ROWS:
-        differs = change(row, one, other) if row.key in keys else None
-        if differs is not None and abs(differs) >= NOTABLE and row.better != NEITHER:
-            sides[differs * row.better < 0].append(
-                f"{row.name.partition(',')[0]} ({_percent(differs)})"
-            )
+    for measure in MEASURES:
+        differs = change(measure, one, other) if measure.key in keys else None
+        if differs is not None and abs(differs) >= NOTABLE and measure.better:
+            sides[differs * measure.better < 0].append(f"{measure.title} ({_percent(differs)})")
     return sides
 
 

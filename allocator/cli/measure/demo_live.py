@@ -5,8 +5,8 @@ checkpoints, stops and starts. The state is in a folder, so that the same comman
 kill -9.
 """
 
-import csv
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,7 +18,7 @@ from typing import Any
 
 from allocator import Pool, Problem, Queue, Rate, UsageError
 from allocator.bench.sabotage import Sabotage
-from allocator.cli.output import Answer, Values, has_progress, note, progress_console, text_of
+from allocator.cli.output import Answer, Values, note, progress_bar, text_of
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -27,6 +27,7 @@ from allocator.engine.decision import decide_round
 from allocator.executors.example_job import steps_per_second
 from allocator.executors.local import LocalExecutor, device_numbers
 from allocator.io.tables.private_folders import private_folder
+from allocator.queue.database.schema import ACTIVE
 
 POOL = "machine"
 KIND = "pretended"
@@ -68,9 +69,9 @@ def live(folder: str | None, sabotage: bool = False) -> Answer:
     # name; the path is absolute, because jobs and supervisors have other working folders
     place = private_folder(place)
     with ExitStack() as stack:
-        queue, again = _queue(place)
+        queue, again = _open_queue(place)
         stack.callback(queue.close)
-        events: deque[Any] = deque(maxlen=200)
+        events: deque[Any] = deque()
         clock = WallClock()
         telemetry = Telemetry(
             clock.now,
@@ -95,7 +96,7 @@ def live(folder: str | None, sabotage: bool = False) -> Answer:
         )
         begin = time.monotonic()
         try:
-            _watch(controller, queue, events, begin)
+            _watch(controller, queue, events)
         finally:
             controller.stop()
         seconds = time.monotonic() - begin
@@ -107,21 +108,14 @@ def live(folder: str | None, sabotage: bool = False) -> Answer:
         )
 
 
-def _queue(place: Path) -> tuple[Queue, bool]:
-    """Return the queue in the folder, and whether it already existed with unfinished jobs.
-
-    A new queue gets the ten jobs.
-    """
+def _open_queue(place: Path) -> tuple[Queue, bool]:
+    """Return the queue in the folder with the ten jobs, and whether some were there, unfinished."""
     if not (place / MARK).exists() and any(place.iterdir()):
         raise UsageError(f'"{place}" has something else in it; --dir needs a folder of its own')
-    again = False
     if (place / QUEUE).exists():
         queue = Queue.create(place / QUEUE)
-        counts = queue.counts()
-        again = sum(counts.values()) < len(JOBS) or any(
-            counts[s] for s in ("queued", "running", "paused", "held")
-        )
-        if again:
+        states = [job.state for job in queue.jobs()]
+        if len(states) < len(JOBS) or not set(states).isdisjoint(ACTIVE):
             _submit(queue, place)
             return queue, True
         queue.close()
@@ -173,39 +167,26 @@ def _submit(queue: Queue, place: Path) -> None:
     )
 
 
-def _watch(controller: Controller, queue: Queue, events: deque[Any], begin: float) -> None:
-    """Step until every job is over.
-
-    A terminal shows a live table; other outputs get a line per event.
-    """
-    from rich.live import Live
-
-    console = progress_console()
-    said = 0.0
-    tty = has_progress()
-    with (
-        Live(console=console, auto_refresh=False, transient=False) if tty else ExitStack()
-    ) as screen:
-        while time.monotonic() - begin < PATIENCE_S:
+def _watch(controller: Controller, queue: Queue, events: deque[Any]) -> None:
+    """Step until every job is over, with a line for each event; a terminal has bars below them."""
+    until = time.monotonic() + PATIENCE_S
+    with progress_bar(is_counted=False) as bars:
+        rows = dict[str, Any]()
+        while time.monotonic() < until:
             controller.try_step()
+            while events:
+                if words := _describe_event(events.popleft()):
+                    note(words)
             jobs = queue.jobs()
-            if isinstance(screen, Live):
-                screen.update(
-                    _picture(controller, jobs, events, time.monotonic() - begin), refresh=True
-                )
-            else:
-                said = _print_events(console, events, said)
-            if all(job.state in ("done", "cancelled", "failed") for job in jobs):
+            for job in jobs:
+                if job.job_id not in rows:
+                    rows[job.job_id] = bars.add_task("", total=1.0)
+                gpus = "#" * job.want_gpus if job.state == "running" else ""
+                said = f"{job.job_id:<5} {job.values['model']:<8} {job.state:<7} {gpus:<{GPUS}}"
+                bars.update(rows[job.job_id], completed=job.progress, description=said)
+            if all(job.state not in ACTIVE for job in jobs):
                 return
             controller.clock.sleep(POLL_S)
-
-
-def _print_events(console: Any, events: deque[Any], said: float) -> float:
-    """Print new events in words; return the time of the last one."""
-    for event in list(events):
-        if event["at_s"] > said and (words := _describe_event(event)):
-            console.print(words, soft_wrap=True, markup=False, emoji=False)
-    return max((event["at_s"] for event in events), default=said)
 
 
 def _describe_event(event: Values) -> str:
@@ -228,62 +209,20 @@ def _describe_event(event: Values) -> str:
     return ""
 
 
-def _picture(controller: Controller, jobs: Any, events: deque[Any], seconds: float) -> Any:
-    """Return the table of the present state."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    held = {job.job_id: job.want_gpus if job.state == "running" else 0 for job in jobs}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("job", "model", "state", "GPUs", "done"):
-        table.add_column(name)
-    for name in ("", "starts"):
-        table.add_column(name, justify="right")
-    now = controller.clock.now()
-    for job in jobs:
-        state = "to come" if job.state == "queued" and job.submitted_s > now else job.state
-        bar = round(24 * job.progress)
-        table.add_row(
-            job.job_id,
-            job.values["model"],
-            state,
-            "#" * held[job.job_id],
-            Text("━" * bar, style="green" if job.state == "done" else "cyan")
-            + Text("━" * (24 - bar), "dim"),
-            f"{job.progress:.0%}",
-            str(job.generation),
-        )
-    last = [words for event in events if (words := _describe_event(event))][-4:]
-    done = sum(job.state == "done" for job in jobs)
-    head = f"{seconds:4.0f} s   {sum(held.values())} of {GPUS} GPUs wanted   {done} done"
-    return Group(Text(head), table, Text("\n".join(last), style="dim"))
-
-
 def _summary(place: Path, queue: Queue, seconds: float) -> list[str]:
     """Return the result, and the proof that no job started from the beginning again."""
     jobs = queue.jobs()
-    anew = [
-        job.job_id
-        for job in jobs
-        if _count_fresh_starts(place / "jobs" / job.job_id / "log.csv") > 1
-    ]
-    rounds = queue.rounds()
+    anew = []
+    for job in jobs:
+        log = place / "jobs" / job.job_id / "log.csv"
+        begun = re.findall(r"^start,\d+,0,", log.read_text() if log.exists() else "", re.MULTILINE)
+        anew += [job.job_id] if len(begun) > 1 else []
     parked = [f"{job.job_id}: {job.park_reason}" for job in jobs if job.state == "failed"]
     return [
         f"{sum(job.state == 'done' for job in jobs)} of {len(jobs)} jobs done after {seconds:.0f} s"
-        f" of this run; {len(rounds)} rounds, {sum(max(0, job.generation - 1) for job in jobs)}"
-        " restarts from checkpoints, "
+        f" of this run; {len(queue.rounds())} rounds,"
+        f" {sum(max(0, job.generation - 1) for job in jobs)} restarts from checkpoints, "
         + (f"begun anew: {', '.join(anew)}" if anew else "none begun anew"),
         *parked,
         f"try next: allocator history {place / QUEUE}; allocator replay {place / QUEUE}",
     ]
-
-
-def _count_fresh_starts(log: Path) -> int:
-    """Return how often a job began at step 0."""
-    if not log.exists():
-        return 0
-    with log.open(encoding="ascii") as file:
-        return sum(row["event"] == "start" and row["step"] == "0" for row in csv.DictReader(file))

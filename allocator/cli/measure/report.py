@@ -1,10 +1,10 @@
 """`allocator report`: the page and pictures of a simulation, of a benchmark or of a queue."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from allocator import UsageError
 from allocator.cli.output import Answer, has_progress, note
+from allocator.cli.parsing import is_queue
 from allocator.report.folders import write_report
 
 
@@ -12,7 +12,7 @@ def report(args: Namespace) -> Answer:
     source = args.folder_or_queue
     if has_progress():
         note(f"drawing the report of {source}: seconds, minutes for a large benchmark")
-    if "://" in source or Path(source).is_file():
+    if is_queue(source):
         from allocator.server.pages.written import LAST, write_queue_report
 
         page = write_queue_report(source, args.out, args.last or LAST)

@@ -284,6 +284,11 @@ def _gpus(text: str) -> int | dict[str, int]:
 
 
 OUT = option("--out DIR", "folder to write", required=True)
+HOURS = option(
+    "--hours TIME",
+    "length of the window in hours, or as 90min (default: to the end)",
+    duration(1e-6, unit_s=HOUR_S),
+)
 JOBS = (
     group(
         "which jobs",
@@ -293,11 +298,7 @@ JOBS = (
             " second)",
             dest="start",
         ),
-        option(
-            "--hours TIME",
-            "length of the window in hours, or as 90min (default: to the end)",
-            duration(1e-6, unit_s=HOUR_S),
-        ),
+        HOURS,
         option(
             "--max-hours TIME",
             "cut longer jobs to these hours, or to 90min (default: none; philly: 168; inf = none)",
@@ -309,7 +310,7 @@ JOBS = (
             "thin or clone jobs at random until GPU-seconds asked for = X times those there are",
             number(1e-9),
         ),
-        option("--seed N", "of everything drawn (default: 0)", parse_integer(0), 0),
+        option("--seed N", "of everything drawn (default: 0)", parse_integer(0)),
     ),
     group(
         "cluster and sizes",
@@ -333,7 +334,6 @@ JOBS = (
             "--max-gpus N",
             "no job grows beyond N GPUs unless it asks for more (default: 64)",
             parse_integer(1, 10_000_000),
-            64,
             dest="most_gpus",
         ),
         flag("--rigid", "every job runs at the size asked for, or not at all"),
@@ -397,11 +397,7 @@ def _import_market(name: str, entry: FormatEntry) -> Command:
             0.0,
             dest="start",
         ),
-        option(
-            "--hours TIME",
-            "length of the window in hours, or as 90min (default: to the end)",
-            duration(1e-6, unit_s=HOUR_S),
-        ),
+        HOURS,
         option("--gpus N", "GPUs of one machine", parse_integer(1, 10_000)),
         option(
             "--on-demand USD",

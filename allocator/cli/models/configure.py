@@ -5,7 +5,7 @@ from argparse import Namespace
 from functools import partial
 
 from allocator import UsageError
-from allocator.cli.output import Answer, Table, Values, format_csv, text, write_results
+from allocator.cli.output import Answer, Table, Values, format_csv, text
 from allocator.cli.sources import read_problem
 from allocator.options.configure import RunConfigurations, configure as find_ways, job_number
 from allocator.performance.pipelines import due_s
@@ -32,9 +32,6 @@ def configure(args: Namespace) -> Answer:
     }
     records = [_way_record(ways, i, chosen) for i in range(len(ways))]
     rows = format_csv(records, 7)
-    if args.out:
-        picture = draw_configurations(ways, chosen)
-        write_results(args.out, {"configure.csv": rows, "configure.svg": picture})
     document = {
         "job_id": ways.job,
         "cost_limit": args.cost,
@@ -63,7 +60,12 @@ def configure(args: Namespace) -> Answer:
     what = ("pool", ">GPUs", ">batch", "variant", ">work/s", ">error", ">hours", ">$", "")
     head = f"job {text(ways.job)}: {len(ways)} ways to run it to its end"
     table = Table("ways that nothing beats in both, cheapest first", what, cells)
-    return Answer(document, [head, table], rows)
+    return Answer(
+        document,
+        [head, table],
+        rows,
+        files={"configure.csv": rows, "configure.svg": partial(draw_configurations, ways, chosen)},
+    )
 
 
 def _way_record(ways: RunConfigurations, i: int, chosen: dict[str, int]) -> Values:
@@ -97,9 +99,8 @@ def _profile(ways: RunConfigurations) -> Answer:
         }
         for i, why, gain in ways.next_to_try()
     ]
-    table = Table(
+    table = Table.of(
         "measure next (gain: expected fall of time x cost of the choice, by its square root)",
-        ("pool", ">GPUs", ">batch", "why", ">gain"),
-        [(row | {"gain": f"{100 * row['gain']:.2f} %"}).values() for row in rows],
+        [row | {"gain": f"{100 * row['gain']:.2f} %"} for row in rows],
     )
     return Answer({"job_id": ways.job, "next": rows}, [table], partial(format_csv, rows, 4))

@@ -2,9 +2,10 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 
 from allocator import UsageError
-from allocator.cli.output import Answer, Table, pick, write_results
+from allocator.cli.output import Answer, Table, pick
 from allocator.domain.findings import did_you_mean
 from allocator.io import fits
 from allocator.io.observations import read_observations
@@ -27,9 +28,6 @@ def fit(args: Namespace) -> Answer:
         )
     guessed = guess_curves(seen) if args.fill else []
     models = fits.models_csv(fitted, guessed)
-    if args.out:
-        files = {"models.csv": models, "fit.csv": fits.report_csv(fitted)}
-        write_results(args.out, {**files, "fit.svg": draw_fits(fitted)})
     document = {
         "models": [fits.fit_record(f) for f in fitted],
         "guesses": [
@@ -41,7 +39,16 @@ def fit(args: Namespace) -> Answer:
             for g in guessed
         ],
     }
-    return Answer(document, _tables(fitted, guessed), models)
+    return Answer(
+        document,
+        _tables(fitted, guessed),
+        models,
+        files={
+            "models.csv": models,
+            "fit.csv": fits.report_csv(fitted),
+            "fit.svg": partial(draw_fits, fitted),
+        },
+    )
 
 
 def _tables(fitted: Sequence[SpeedFit], guessed: Sequence[GuessedCurve]) -> list[Table]:

@@ -3,13 +3,13 @@
 import csv
 import io
 from argparse import Namespace
+from functools import partial
 
 from allocator import UsageError
 from allocator.cli.models import rent_source
-from allocator.cli.output import Answer, Table, Values, format_csv, text, warn
-from allocator.io.plans import dumps, write_files
-from allocator.market.classes import RentalClasses
+from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
 from allocator.market.rent import RentResult, rent as find_widths
+from allocator.report.charts.choices import draw_rent
 
 RULES = {
     "fractional_widths": "best widths",
@@ -31,12 +31,13 @@ def rent(args: Namespace) -> Answer:
         )
     if args.dollars and args.pools is None and args.classes is not None:
         raise UsageError("--dollars needs --pools POOLS.csv with price_per_gpu_hour")
-    made = _classes(args)
+    made = rent_source.read_classes(
+        **pick(args, "classes", "from_workload", "from_queue", "pools", "dollars", "hours")
+    )
     if args.budget is None:
         content = rent_source.text(made)
-        if args.out is not None:
-            write_files(args.out, {"classes.csv": content})
-        return Answer({"classes": list(csv.DictReader(io.StringIO(content)))}, content, content)
+        classes = list(csv.DictReader(io.StringIO(content)))
+        return Answer({"classes": classes}, content, content, files={"classes.csv": content})
     found = find_widths(
         made,
         args.budget,
@@ -50,34 +51,26 @@ def rent(args: Namespace) -> Answer:
         for name, gpus, used in found.crowded()
     )
     document = found.to_dict()
-    if args.out is not None:
-        from allocator.report.charts.choices import draw_rent
-
-        files: dict[str, str | bytes] = {
-            "curve.svg": draw_rent(found),
-            "curve.csv": format_csv(found.curve_rows()),
-            "classes.csv": rent_source.text(found.classes),
-            "rent.json": dumps(document) + "\n",
-        }
-        write_files(args.out, files)
     if args.curve:
         rows = found.curve_rows()
     else:
-        document.pop("curve", None)
+        document = {name: value for name, value in document.items() if name != "curve"}
         rows = [
             {"class_id": row["class_id"], **option}
             for row in found.rows()
             for option in row["options"]
         ]
-    return Answer(document, _show(found, args.curve), rows)
-
-
-def _classes(args: Namespace) -> RentalClasses:
-    if args.from_workload is not None:
-        return rent_source.from_workload(args.from_workload, args.pools, args.dollars, args.hours)
-    if args.from_queue is not None:
-        return rent_source.from_queue(args.from_queue, args.pools, args.dollars, args.hours)
-    return rent_source.from_file(args.classes, args.pools, args.dollars)
+    return Answer(
+        document,
+        _show(found, args.curve),
+        rows,
+        files={
+            "curve.svg": partial(draw_rent, found),
+            "curve.csv": lambda: format_csv(found.curve_rows()),
+            "classes.csv": rent_source.text(found.classes),
+            "rent.json": document,
+        },
+    )
 
 
 def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
@@ -132,10 +125,7 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
     )
     if with_curve:
         curve = found.curve_rows()
-        times = (f">budget {unit}", ">response h", ">mu", ">GPUs", ">sd", ">jobs by weight")
-        shown = [row.values() for row in curve[:: -(-len(curve) // 25)]]
-        columns = (*times, ">equal widths", ">equal spending")
-        tables.append(Table("what other budgets buy", columns, shown))
+        tables.append(Table.of("what other budgets buy", curve[:: -(-len(curve) // 25)]))
     return [*head, *tables]
 
 

@@ -4,12 +4,13 @@ import math
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from allocator import UsageError
-from allocator.cli.output import SCHEMA_VERSION, Answer, Table, Values, format_csv, pick, text, warn
+from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
@@ -21,7 +22,6 @@ from allocator.domain.schema.spot_columns import (
     SERVER_SPEEDS,
     SPEEDS,
 )
-from allocator.io.plans import dumps, write_files
 from allocator.io.tables.csv_table import csv_text
 from allocator.io.tables.one_table import read_numbers, read_rows, read_table, require_sound
 from allocator.market.clusters import clusters
@@ -30,6 +30,7 @@ from allocator.market.spot import choose_clusters, forecast_run, undominated_clu
 from allocator.performance.fit.features import fit_features
 from allocator.performance.fit.servers import fit_servers, list_rates
 from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, fit_line, fit_phases
+from allocator.report.charts.choices import draw_spot
 
 Fitted = TypeVar("Fitted")
 Rows = list[Values]
@@ -64,7 +65,6 @@ def plan(args: Namespace) -> Answer:
         for i, o in enumerate(seen)
     ]
     document = {
-        "schema_version": SCHEMA_VERSION,
         "work": args.work,
         "cost": args.cost,
         "deadline_s": args.deadline,
@@ -72,15 +72,6 @@ def plan(args: Namespace) -> Answer:
         "choice": {r: None if i is None else rows[i]["cluster"] for r, i in chosen.items()},
         "clusters": rows,
     }
-    if args.out is not None:
-        from allocator.report.charts.choices import draw_spot
-
-        picture = draw_spot(seen, choice, args.cost)
-        files: dict[str, str | bytes] = {
-            "plan.csv": format_csv(rows),
-            "time-against-cost.svg": picture,
-        }
-        write_files(args.out, {**files, "plan.json": dumps(document) + "\n"})
     cells = [
         (
             *(row[name] for name in ("cluster", "work_per_s", "dollars_per_hour")),
@@ -95,13 +86,21 @@ def plan(args: Namespace) -> Answer:
     ]
     what = ("cluster", ">work/s", ">$/h", ">seconds", ">dollars", ">lost", ">useful")
     title = f"{args.work:g} units of work"
-    return Answer(document, [Table(title, (*what, ">$ per 1000 work", ""), cells)], rows)
+    return Answer(
+        document,
+        [Table(title, (*what, ">$ per 1000 work", ""), cells)],
+        rows,
+        files={
+            "plan.csv": format_csv(rows),
+            "plan.json": document,
+            "time-against-cost.svg": partial(draw_spot, seen, choice, args.cost),
+        },
+    )
 
 
 def fit(args: Namespace) -> Answer:
-    rows = _try_fit(args.file, KINDS[args.kind], args.file, args.ages)
-    columns = tuple(name if isinstance(v, str) else f">{name}" for name, v in rows[0].items())
-    table = Table(f"{args.kind} fitted to {args.file}", columns, [row.values() for row in rows])
+    rows = _try_fit(args.file, _fit, args.file, args.kind, args.ages)
+    table = Table.of(f"{args.kind} fitted to {args.file}", rows)
     return Answer({"kind": args.kind, "fit": rows}, [table], rows)
 
 
@@ -113,11 +112,25 @@ def _try_fit(path: str, fit: Callable[..., Fitted], *given: Any) -> Fitted:
         raise UsageError(f"{path}: {why}") from None
 
 
-def _line(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(read_table(path, POINTS))
-    line = asdict(fit_line(table["x"], table["y"]))
-    errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
-    return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
+def _fit(path: str, kind: str, ages: Sequence[float]) -> Rows:
+    """Return the rows of a kind of fit. Raises ValueError if nothing can be fitted."""
+    match kind:
+        case "line":
+            table = require_sound(read_table(path, POINTS))
+            line = asdict(fit_line(table["x"], table["y"]))
+            errors = dict(zip(("intercept_error", "slope_error"), line.pop("errors"), strict=True))
+            return [{name: line.pop(name) for name in ("intercept", "slope")} | errors | line]
+        case "startup":
+            table = require_sound(read_numbers(path))
+            return [
+                {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
+                | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
+                for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
+            ]
+        case "cap":
+            table = require_sound(read_table(path, SPEEDS))
+            return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
+    return _hazard(path, ages)
 
 
 def _hazard(path: str, ages: Sequence[float]) -> Rows:
@@ -142,29 +155,11 @@ def _hazard(path: str, ages: Sequence[float]) -> Rows:
     ]
 
 
-def _startup(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(read_numbers(path))
-    return [
-        {"phase": p.name, "starts": p.samples, "mean_s": p.mean, "sd_s": p.sd}
-        | dict(zip(("p5_s", "p50_s", "p95_s"), p.quantiles, strict=True))
-        for p in fit_phases({c.name: table[c.name] for c in table.schema.columns})
-    ]
-
-
-def _cap(path: str, _ages: Sequence[float]) -> Rows:
-    table = require_sound(read_table(path, SPEEDS))
-    return [asdict(fit_cap(table["workers"], table["work_per_s"]))]
-
-
-KINDS = {"line": _line, "hazard": _hazard, "startup": _startup, "cap": _cap}
-"""The rows of each kind of fit; ValueError if nothing can be fitted."""
-
-
 def servers(args: Namespace) -> Answer:
     table = require_sound(read_table(args.file, SERVER_SPEEDS))
     columns = ("model", "gpu_type", "servers", "workers", "work_per_s")
     fits = _try_fit(args.file, fit_servers, *(table[name] for name in columns))
-    rows = list_rates(fits, args.sizes)
+    rates = [dict(zip(RATES, row, strict=True)) for row in list_rates(fits, args.sizes)]
     fitted = [
         {
             **pick(f, "model", "gpu_type", "servers"),
@@ -175,16 +170,10 @@ def servers(args: Namespace) -> Answer:
         }
         for f in fits
     ]
-    names = [*fitted[0]]
-    what = (*names[:2], *(f">{name}" for name in names[2:]))
-    rates = ("model", "gpu_type", ">gpus", ">work_per_s", "variant")
     return Answer(
-        {"fit": fitted, "rates": [dict(zip(RATES, r, strict=True)) for r in rows]},
-        [
-            Table(f"fitted to {args.file}", what, [row.values() for row in fitted]),
-            Table("rows of rates.csv", rates, rows),
-        ],
-        csv_text(RATES, rows),
+        {"fit": fitted, "rates": rates},
+        [Table.of(f"fitted to {args.file}", fitted), Table.of("rows of rates.csv", rates)],
+        rates,
     )
 
 
@@ -229,7 +218,6 @@ def features(args: Namespace) -> Answer:
         f"from {measured} measured rows by {', '.join(names)}; error of rows left"
         f" out: {100 * fit.error:.1f} % ({100 * fit.straight_error:.1f} % of a power law)"
     )
-    what = ("model", "gpu_type", ">gpus", ">work_per_s", "predicted", "in_range")
     columns = RATES[:4]
     return Answer(
         {
@@ -241,6 +229,6 @@ def features(args: Namespace) -> Answer:
             "margin": margin,
             "rates": rows,
         },
-        [Table(title, what, [row.values() for row in rows])],
+        [Table.of(title, rows)],
         csv_text(columns, ([r[name] for name in columns] for r in rows if r["in_range"])),
     )

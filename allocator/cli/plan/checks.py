@@ -6,16 +6,14 @@ from typing import Any
 
 from allocator import InvalidInput, read_snapshot, read_workload, validate as check
 from allocator.cli.output import (
-    SCHEMA_VERSION,
     Answer,
     Table,
     Values,
     describe_fault,
     format_csv,
-    print_json,
+    format_json,
     text,
     warn,
-    write_results,
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
@@ -32,7 +30,7 @@ def validate(args: Namespace) -> Answer:
             problem = check(read_snapshot(args.snapshot))
     except InvalidInput as error:
         if args.format == "json":
-            print_json(_findings(map(describe_fault, error.faults), error.warnings))
+            print(format_json(_findings(map(describe_fault, error.faults), error.warnings)))
         raise
     warn(problem.warnings)
     counts = (
@@ -55,13 +53,11 @@ def _findings(faults: Iterable[Values], warnings: Sequence[str]) -> Values:
 
 def promise(args: Namespace) -> Answer:
     from allocator.engine.promises import promises
-    from allocator.io.plans import dumps
 
     problem = read_problem(args.snapshot)
     found = promises(problem)
     jobs = [a.to_dict() for a in found.jobs]
     document = {
-        "schema_version": SCHEMA_VERSION,
         "now_s": problem.now_s,
         "wanted": found.wanted,
         "kept": found.kept,
@@ -69,9 +65,12 @@ def promise(args: Namespace) -> Answer:
         "jobs": jobs,
     }
     rows = format_csv(jobs, 10)
-    if args.out:
-        write_results(args.out, {"promises.csv": rows, "promises.json": dumps(document) + "\n"})
-    return Answer(document, _show(found, problem), rows)
+    return Answer(
+        document,
+        _show(found, problem),
+        rows,
+        files={"promises.csv": rows, "promises.json": document},
+    )
 
 
 def _show(found: Any, problem: Problem) -> Iterator[str | Table]:

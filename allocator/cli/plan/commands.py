@@ -1,7 +1,6 @@
 """The commands that decide one round."""
 
 import math
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 from allocator.cli.parsing import (
@@ -35,7 +34,7 @@ def _parse_value(text: str) -> tuple[float, bool]:
     share = text.strip().endswith("%")
     value = number()(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
     if share and value > 1:
-        raise ArgumentTypeError(f"{text} is no share from 0% to 100%")
+        raise ValueError(f"{text} is no share from 0% to 100%")
     return value, share
 
 
@@ -98,7 +97,7 @@ line each
         allocator explain my-cluster bert-3 --objective flow --budget 40 --time-limit 2
         allocator explain cluster.db bert-3
         """,
-        "plan.explain:explain",
+        "plan.whatif:explain",
         folder_or_queue("SNAPSHOT", "snapshot folder"),
         option("job JOB", "job_id of the job"),
         POLICY,

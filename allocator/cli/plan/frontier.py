@@ -14,7 +14,6 @@ from allocator.cli.output import (
     percent,
     progress_bar,
     text,
-    write_results,
 )
 from allocator.cli.parsing import read_limits
 from allocator.cli.plan.plan_show import show_plan
@@ -23,7 +22,7 @@ from allocator.engine.frontier.jobs import JobsFrontier, jobs_frontier
 from allocator.engine.frontier.rounds import CheapestPlan, RoundFrontier, keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
 from allocator.engine.frontier.ways import job_ways
-from allocator.io.plans import dumps, to_csv, to_json, write_files, write_plan
+from allocator.io.plans import to_csv, to_json, write_plan
 from allocator.report.charts.choices import draw_jobs_frontier, draw_round_frontier
 from allocator.solvers.registry import find
 
@@ -73,7 +72,7 @@ def frontier(args: Namespace) -> Answer:
 
         if args.jobs:
             ways = job_ways(problem, args.jobs, args.dollars)
-            return _answer_jobs(args, jobs_frontier(problem, ways, effort, args.dollars, tell))
+            return _answer_jobs(jobs_frontier(problem, ways, effort, args.dollars, tell))
         asked = {
             "objective": args.objective,
             "dollars": args.dollars,
@@ -83,39 +82,37 @@ def frontier(args: Namespace) -> Answer:
         if args.keep is not None:
             return _answer_kept(args, keep(problem, effort, *args.keep, **asked))
         found = round_frontier(problem, effort, **asked)
-        files = {"frontier.csv": format_csv(found.rows())}
-        return _answer(args, found, files, draw_round_frontier, _show_round(found))
+    return _answer(found, format_csv(found.rows()), draw_round_frontier, _show_round(found))
 
 
-def _answer_jobs(args: Namespace, found: JobsFrontier) -> Answer:
-    files = {"frontier.csv": format_csv(found.rows() if found.found is None else found.plans())}
-    if found.found is not None:
-        files["ways.csv"] = format_csv(found.rows())
-    return _answer(args, found, files, draw_jobs_frontier, _show_jobs(found))
+def _answer_jobs(found: JobsFrontier) -> Answer:
+    ways = format_csv(found.rows())
+    if found.found is None:
+        return _answer(found, ways, draw_jobs_frontier, _show_jobs(found))
+    plans = format_csv(found.plans())
+    return _answer(found, plans, draw_jobs_frontier, _show_jobs(found), **{"ways.csv": ways})
 
 
 def _answer(
-    args: Namespace,
-    found: Any,
-    files: dict[str, str],
-    draw: Callable[[Any], bytes],
-    shown: Iterable[str | Table],
+    found: Any, rows: str, draw: Callable[[Any], bytes], shown: Iterable[str | Table], **more: str
 ) -> Answer:
-    """Write the files of a curve, if there is a folder for them, and return the answer."""
+    """Return the answer with the files of a curve."""
     document = found.to_dict()
-    if args.out is not None:
-        written: dict[str, str | bytes] = {
-            **files,
-            "frontier.json": dumps(document) + "\n",
-            "frontier.svg": draw(found),
-        }
-        write_results(args.out, written)
-    return Answer(document, shown, files["frontier.csv"])
+    return Answer(
+        document,
+        shown,
+        rows,
+        files={
+            "frontier.csv": rows,
+            **more,
+            "frontier.json": document,
+            "frontier.svg": partial(draw, found),
+        },
+    )
 
 
 def _answer_kept(args: Namespace, kept: CheapestPlan) -> Answer:
     if args.out is not None:
-        write_files(args.out, {"keep.json": dumps(kept.to_dict()) + "\n"})
         write_plan(kept.result, args.out)
     lines = _describe_kept(kept)
     return Answer(
@@ -123,6 +120,7 @@ def _answer_kept(args: Namespace, kept: CheapestPlan) -> Answer:
         show_plan(kept.result, head=lines),
         partial(to_csv, kept.result),
         notes=() if args.format == "table" else lines,
+        files={"keep.json": kept.to_dict()},
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from allocator import UsageError, read_snapshot
 from allocator.cli.output import Answer, tell_details, warn
 from allocator.cli.parsing import read_limits, take
-from allocator.cli.plan.deciding import decide_folder
+from allocator.cli.plan.batch import batch, decide_folder
 from allocator.cli.plan.plan_show import log_lines, show_plan
 from allocator.cli.progress import Progress
 from allocator.engine.advice.trials import SolveCommand
@@ -25,8 +25,6 @@ def solve(args: Namespace) -> Answer | int:
         check_format(args.write_model)
     if len(args.snapshots) == 1:
         return _one(args)
-    from allocator.cli.plan.batch import batch
-
     for name, given in (("--log", args.log), ("--write-model", args.write_model)):
         if given:
             raise UsageError(f"{name} takes one snapshot, this is a batch")

@@ -1,18 +1,27 @@
-"""`allocator whatif`: decide the round again with some values changed, and compare."""
+"""`allocator explain` and `whatif`: why a job got what it got, and what other values change."""
 
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from allocator import Comparison, Infeasible, InvalidInput, Plan, Snapshot, changed
-from allocator.cli.output import Answer, Table, Values, note, text, warn
+from allocator import Comparison, Infeasible, InvalidInput, Plan, Snapshot, changed, validate
+from allocator.cli.output import Answer, Table, Values, note, text, text_of, warn
 from allocator.cli.parsing import read_limits, take
 from allocator.cli.plan.plan_show import differences, jobs_table, plans
 from allocator.cli.sources import read_source
 from allocator.engine.advice.submission import submit, with_job
 from allocator.engine.advice.trials import SolveCommand
+from allocator.engine.explain import explain as find_reasons
 from allocator.engine.whatif import compare
 from allocator.io.snapshots import write_snapshot
+
+
+def explain(args: Namespace) -> Answer:
+    snapshot = read_source(args.folder_or_queue)
+    warn(validate(snapshot).warnings)
+    command = take(SolveCommand, args, limits=read_limits(args))
+    told = find_reasons(snapshot, args.job, command, tries=args.tries)
+    return Answer(told.to_dict(), text_of(told.lines()))
 
 
 def whatif(args: Namespace) -> Answer:

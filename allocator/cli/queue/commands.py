@@ -47,7 +47,7 @@ def verb(
     """Return a command that calls a function of verbs.py, by default its namesake."""
     about = words[0].upper() + words[1:] + "."
     first = (QUEUE, output) if output else (QUEUE,)
-    defaults = {"function": function or name.replace("-", "_"), **(defaults or {})}
+    defaults = {"verb": name, "function": function or name.replace("-", "_"), **(defaults or {})}
     return command(
         name, words, about, examples, call, *first, *arguments, defaults=defaults, **more
     )
@@ -134,7 +134,6 @@ NODE = command(
             option("--gpus N", None, parse_integer(0), required=True),
             *OF_NODES,
             function="change_nodes",
-            defaults={"method": "add_nodes", "word": "added"},
         ),
         verb(
             "set",
@@ -144,7 +143,6 @@ NODE = command(
             option("--gpus N", None, parse_integer(0)),
             *OF_NODES,
             function="change_nodes",
-            defaults={"method": "change_nodes", "word": "changed"},
         ),
         verb(
             "up",
@@ -152,7 +150,6 @@ NODE = command(
             "allocator queue node up cluster.db n1 n2",
             NODES,
             function="change_nodes",
-            defaults={"method": "change_nodes", "word": "up", "state": "up"},
         ),
         verb(
             "drain",
@@ -170,7 +167,6 @@ NODE = command(
             "allocator queue node down cluster.db n1 n2",
             NODES,
             function="change_nodes",
-            defaults={"method": "change_nodes", "word": "down", "state": "down"},
         ),
         verb(
             "remove",
@@ -178,7 +174,6 @@ NODE = command(
             "allocator queue node remove cluster.db n1",
             NODES,
             function="change_nodes",
-            defaults={"method": "remove_nodes", "word": "removed"},
         ),
     ),
 )
@@ -344,7 +339,6 @@ and jobs of a snapshot
                 f"allocator queue {name} cluster.db bert-1 bert-2",
                 JOBS,
                 function="change_state",
-                defaults={"verb": name},
             )
             for name, words in (
                 (
@@ -374,6 +368,7 @@ and jobs of a snapshot
             option("file FILE", "default: standard output", nargs="?", default="-"),
             repeated("--state STATE", "only these, as in list"),
             output=None,
+            defaults={"format": "csv"},
         ),
         verb(
             "costs",
@@ -402,7 +397,7 @@ and jobs of a snapshot
             repeated(
                 "--set POOL=GPUS",
                 "GPUs of a pool that may be used from now on; may be given several times",
-                pair("POOL=GPUS", int),
+                pair("POOL=GPUS", parse_integer(0)),
                 dest="changes",
             ),
             output=TABLE_OR_CSV,

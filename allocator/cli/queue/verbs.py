@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from allocator import Queue, UsageError, read_snapshot, validate
 from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
+from allocator.cli.parsing import find_given
 from allocator.cli.queue.job_options import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
@@ -23,7 +24,7 @@ from allocator.domain.records import USER
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
-from allocator.io.progress_sources import FIELDS
+from allocator.io.progress_sources import FIELDS, as_variables
 from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
@@ -37,6 +38,7 @@ from allocator.queue.jobs.submit import (
     submit as submit_to,
 )
 from allocator.queue.jobs.verbs import Job
+from allocator.report.measures import duration
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
@@ -74,8 +76,7 @@ def init(args: Namespace) -> Answer:
 
 def submit(args: Namespace, queue: Queue) -> Answer:
     environment = {USER: os.environ.get("USER", ""), **dict(args.env)}
-    progress = pick(args, *FIELDS)
-    environment |= {FIELDS[name]: v for name, v in progress.items() if v is not None}
+    environment |= as_variables(find_given(args, FIELDS))
     job = build_submission(
         {
             **pick(args, *NAMES, "key", "command"),
@@ -120,7 +121,7 @@ def _promise(queue: Queue, job_id: str) -> Values | None:
         note(f"whether the deadline can be promised is not known: {said}")
         return None
     done, earliest = (
-        at and f"in {_format_duration(at - problem.now_s)} ({math.ceil(at)})"
+        at and f"in {duration(at - problem.now_s)} ({math.ceil(at)})"
         for at in (found.done_s, found.earliest_s)
     )
     if done is not None and found.promised:
@@ -162,15 +163,11 @@ def export_csv(args: Namespace, queue: Queue) -> Answer:
         jobs = verbs.list_jobs(connection, states=args.state)
         content = csv_jobs.export_jobs(connection, jobs)
         records = csv_jobs.job_records(connection, jobs) if args.format == "json" else []
-    document = {"file": args.file, "jobs": records}
-    if args.file == "-":
-        sys.stdout.reconfigure(  # type: ignore[union-attr]
-            encoding="utf-8", errors="backslashreplace"
-        )
-        return Answer(document, content)
-    path = Path(args.file)
-    write_files(path.parent, {path.name: content})
-    return Answer(document)
+    if args.file != "-":
+        path = Path(args.file)
+        write_files(path.parent, {path.name: content})
+        content = ""
+    return Answer({"file": args.file, "jobs": records}, csv=content)
 
 
 def list_(args: Namespace, queue: Queue) -> Answer:
@@ -207,7 +204,7 @@ def _show_jobs(
             _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
             _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
             percent(r["progress"]),
-            _format_duration(now - r["submitted_s"]),
+            duration(round(now - r["submitted_s"])),
             r["position"],
             describe_estimate(r, "expected_start", now),
             describe_estimate(r, "expected_done", now),
@@ -245,18 +242,10 @@ def _describe_job(row: Values, now: float) -> str:
     wait = (row["retry_at_s"] or 0) - now
     if wait > 0:
         often = "once" if row["failures"] == 1 else f"{row['failures']} times"
-        return f"failed {often}, next try in {_format_duration(wait)}"
+        return f"failed {often}, next try in {duration(wait)}"
     if row["phase"] in ("ordered", "stopping"):
         return str(row["phase"])
     return "" if row["pool"] else row["reason"] or ""
-
-
-def _format_duration(seconds: float) -> str:
-    """Return a duration as people write it."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 ALLOCATION_COLUMNS = {
@@ -264,9 +253,9 @@ ALLOCATION_COLUMNS = {
     "pool": "pool",
     ">GPUs": "gpus",
     "phase": "phase",
-    "ordered_s": "ordered_s",
-    "ended_s": "ended_s",
-    "work": "work_done",
+    ">ordered_s": "ordered_s",
+    ">ended_s": "ended_s",
+    ">work": "work_done",
     "detail": "detail",
 }
 """Columns of the allocations of a job: title, and name in the database."""
@@ -286,19 +275,15 @@ def show(args: Namespace, queue: Queue) -> Answer:
         for k, v in {**row, "expected": "; ".join(describe_expected(row, now))}.items()
         if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
-    columns = ALLOCATION_COLUMNS
-    if any(a["nodes"] for a in held):
-        columns = {**columns, "nodes": "nodes"}
-    allocations = [
-        [_nodes(a[k]) if k == "nodes" else text(a[k], 12) for k in columns.values()] for a in held
-    ]
+    columns = ALLOCATION_COLUMNS | ({"nodes": "nodes"} if any(a["nodes"] for a in held) else {})
+    allocations = [a | {"nodes": _nodes(a["nodes"])} for a in held]
     tables = [
         Table(f"job {text(row['job_id'])}", ("what", "value"), facts),
-        Table("allocations", tuple(columns), allocations),
+        Table.of("allocations", allocations, columns),
     ]
     if turns:
-        rows = [(t["generation"], text(t["at_s"], 12), t["host"] or "its own") for t in turns]
-        tables.append(Table("shared GPUs", (">generation", "since_s", "GPUs of"), rows))
+        rows = [(t["generation"], t["at_s"], t["host"] or "its own") for t in turns]
+        tables.append(Table("shared GPUs", (">generation", ">since_s", "GPUs of"), rows))
     return Answer(document, tables)
 
 
@@ -309,7 +294,7 @@ def change_state(args: Namespace, queue: Queue) -> Answer:
 
 
 def change(args: Namespace, queue: Queue) -> Answer:
-    values = {name: v for name, v in pick(args, *CHANGEABLE).items() if v is not None}
+    values = find_given(args, CHANGEABLE)
     if not values:
         raise UsageError("nothing to change: give --weight, --max-gpus ...")
     with queue.store.write() as connection:
@@ -338,8 +323,7 @@ def pools(args: Namespace, queue: Queue) -> Answer:
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
-    columns = ("pool", "type", ">GPUs", ">used", ">free")
-    return Answer({"pools": rows}, [Table("pools", columns, [row.values() for row in rows])], rows)
+    return Answer({"pools": rows}, [Table.of("pools", rows)], rows)
 
 
 def costs(args: Namespace, queue: Queue) -> Answer:
@@ -366,22 +350,7 @@ def costs(args: Namespace, queue: Queue) -> Answer:
 
 def list_tenants(args: Namespace, queue: Queue) -> Answer:
     found = queue.tenants()
-    limits = {">guaranteed": "guaranteed_gpus", ">at most": "max_gpus"}
-    return Answer(
-        found,
-        [
-            Table.of(
-                "tenants", {"tenant": "tenant", "parent": "parent"} | limits, found["tenants"]
-            ),
-            Table.of(
-                "quotas",
-                {"tenant": "tenant", "type": "gpu_type", "pool": "pool"}
-                | limits
-                | {">lent": "lend_gpus"},
-                found["quotas"],
-            ),
-        ],
-    )
+    return Answer(found, [Table.of(name, found[name]) for name in ("tenants", "quotas")])
 
 
 OF_TENANTS = ("parent", "weight", "max_jobs", "budget_per_hour", "gpu_hours_per_month")
@@ -389,19 +358,13 @@ LIMITS = ("guaranteed_gpus", "max_gpus", "lend_gpus")
 
 
 def set_tenant(args: Namespace, queue: Queue) -> Answer:
-    given = {k: v for k, v in vars(args).items() if v is not None}
-    by_quota = not given.keys().isdisjoint(("gpu_type", "pool", "lend_gpus"))
-    values = {k: given[k] for k in OF_TENANTS if k in given}
-    limits = {k: given[k] for k in LIMITS if k in given}
-    if by_quota and not limits:
+    values, limits = find_given(args, OF_TENANTS), find_given(args, LIMITS)
+    place = find_given(args, ("gpu_type", "pool"))
+    if not place and args.lend_gpus is None:
+        values, limits = values | limits, {}
+    elif not limits:
         raise UsageError("a quota needs --max-gpus, --guaranteed-gpus or --lend-gpus")
-    warnings = queue.set_tenant(
-        args.tenant,
-        values if by_quota else values | limits,
-        limits if by_quota else {},
-        given.get("gpu_type", ""),
-        given.get("pool", ""),
-    )
+    warnings = queue.set_tenant(args.tenant, values, limits, **place)
     warn(warnings)
     note(f"tenant {args.tenant} is set")
     return Answer({"tenant": args.tenant, "warnings": list(warnings)})
@@ -433,16 +396,23 @@ def list_nodes(args: Namespace, queue: Queue) -> Answer:
     )
 
 
-NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels", "state")
+NODE_VALUES = ("pool", "gpus", "cpus", "host_memory_gb", "labels")
+CHANGED = {"add": "added", "set": "changed", "remove": "removed"}
+"""What is said of a node after a verb; of the others the verb itself, which is its state."""
 BUSY = {"drain": "the next round moves them", "down": "they are lost"}
 
 
 def change_nodes(args: Namespace, queue: Queue) -> Answer:
-    """Change nodes by the method of the queue that the verb names."""
     given = {name: getattr(args, name) for name in NODE_VALUES if hasattr(args, name)}
     if "labels" in given:
         given["labels"] = dict(args.labels)
-    return _answer_nodes(args, queue, getattr(queue, args.method)(*args.nodes, **given), args.word)
+    if args.verb not in CHANGED:
+        given["state"] = args.verb
+    change = {"add": queue.add_nodes, "remove": queue.remove_nodes}.get(
+        args.verb, queue.change_nodes
+    )
+    word = CHANGED.get(args.verb, args.verb)
+    return _answer_nodes(args, queue, change(*args.nodes, **given), word)
 
 
 def drain_nodes(args: Namespace, queue: Queue) -> Answer:
@@ -583,16 +553,15 @@ def list_tokens(args: Namespace, queue: Queue) -> Answer:
         found = tokens.list_tokens(connection)
         now = queue.clock()
     rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
-    cells = [
-        (
-            *(token.id, token.name, token.role, token.tenant),
-            _format_duration(now - token.created_s),
-            _describe_token(token, now),
-        )
+    shown = [
+        {
+            **pick(token, "id", "name", "role", "tenant"),
+            "age": duration(round(now - token.created_s)),
+            "note": _describe_token(token, now),
+        }
         for token in found
     ]
-    columns = (">id", "name", "role", "tenant", ">age", "note")
-    return Answer({"tokens": rows}, [Table("tokens", columns, cells)])
+    return Answer({"tokens": rows}, [Table.of("tokens", shown)])
 
 
 def _describe_token(token: tokens.Token, now: float) -> str:
@@ -601,7 +570,7 @@ def _describe_token(token: tokens.Token, now: float) -> str:
     if token.expires_s is None:
         return ""
     left = token.expires_s - now
-    return f"ends in {_format_duration(left)}" if left > 0 else "ended"
+    return f"ends in {duration(left)}" if left > 0 else "ended"
 
 
 def revoke_token(args: Namespace, queue: Queue) -> Answer:

@@ -52,19 +52,14 @@ def _draw(run: SimulationRun, edges: Floats) -> Iterator[Mark]:
         yield from stack(edges, held, colours)
         yield _limit(edges, sum(capacity.values(), np.zeros(BINS)))
         return
-    found, limits = _draw_blocks(frame, capacity, edges)
-    names = frame["job_id"].nunique() > FEW
-    for shade, shapes in sorted(found.items()):
-        yield boxes(shapes, COLOURS[shade], CLASSES[shade] if names else "")
-    yield from limits
+    yield from _draw_blocks(frame, capacity, edges)
 
 
-def _draw_blocks(
-    frame: Frame, capacity: dict[str, Floats], edges: Floats
-) -> tuple[dict[int, list[Box]], list[Mark]]:
-    """Return the blocks of each colour, and the lines of what there is."""
+def _draw_blocks(frame: Frame, capacity: dict[str, Floats], edges: Floats) -> Iterator[Mark]:
+    """Yield the blocks of each colour, and the lines of what there is."""
     names = list(dict.fromkeys(frame["job_id"]))
-    shades = frame["kind"] if len(names) > FEW else frame["job_id"].map(names.index) % 8
+    is_by_size = len(names) > FEW
+    shades = frame["kind"] if is_by_size else frame["job_id"].map(names.index) % 8
     found = defaultdict[int, list[Box]](list)
     ground, limits = 0, []
     for pool in dict.fromkeys([*capacity, *frame["pool"]]):
@@ -81,7 +76,9 @@ def _draw_blocks(
             shade = int(shades[rows.index[b.span]])
             found[shade].append((b.begin, low, b.end, low + b.rows, tip))
         ground += max([most, *(b.row + b.rows for b in blocks)])
-    return found, limits
+    for shade, shapes in sorted(found.items()):
+        yield boxes(shapes, COLOURS[shade], CLASSES[shade] if is_by_size else "")
+    yield from limits
 
 
 def _limit(edges: Floats, gpus: Floats) -> Mark:

@@ -28,7 +28,8 @@ KINDS = (
     ("queue_s", "Share of jobs started", 1.0),
 )
 WAITING = {"waiting": "Jobs that never started", "paused": "Jobs paused"}
-USE = {"held": "GPUs held", "paid": "Dollars per hour"}
+HELD = {"held": "GPUs held"}
+PAID = {"paid": "Dollars per hour"}
 LIMITS = {"held": "capacity", "paid": "cost_of_all"}
 Found = Mapping[str, Mapping[str, Sequence[Frame]]]
 """The series of every seed by load and policy."""
@@ -91,18 +92,7 @@ def is_priced(found: Found) -> bool:
     return any(frame[["cost_of_all", "paid"]].to_numpy().any() for frame in every)
 
 
-def draw_queue(found: Found) -> Chart:
-    """Draw the jobs before their first start and the paused jobs over time."""
-    return _draw(found, WAITING, "jobs that wait")
-
-
-def draw_use(found: Found) -> Chart:
-    """Draw the GPUs held over time, and dollars per hour if GPUs have prices."""
-    columns = USE if is_priced(found) else {"held": USE["held"]}
-    return _draw(found, columns, "GPUs in use")
-
-
-def _draw(found: Found, columns: Mapping[str, str], words: str) -> Chart:
+def draw_over_time(found: Found, columns: Mapping[str, str], words: str) -> Chart:
     """Draw a panel per load and column; the time when queues are empty is left out."""
     panels = []
     for load, policies in found.items():

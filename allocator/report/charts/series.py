@@ -118,7 +118,7 @@ def read_pools(run: SimulationRun, column: str, edges: Floats) -> dict[str, Floa
     return out
 
 
-def series(run: SimulationRun, length_s: float, bins: int = BINS) -> Frame:
+def series(run: SimulationRun, length_s: float) -> Frame:
     """Return the means of a run over a grid of equal bins, `length_s` seconds in all.
 
     Rows are bins, by their ends in seconds since the first submission. The columns:
@@ -130,7 +130,7 @@ def series(run: SimulationRun, length_s: float, bins: int = BINS) -> Frame:
     """
     import pandas as pd
 
-    edges = np.linspace(0.0, length_s, bins + 1)
+    edges = np.linspace(0.0, length_s, BINS + 1)
     # jobs that never started or finished wait to the end
     jobs = run.frame("jobs").fillna(
         dict.fromkeys(("started_s", "finished_s"), max(run.length_s, length_s))
@@ -139,9 +139,10 @@ def series(run: SimulationRun, length_s: float, bins: int = BINS) -> Frame:
     up = np.ones(len(jobs))
     spans = run.frame("spans")
 
-    def sum_spans(amounts: Frame, which: Frame = slice(None)) -> Floats:
-        begin, end = spans[["from_s", "to_s"]][which].to_numpy().T
-        return span_means(begin, end, amounts[which].to_numpy(), edges)
+    begin, end = spans[["from_s", "to_s"]].to_numpy().T
+
+    def sum_spans(amounts: Frame) -> Floats:
+        return span_means(begin, end, amounts.to_numpy(), edges)
 
     running = sum_spans(spans["gpus"] ** 0)
     price = read_pools(run, "price_per_gpu_hour", edges)
@@ -149,7 +150,7 @@ def series(run: SimulationRun, length_s: float, bins: int = BINS) -> Frame:
     held = {pool: sum_spans(spans["held"].where(spans["pool"] == pool, 0.0)) for pool in price}
     # dollars per hour, besides those of the GPUs
     memory = sum_spans(spans["held"] * spans[MEMORY_PRICE])
-    none = np.zeros(bins)
+    none = np.zeros(BINS)
     return pd.DataFrame(
         {
             "waiting": span_means(submitted, started, up, edges),

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,8 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart], words: str = 
     for part in parts:
         by_node[part.node].append(part)
     blocks = [blocks_of(node, by_node[node.name]) for node in nodes]
-    shades = choose_colours([[b.job for b in found] for found in blocks])
+    # in turn, so that jobs which begin near each other differ
+    shades = dict(zip(dict.fromkeys(b.job for found in blocks for b in found), cycle(JOBS)))
     across = min(3, -(-len(nodes) // 8)) or 1
     size = max(1, min(MOST_ROWS, -(-len(nodes) // across)))
     panels = [
@@ -105,21 +107,3 @@ def blocks_of(node: NodeRow, parts: Sequence[JobPart]) -> list[Block]:
         runs = split_adjacent(np.array(cells)) if cells else []
         out += [Block(job, range(int(run[0]), int(run[-1]) + 1)) for run in runs]
     return out
-
-
-def choose_colours(rows: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Choose a colour for each job of some rows, unlike those of the same row and the one before.
-
-    Of the colours that are left, the one that was used least is taken.
-    """
-    shades = dict[str, str]()
-    used = dict.fromkeys(JOBS, 0)
-    before: Sequence[str] = ()
-    for row in rows:
-        for job in row:
-            if job not in shades:
-                near = {shades[j] for j in (*before, *row) if j in shades}
-                shades[job] = min(JOBS, key=lambda c: (c in near, used[c]))
-            used[shades[job]] += 1
-        before = row
-    return shades

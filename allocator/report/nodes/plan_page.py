@@ -1,6 +1,5 @@
 """The page of a plan: which job gets which GPUs of which nodes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from allocator.io.plans import PLAN_JSON
 from allocator.io.snapshots import read_snapshot
 from allocator.report.nodes.cells import STATES, JobPart, NodeRow, draw_nodes
 from allocator.report.page import Picture, write_page
+from allocator.report.runs import read_json
 
 
 def write_plan_report(folder: Path, out: Path, snapshot: Path | str | None = None) -> Path:
@@ -35,7 +35,9 @@ def write_plan_report(folder: Path, out: Path, snapshot: Path | str | None = Non
             f'"{folder}" has a plan and not its nodes; say --snapshot SNAPSHOT, which was decided'
         )
     problem = validate(read_snapshot(folder if snapshot is None else snapshot))
-    plan = _read_plan(folder / PLAN_JSON)
+    plan = read_json(folder / PLAN_JSON)
+    if not isinstance(plan.get("jobs"), list):
+        raise input_error(folder / PLAN_JSON, "is not a plan")
     if snapshot is not None and plan.get("digest") != problem.digest:
         raise UsageError(f'the plan in "{folder}" is not one of the snapshot "{snapshot}"')
     nodes, parts = plan_on_nodes(problem, plan)
@@ -65,13 +67,3 @@ def plan_on_nodes(problem: Problem, plan: dict[str, Any]) -> tuple[list[NodeRow]
         for place in job["nodes"] or ()
     ]
     return rows, parts
-
-
-def _read_plan(path: Path) -> dict[str, Any]:
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as why:
-        raise input_error(path, f"cannot be read: {why}") from None
-    if not isinstance(plan, dict) or not isinstance(plan.get("jobs"), list):
-        raise input_error(path, "is not a plan")
-    return plan

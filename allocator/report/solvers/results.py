@@ -121,9 +121,7 @@ def list_tables(results: Results) -> Iterator[tuple[str, str, list[list[str]]]]:
     for group, rows in sorted(groups, key=lambda item: [*RULES, item[0][0]].index(item[0][0])):
         rules, instance, turn, asked, limit = group
         seeds = rows["seed"].nunique()
-        warm = " warm rounds (2 % of the jobs replaced, 5 % of the values moved)," * (
-            turn == "warm"
-        )
+        warm = WARM * (turn == "warm")
         about = (
             f"{rows['jobs'].max():,} jobs,{warm} {RULES.get(rules, rules)}, "
             f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s"

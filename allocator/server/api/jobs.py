@@ -9,6 +9,7 @@ from fastapi import Query, Response
 from allocator.domain.findings import quote as show_name
 from allocator.domain.records import USER
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import verbs
@@ -24,9 +25,9 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal
 from allocator.server.routes import Routes
-from allocator.server.views.advice import ExplanationAnswer
+from allocator.server.views.advice import ExplanationAnswer, explain_job as explain
 from allocator.server.views.cluster import hide_names
-from allocator.server.views.deciding import Effort, read_question
+from allocator.server.views.deciding import read_question
 from allocator.server.views.jobs import (
     JobAnswer,
     JobQuery,
@@ -126,7 +127,7 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
     """
     require_token(caller)
 
-    def read(sight: Sight) -> tuple[Snapshot, Effort, list[str]]:
+    def read(sight: Sight) -> tuple[Snapshot, SolveCommand, list[str]]:
         job = find_job(sight, job_id)
         if job.state not in ACTIVE or job.request:
             raise Refused(f"job {show_name(job_id)} takes part in no round: it is {job.state}")
@@ -134,9 +135,9 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         hidden = [] if tenant is None else verbs.list_names_of_others(connection, tenant)
         return *read_question(connection, sight.now_s, served.options.advice_s), hidden
 
-    snapshot, effort, hidden = await served.look(caller, read)
-    found = await served.advise(snapshot, effort, "explain", job_id=job_id)
-    return ExplanationAnswer(**found).seen_by_member(hidden)
+    snapshot, command, hidden = await served.look(caller, read)
+    found = await served.advise(explain, snapshot, command, job_id)
+    return found.seen_by_member(hidden)
 
 
 @router.reads("/jobs/{job_id:path}")

@@ -7,6 +7,7 @@ from fastapi import Path, Query
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote as show_name
 from allocator.domain.snapshot import Snapshot
+from allocator.engine.advice.trials import SolveCommand
 from allocator.queue import nodes
 from allocator.queue.jobs import verbs
 from allocator.server.access import Reader, Served, require_token
@@ -17,8 +18,8 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.routes import Routes
-from allocator.server.views.advice import WhatIfAnswer
-from allocator.server.views.deciding import Effort, read_question
+from allocator.server.views.advice import WhatIfAnswer, compare_changes
+from allocator.server.views.deciding import read_question
 from allocator.server.views.rounds import (
     ComparisonAnswer,
     RoundAnswer,
@@ -99,17 +100,17 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
     require_token(caller)
     values = {place: str(value) for place, value in body.values.items()}
 
-    def read(sight: Sight) -> tuple[Snapshot, Effort]:
+    def read(sight: Sight) -> tuple[Snapshot, SolveCommand]:
         if caller.is_member:
             _refuse_places_of_others(sight, values)
-        snapshot, effort = read_question(sight.connection, sight.now_s, served.options.advice_s)
+        snapshot, command = read_question(sight.connection, sight.now_s, served.options.advice_s)
         changed(snapshot, values)  # refuses an unknown place before a child starts
         _refuse_gpus_of_nodes(sight, values)
-        return snapshot, effort
+        return snapshot, command
 
-    snapshot, effort = await served.look(caller, read)
-    found = await served.advise(snapshot, effort, "compare", values=values)
-    return WhatIfAnswer(**found).seen_by(caller.only_tenant)
+    snapshot, command = await served.look(caller, read)
+    found = await served.advise(compare_changes, snapshot, command, values)
+    return found.seen_by(caller.only_tenant)
 
 
 def _refuse_gpus_of_nodes(sight: Sight, values: dict[str, str]) -> None:

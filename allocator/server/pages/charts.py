@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from allocator.queue.costs import DailyCost
-from allocator.report.chart import COLOURS, INK, Axis, Chart, Mark, Panel, boxes, stack
+from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack
 from allocator.report.measures import duration, number
 from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
 from allocator.server.views.cluster import PoolState, UseOverTime
@@ -28,20 +29,15 @@ def draw_spending(
         return None
     # a new queue has few days, which would be the thin end of an empty chart
     days = days[min(*(days.index(cost.day) for cost in daily), len(days) - FEW) :]
-    spent = defaultdict[tuple[str, str], float](float)
-    for cost in daily:
-        spent[cost.tenant, cost.day] += cost.dollars
+    at = {day: i for i, day in enumerate(days)}
     floor = dict.fromkeys(days, 0.0)
-    marks = []
-    for k, tenant in enumerate(sorted({cost.tenant for cost in daily})):
-        found = []
-        for i, day in enumerate(days):
-            if dollars := spent[tenant, day]:
-                low = floor[day]
-                floor[day] += dollars
-                tip = f"{tenant}, {day}: ${dollars:,.2f}"
-                found.append((i + 0.05, low, i + 0.95, floor[day], tip))
-        marks += [boxes(found, COLOURS[k % 8], tenant)] if found else []
+    found = defaultdict[str, list[Box]](list)
+    for cost in sorted(daily, key=attrgetter("tenant", "day")):
+        i, low = at[cost.day], floor[cost.day]
+        floor[cost.day] += cost.dollars
+        tip = f"{cost.tenant}, {cost.day}: ${cost.dollars:,.2f}"
+        found[cost.tenant].append((i + 0.05, low, i + 0.95, floor[cost.day], tip))
+    marks = [boxes(found[tenant], COLOURS[k % 8], tenant) for k, tenant in enumerate(found)]
     every = -(-len(days) // FEW)
     ticks = {i + 0.5: days[i][5:] for i in range(len(days) - 1, -1, -every)}
     limit = [] if budget_per_hour is None else [(24 * budget_per_hour, "budget of a day")]

@@ -111,7 +111,7 @@ async def show_what_if(
     """Show who gains and who loses by other values."""
     found = None
     refusal = ""
-    questions, names = await served.look(caller, list_questions)
+    asked = await served.look(caller, list_questions)
     try:
         values = read_values(kind, name, value, set)
         if values:
@@ -124,8 +124,7 @@ async def show_what_if(
         "what_if.html",
         given={"kind": kind, "name": name, "value": value, "set": set},
         kinds=[(one, words) for one, (words, _) in PLACES.items()],
-        questions=questions,
-        names=names,
+        **asked,
         found=found,
         refusal=refusal,
         limit_s=served.options.advice_s,
@@ -133,7 +132,7 @@ async def show_what_if(
     )
 
 
-def list_questions(sight: Sight) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[str]]:
+def list_questions(sight: Sight) -> dict[str, Any]:
     """Return ready-made questions by kind, as changes and words, and the names that they know."""
     nodes = read_nodes(sight.connection)
     pools = read_stored_rows(sight.connection, "pools.csv")
@@ -166,11 +165,12 @@ def list_questions(sight: Sight) -> tuple[list[tuple[str, list[tuple[str, str]]]
         for kind, rows in (("pool", pools), ("tenant", tenants), ("node", nodes))
         for row in rows
     ]
-    return [
+    questions = [
         (group, [(shlex.quote(place), words) for place, words in choices.items()])
         for group, choices in found.items()
         if choices
-    ], names
+    ]
+    return {"questions": questions, "names": names}
 
 
 def read_values(kind: str, name: str, value: str, text: str) -> Mapping[str, str]:

@@ -4,11 +4,8 @@ and who gains and loses by other values.
 
 from __future__ import annotations
 
-import json
 import re
-import resource
-import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,11 +16,10 @@ from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decided import Decision
 from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
-from allocator.errors import AllocatorError
-from allocator.queue.snapshot import unpack_snapshot
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.cluster import OTHERS
-from allocator.server.views.deciding import Effort
+
+SEARCH = 0.4  # part of the limit in which a search for changes makes new decisions
 
 
 class ExplanationAnswer(Answer):
@@ -61,10 +57,11 @@ class ExplanationAnswer(Answer):
         return self.model_copy(update={name: conceal(getattr(self, name)) for name in names})
 
 
-def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationAnswer:
+def explain_job(
+    snapshot: Snapshot, command: SolveCommand, limit_s: float, job_id: str
+) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
-    command = SolveCommand(effort.policy, solver=effort.solver, limits=effort.limits)
-    found = explain(snapshot, job_id, command, seconds=effort.search_s)
+    found = explain(snapshot, job_id, command, seconds=SEARCH * limit_s)
     return ExplanationAnswer(
         job_id=job_id,
         summary=found.summary,
@@ -75,7 +72,7 @@ def explain_job(snapshot: Snapshot, effort: Effort, job_id: str) -> ExplanationA
         losers=list(found.losers),
         untried=list(found.untried),
         is_late=found.is_late,
-        limit_s=effort.limit_s,
+        limit_s=limit_s,
     )
 
 
@@ -144,13 +141,14 @@ class WhatIfAnswer(Answer):
         )
 
 
-def compare_changes(snapshot: Snapshot, effort: Effort, values: Mapping[str, str]) -> WhatIfAnswer:
+def compare_changes(
+    snapshot: Snapshot, command: SolveCommand, limit_s: float, values: Mapping[str, str]
+) -> WhatIfAnswer:
     """Decide the round as it is and with other values, in the child.
 
     `values` are by place, as in `allocator whatif --set`. Raises UsageError if a place or a value
     is not valid, or the rules cannot all hold.
     """
-    command = SolveCommand(effort.policy, solver=effort.solver, limits=effort.limits)
     after = command.decide(command.problem(snapshot, values))
     before = command.decide(command.problem(snapshot, {}))
     found = compare(before, after, values)
@@ -182,7 +180,7 @@ def compare_changes(snapshot: Snapshot, effort: Effort, values: Mapping[str, str
         sentences=list(found.lines()),
         jobs=changed,
         tenants=_sum_tenants(changed, before, after),
-        limit_s=effort.limit_s,
+        limit_s=limit_s,
     )
 
 
@@ -211,24 +209,3 @@ def _sum_tenants(jobs: list[ChangedJob], before: Decision, after: Decision) -> l
                 )
             )
     return out
-
-
-ANSWERS: Mapping[str, Callable[..., Answer]] = {"explain": explain_job, "compare": compare_changes}
-
-
-def answer_question(content: bytes) -> bytes:
-    """Answer a question, in the child: a line of JSON, and the snapshot that follows it."""
-    head, _, packed = content.partition(b"\n")
-    question = json.loads(head)
-    effort = Effort(**question["effort"])
-    seconds = int(effort.limit_s) + 2  # of CPU: the child ends even if nobody kills it
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    try:
-        answer = ANSWERS[question["ask"]](unpack_snapshot(packed), effort, **question["arguments"])
-    except AllocatorError as error:
-        return json.dumps({"error": str(error), "exit_code": error.exit_code}).encode()
-    return json.dumps({"answer": answer.model_dump()}).encode()
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(answer_question(sys.stdin.buffer.read()))

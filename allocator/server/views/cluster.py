@@ -10,7 +10,7 @@ import numpy as np
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import query
+from allocator.queue.database.bulk import as_columns, query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.jobs.verbs import find_tenants
 from allocator.queue.node_space import parse_parts
@@ -119,15 +119,14 @@ def read_use(sight: Sight, begin_s: float) -> UseOverTime:
     """Return the GPUs in use from a time until now, and how many there are now."""
     at_s = np.linspace(begin_s, sight.now_s, SAMPLES)
     pools = cluster_tables.gpus(sight.connection)
-    rows = query(sight.connection, _USED, float(at_s[0]))
+    names, gpus, *times = as_columns(query(sight.connection, _USED, begin_s), 4)
+    # what has not ended sorts behind all times
+    begin, end = (np.searchsorted(at_s, np.array(t, dtype=np.float64)) for t in times)
     by_pool = {}
     for pool in pools:
-        spans = [(gpus, begin, end) for name, gpus, begin, end in rows if name == pool]
-        gpus = np.array([span[0] for span in spans], dtype=np.int64)
-        begin = np.array([span[1] for span in spans], dtype=np.float64)
-        end = np.array([np.inf if s[2] is None else s[2] for s in spans], dtype=np.float64)
+        held = np.array(gpus, dtype=np.int64) * (np.array(names) == pool)
         change = np.zeros(SAMPLES + 1, dtype=np.int64)
-        np.add.at(change, np.searchsorted(at_s, begin), gpus)
-        np.subtract.at(change, np.searchsorted(at_s, end), gpus)
-        by_pool[pool] = tuple(int(n) for n in change[:-1].cumsum())
+        np.add.at(change, begin, held)
+        np.subtract.at(change, end, held)
+        by_pool[pool] = tuple(change[:-1].cumsum().tolist())
     return UseOverTime(tuple(at_s.tolist()), by_pool, sum(pools.values()))

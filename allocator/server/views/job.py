@@ -21,12 +21,6 @@ from allocator.server.views.jobs import JobAnswer, read_rows
 from allocator.server.views.sight import Sight
 
 MOST_EVENTS = 200  # the latest
-PHASES = {
-    "stopped": "stopped with a checkpoint",
-    "finished": "finished",
-    "failed": "failed",
-    "lost": "lost",
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,8 @@ def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) 
         if one["stop_ordered_s"] is not None:
             yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
         if one["ended_s"] is not None:
-            yield Event(one["ended_s"], f"{PHASES[one['phase']]} on {what}", one["detail"])
+            how = " with a checkpoint" * (one["phase"] == "stopped")
+            yield Event(one["ended_s"], f"{one['phase']}{how} on {what}", one["detail"])
     turns = read_turns(sight.connection, job.job_id)
     names = hide_names(sight, [turn["host"] for turn in turns if turn["host"]])
     for turn in turns:
@@ -136,7 +131,7 @@ def _check_speeds(
         for rate in read_learned_rates(sight.connection)
         if rate["model"] == model
     }
-    entry = {} if sight.plan is None else sight.plan.jobs.get(job.job_id, {})
+    entry = sight.entries.get(job.job_id, {})
     latest = {(one["gpu_type"], one["gpus"]): one for one in allocations}
     for key, one in reversed(latest.items()):
         is_planned = (entry.get("pool"), entry.get("gpus")) == (one["pool"], one["gpus"])

@@ -52,11 +52,6 @@ class JobFilter(Form):
     text: Text = ""
     """part of a name or a model"""
 
-    @property
-    def is_newest_first(self) -> bool:
-        """Whether the order is the reverse of that of submission."""
-        return False
-
 
 class JobQuery(JobFilter):
     """A part of a list of jobs: `limit` jobs at most, after those of an earlier part."""
@@ -71,10 +66,6 @@ class JobsPage(JobFilter):
 
     order: Text = ""
     page: int = Field(default=1, ge=1, le=1_000_000_000)
-
-    @property
-    def is_newest_first(self) -> bool:
-        return self.order == "newest"
 
 
 class JobAnswer(Answer):
@@ -142,7 +133,7 @@ def list_jobs(sight: Sight, wanted: JobsPage) -> Page[JobAnswer]:
     state.
     """
     size = min(sight.size, MOST_ROWS)
-    found = _find_matching(sight, wanted)
+    found = _find_matching(sight, wanted)[:: -1 if wanted.order == "newest" else 1]
     page, pages = find_page(wanted.page, size, len(found))
     names = [row.job_id for row in found[(page - 1) * size : page * size]]
     return Page(read_rows(sight, names), len(found), page, pages)
@@ -168,14 +159,13 @@ def _find_matching(
     query = (
         sa.select(jobs.c.job_id, jobs.c.seq)
         .where(*_list_conditions(wanted, sight.tenant), jobs.c.seq > after)
-        .order_by(jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq)
+        .order_by(jobs.c.seq)
         .limit(None if wanted.reason else most)
     )
     found = sight.connection.execute(query).all()
     if not wanted.reason:
         return found
-    entries = {} if sight.plan is None else sight.plan.jobs
-    return [row for row in found if entries.get(row.job_id, {}).get("reason") == wanted.reason]
+    return [r for r in found if sight.entries.get(r.job_id, {}).get("reason") == wanted.reason]
 
 
 def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:
@@ -238,9 +228,8 @@ def read_rows(sight: Sight, names: Sequence[str]) -> tuple[JobAnswer, ...]:
 
 def _build_row(sight: Sight, job: Job, held: Allocation | None) -> JobAnswer:
     """Return the row of a job, but for what changes with the time and with other jobs."""
-    entries = {} if sight.plan is None else sight.plan.jobs
     record = job_record(job, held)
-    entry = entries.get(job.job_id) if job.state in ACTIVE else None
+    entry = sight.entries.get(job.job_id) if job.state in ACTIVE else None
     if entry is not None:
         record |= {name: entry[name] for name in EXPECTED_FIELDS}
     waits = job.state in GROUPS["waiting"]

@@ -92,8 +92,7 @@ def read_overview(sight: Sight) -> Overview:
         connection.execute(names.where(which).order_by(order)).scalars().all()
         for which, order in ((is_waiting, jobs.c.seq), (is_stuck, jobs.c.updated_s.desc()))
     )
-    entries = {} if sight.plan is None else sight.plan.jobs
-    found = (entries.get(name, {}).get("reason") for name in waiting)
+    found = (sight.entries.get(name, {}).get("reason") for name in waiting)
     reasons = Counter(reason for reason in found if reason)
     tenants = read_tenants_view(sight)
     latest = round_journal.history(connection, limit=LOOKED_AT)

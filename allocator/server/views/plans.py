@@ -13,7 +13,8 @@ from allocator.queue.database.bulk import query
 
 KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
 _PLANS = "SELECT number, at_s, plan FROM rounds WHERE plan IS NOT NULL"
-_LAST = "(SELECT MAX(number) FROM rounds WHERE plan IS NOT NULL)"
+_NUMBERED = f"{_PLANS} AND number = ?"
+_LAST = f"{_PLANS} AND number = (SELECT MAX(number) FROM rounds WHERE plan IS NOT NULL)"
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,11 @@ def show_entry(entry: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
     return dict(entry) if tenant is None else {**entry, "shared_with": None}
 
 
-def read_last_plan(connection: Connection) -> RoundPlan | None:
-    """Return the latest plan of the journal, None before the first one."""
-    return _find_plan(connection, _LAST)
-
-
-def read_plan(connection: Connection, number: int) -> RoundPlan | None:
-    """Return the plan of a round; None if it had none, or it is no longer kept."""
-    return _find_plan(connection, "?", number)
-
-
-def _find_plan(connection: Connection, where: str, *values: int) -> RoundPlan | None:
-    for number, at_s, content in query(connection, f"{_PLANS} AND number = {where}", *values):
-        return RoundPlan(int(number), float(at_s), *_parse(bytes(content)))
+def read_plan(connection: Connection, number: int | None = None) -> RoundPlan | None:
+    """Return the plan of a round, by default the latest; None if there was none or it is gone."""
+    asked = query(connection, _LAST) if number is None else query(connection, _NUMBERED, number)
+    for found, at_s, content in asked:
+        return RoundPlan(int(found), float(at_s), *_parse(bytes(content)))
     return None
 
 

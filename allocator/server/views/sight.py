@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from allocator.queue import cluster_tables
 from allocator.server.caller import VIEWER, Caller
-from allocator.server.views.plans import RoundPlan, read_last_plan
+from allocator.server.views.plans import RoundPlan, read_plan
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,12 @@ class Sight:
     @cached_property
     def plan(self) -> RoundPlan | None:
         """The latest plan of the journal, None before the first one."""
-        return read_last_plan(self.connection)
+        return read_plan(self.connection)
+
+    @property
+    def entries(self) -> Mapping[str, Mapping[str, Any]]:
+        """The jobs of the latest plan by name."""
+        return {} if self.plan is None else self.plan.jobs
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
