@@ -6,8 +6,8 @@ seconds or earlier,
 
     sum_{o in p} there_o x_o <= GPUs_p - GPUs of these nodes
 
-where there_o are the GPUs of an option that needs its nodes beyond T, or that keeps GPUs on other
-nodes only.
+where there_o are the GPUs of an option that needs its nodes beyond T, or of a job that keeps them
+on other nodes only and may not be moved.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
     nodes, placed = problem.nodes, problem.placements
     until_s = needed_s(problem, m)
     whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
+    moves = problem.jobs.preemptible[m.job]
     known = np.zeros(len(problem.jobs), bool)
     known[placed.job] = True
     rows, most, labels = list[Ints](), list[float](), list[str]()
@@ -87,7 +88,7 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
             gone = (nodes.pool == p) & (after_s <= at)
             stays = known.copy()
             stays[placed.job[gone[placed.node]]] = False
-            there = np.where(m.keep, stays[m.job], ends_after(until_s, at)) & (m.pool == p)
+            there = np.where(m.keep, stays[m.job] & ~moves, ends_after(until_s, at)) & (m.pool == p)
             most.append(float(problem.pools.gpus[p] - nodes.gpus[gone].sum()))
             rows.append(np.where(there & (whole > 0), len(rows), -1))
             name = problem.pools.pool[p]

@@ -15,7 +15,7 @@ from allocator.queue.jobs.states import VERBS
 from allocator.queue.nodes import read_nodes
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds
-from allocator.server.api.models import JobChange, JobSubmission, WhatIfRequest
+from allocator.server.api.models import JobChange, JobSubmission, ReservationChange, WhatIfRequest
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.pages.reading import MOST
 from allocator.server.pages.rendering import Pages, render_page
@@ -23,6 +23,7 @@ from allocator.server.views.sight import Sight
 
 router = Pages()
 CHANGED = ("weight", "min_gpus", "max_gpus")
+KEPT = ("pool", "gpus", "at_s", "until_s", "job_id", "tenant")
 GIVEN = ("job_id", "model", "tenant", "total_work", "min_gpus", "max_gpus", "weight", "command")
 PLACES = {  # kind of a change: words, and where the value goes
     "gpus": ("GPUs of a pool", "pools.{name}.gpus"),
@@ -60,6 +61,22 @@ def change_node(sight: Sight, form: Form) -> Response:
         raise Refusal(400, "usage", "no such state of a node")
     cluster.change_node(sight, form.get("node", ""), state)
     return RedirectResponse(f"/nodes?done={state}", 303)
+
+
+@router.changes("POST", "/reservations", Operator)
+def change_reservation(sight: Sight, form: Form) -> Response:
+    """Keep GPUs, or end a reservation."""
+    name, verb = form.get("reservation", "").strip(), form.get("verb", "")
+    if verb == "cancel":
+        cluster.cancel_reservation(sight, name)
+    elif verb == "reserve":
+        given = {one: form[one].strip() or None for one in KEPT if one in form}
+        if given.get("at_s") is None:
+            given.pop("at_s", None)
+        cluster.reserve(sight, name, _build(ReservationChange, given))
+    else:
+        raise Refusal(400, "usage", "no such action")
+    return RedirectResponse(f"/reservations?done={verb}-gpus", 303)
 
 
 @router.page("/submit", "submit.html", Writer)
