@@ -12,8 +12,11 @@ is the largest one at which a GPU does as much, relative to the best option of t
 the GPUs of running jobs do on average. Of several pools it takes the one in which it is done first.
 The speed as requested is that at requested_gpus on the slowest GPU type that it may use.
 
-Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, no GPUs
-come or go, and what a reservation keeps from a job in this round it keeps for good. How far that is
+A job with a reservation of its own starts when that begins. One that smaller, later jobs pass over
+starts when it is due (policies/reserving.py).
+
+Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, and GPUs
+come when they are announced, or when a reservation of others ends, but none go. How far that is
 from what happens is measured (expected_ranges.py), and every number comes with a range of 90 %.
 """
 
@@ -30,9 +33,12 @@ from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
+from allocator.options.kept.reservations import find_moments
+from allocator.options.node_needs import UP
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import BUDGET, QUOTA, kinds_of, usage_cost
+from allocator.policies.reserving import find_due_starts
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
@@ -105,23 +111,21 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
-    order = _waiting_order(plan)
-    waiting, first = _candidates(plan, order)
-    seconds = m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting]
     ends = on[np.isfinite(run[on])]
-    begin, which = list_schedule(
-        _free(plan),
-        _uses(round_, option[ends]),
-        run[ends],
-        _uses(round_, waiting),
-        seconds,
-        first,
-        round_.problem.interval_s,
-    )
-    promised = _promised_starts(plan, order)
-    promised[first[:-1] == first[1:]] = np.inf  # no candidate
-    which = np.where(promised < begin, first[:-1], which)
-    begin = np.minimum(begin, promised)
+    more, at_s = _find_returns(round_)
+    running, end_s = _uses(round_, option[ends]).append(more), np.append(run[ends], at_s)
+    order = _waiting_order(plan)
+    waiting, first, begin, which = _list_starts(plan, order, running, end_s)
+    if len(round_.problem.asked) and np.isinf(begin).any():
+        # who waits for the end of a reservation of others comes last
+        order = order[np.argsort(np.isinf(begin), kind="stable")]
+        more, at_s = _find_ends(round_)
+        later = running.append(more), np.append(end_s, at_s)
+        waiting, first, begin, which = _list_starts(plan, order, *later)
+    promised, is_due = _promised_starts(plan, order)
+    earlier = (first[:-1] < first[1:]) & (is_due | (promised < begin))
+    which = np.where(earlier, first[:-1], which)
+    begin = np.where(earlier, promised, begin)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
@@ -217,14 +221,66 @@ def _free(plan: Decision) -> Floats:
     return limit - np.bincount(used.row, used.amount, len(limit))
 
 
-def _promised_starts(plan: Decision, order: Ints) -> Floats:
-    """Return when the reservations of jobs (n,) themselves begin, in seconds, inf = none."""
+def _promised_starts(plan: Decision, order: Ints) -> tuple[Floats, Bools]:
+    """Return when jobs (n,) start whatever is free, in seconds, inf = none, and who is due then."""
     problem = plan.round.problem
-    r, out = problem.asked, np.full(len(problem.jobs), np.inf)
+    r, out = problem.asked, find_due_starts(plan.round, plan.proposal.choice)
+    is_due = np.isfinite(out)
     for name, at_s in zip(r.job_id, r.at_s.tolist(), strict=True):
         if name:
-            out[problem.jobs.job_id.index(name)] = at_s - problem.now_s
-    return np.asarray(np.maximum(out[order], problem.interval_s))
+            j = problem.jobs.job_id.index(name)
+            out[j] = min(out[j], at_s - problem.now_s)
+    return np.maximum(out[order], problem.interval_s), is_due[order]
+
+
+def _list_starts(
+    plan: Decision, order: Ints, running: Uses, end_s: Floats
+) -> tuple[Ints, Ints, Floats, Ints]:
+    """Return the candidates of the jobs `order` (n,), where those of each begin, and list_schedule.
+
+    `end_s` are the seconds until `running` leaves what it uses.
+    """
+    round_, m = plan.round, plan.round.option_table
+    waiting, first = _candidates(plan, order)
+    work = round_.problem.jobs.remaining_work[m.job[waiting]]
+    seconds, interval_s = m.pause_s[waiting] + work / m.rate[waiting], round_.problem.interval_s
+    uses = _uses(round_, waiting)
+    found = list_schedule(_free(plan), running, end_s, uses, seconds, first, interval_s)
+    return waiting, first, *found
+
+
+def _find_returns(round_: CompiledRound) -> tuple[Uses, Floats]:
+    """Return the GPUs that nodes bring back, and pools get, and the seconds until then, (r,)."""
+    problem = round_.problem
+    nodes, known = problem.nodes, problem.announced
+    back = (nodes.state != UP) & np.isfinite(nodes.returns_s)
+    found = list(zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True))
+    most = problem.pools.gpus.copy()
+    for p, gpus, at_s in zip(known.pool.tolist(), known.gpus.tolist(), known.at_s, strict=True):
+        found.append((p, max(0, gpus - most[p]), at_s))
+        most[p] = max(gpus, most[p])
+    return _leave(round_, found)
+
+
+def _find_ends(round_: CompiledRound) -> tuple[Uses, Floats]:
+    """Return what reservations of others leave at their ends, and the seconds until then, (r,)."""
+    asked, found = round_.problem.asked, list[tuple[int, int, float]]()
+    row = sum(len(block.upper) for block in _limits(round_) if block.kind == linear.CAPACITY)
+    for x in find_moments(round_.problem, round_.option_table):
+        for others in x.list_others() if len(x.rows) else ():
+            for n in x.rows[(x.whose == 0) | ~others[x.whose]].tolist():
+                found.append((row, int(asked.gpus[n]), float(asked.until_s[n])))
+            row += 1
+    return _leave(round_, found)
+
+
+def _leave(
+    round_: CompiledRound, found: Sequence[tuple[int, int, float]]
+) -> tuple[Uses, Floats]:
+    row, amount, at_s = np.array(found, float).reshape(-1, 3)[:].T
+    later = np.isfinite(at_s)
+    uses = Uses.of([(row[later].astype(np.int64), amount[later])])
+    return uses, at_s[later] - round_.problem.now_s
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:

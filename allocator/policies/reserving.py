@@ -46,6 +46,7 @@ from allocator.domain.problem import (
 )
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import ends_after, needed_s, option_ends
+from allocator.options.kept.reservations import count_kept
 from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
@@ -65,26 +66,18 @@ def find_reservations(
 
     choice (J,) are columns of the round, `places` the nodes that the plan gives its jobs.
     """
-    problem = round_.problem
-    i = round_.instance
+    problem, i = round_.problem, round_.instance
     jobs = problem.jobs
     waiting, firm, idle = jobs.state != State.RUNNING, ~jobs.preemptible, choice < 0
-    age_s = problem.now_s - jobs.submitted_s
-    large = idle & (jobs.min_gpus > 1) & (age_s >= problem.reserve_after_s)
+    large = _find_large(round_, choice)
     if not large.any():
         return ()
     taken = _Taken.of(round_, choice)
-    passed = large & waiting & taken.is_passed_over(~idle & waiting & firm)
-    holds = choice[~idle]
-    end_s = option_ends(problem, round_.option_table, round_.option[holds])
-    soon = _count_free(i, holds[ends_after(end_s, problem.interval_s)])
-    due = large & (waiting | ~firm) & (jobs.min_gpus > soon.min())
-    due &= math.isfinite(problem.due_after_runs)
-    if due.any():
-        # the guessed size of a running job grows, which is no reason to stop it
-        share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
-        due[due] = age_s[due] >= (share * _alone_s(round_, due))[due]
-        due &= taken.is_passed_over(taken.ends)
+    age_s = problem.now_s - jobs.submitted_s
+    passed = large & waiting & (age_s >= problem.reserve_after_s)
+    passed &= taken.is_passed_over(~idle & waiting & firm)
+    soon = _count_soon(round_, choice)
+    due = _seconds_to_due(round_, large, taken, soon) <= 0
     if not (passed | due).any():
         return ()
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
@@ -121,6 +114,62 @@ def find_reservations(
     for r in (*start, *sorted(found.values(), key=lambda r: r.after_s)):
         first.setdefault(r.job, r)
     return tuple(first.values())
+
+
+def find_due_starts(round_: CompiledRound, choice: Ints) -> Floats:
+    """Return the seconds, in whole rounds, until each waiting job is due and starts, (J,).
+
+    inf = not known: no job passes it over in the plan, those that do not still hold too much then,
+    or a reservation is kept for it. choice (J,) are columns of the round.
+    """
+    i, out = round_.instance, np.full(len(choice), np.inf)
+    large = _find_large(round_, choice) & (round_.problem.jobs.state != State.RUNNING)
+    large[[r.job for r in round_.problem.kept]] = False
+    if not large.any():
+        return out
+    taken = _Taken.of(round_, choice)
+    due_s = _seconds_to_due(round_, large, taken, _count_soon(round_, choice))
+    end_s = option_ends(round_.problem, round_.option_table)[round_.chosen(choice)]
+    free = i.capacity.copy()
+    column = np.flatnonzero(np.isfinite(due_s)[i.job] & (i.value > 0) & (i.primary < 0))
+    for o in column[np.lexsort((i.held[column], due_s[i.job[column]]))].tolist():
+        j, p = int(i.job[o]), int(i.pool[o])
+        stays = (taken.pool == p) & ends_after(end_s, due_s[j]) & ~taken.pass_over(j)
+        if out[j] == np.inf and free[p] - taken.gpus[stays].sum() >= i.held[o]:
+            out[j] = due_s[j]
+            free[p] -= i.held[o]
+    rounds = np.maximum(1, np.ceil(out / round_.problem.interval_s - SAME))
+    return np.asarray(rounds * round_.problem.interval_s)
+
+
+def _find_large(round_: CompiledRound, choice: Ints) -> Bools:
+    """Find the jobs that hold nothing in a plan and need more than a GPU, (J,)."""
+    return (choice < 0) & (round_.problem.jobs.min_gpus > 1)
+
+
+def _seconds_to_due(round_: CompiledRound, large: Bools, taken: _Taken, soon: Ints) -> Floats:
+    """Return the seconds until large jobs (J,) that are passed over are due, (J,), inf = never.
+
+    `soon` (P,) are the GPUs that are free by the next round.
+    """
+    problem, jobs = round_.problem, round_.problem.jobs
+    waiting = jobs.state != State.RUNNING
+    due = large & (waiting | jobs.preemptible) & (jobs.min_gpus > soon.min())
+    out = np.full(len(due), np.inf)
+    if due.any() and math.isfinite(problem.due_after_runs):
+        due &= taken.is_passed_over(taken.ends)
+        # the guessed size of a running job grows, which is no reason to stop it
+        share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
+        least_s = np.maximum(share * _alone_s(round_, due), problem.reserve_after_s)
+        out[due] = (jobs.submitted_s - problem.now_s + least_s)[due]
+    return out
+
+
+def _count_soon(round_: CompiledRound, choice: Ints) -> Ints:
+    """Return the GPUs that are free by the next round with a plan, (P,)."""
+    problem, holds = round_.problem, choice[choice >= 0]
+    end_s = option_ends(problem, round_.option_table, round_.option[holds])
+    return _count_free(round_.instance, holds[ends_after(end_s, problem.interval_s)])
 
 
 def _count_free(i: Instance, columns: Ints) -> Ints:
@@ -188,16 +237,20 @@ class _Taken:
             out |= later & (jobs.min_gpus > k)
         return out
 
+    def pass_over(self, j: int) -> Bools:
+        """Find the jobs (J,) that pass j over and give way when it is due."""
+        jobs = self.problem.jobs
+        over = self.ends & (jobs.submitted_s > jobs.submitted_s[j])
+        over &= (jobs.weight <= jobs.weight[j]) & (self.needs < jobs.min_gpus[j])
+        return np.asarray(over & (self.deadline_s >= self.deadline_s[j]))
+
     def give(self, j: int, pool: int, gpus: int) -> bool:
         """Give GPUs that are free or that jobs which pass j over hold, the latest first.
 
         Return False, without a change, if these are too few.
         """
-        jobs = self.problem.jobs
-        over = self.ends & (self.pool == pool) & (jobs.submitted_s > jobs.submitted_s[j])
-        over &= (jobs.weight <= jobs.weight[j]) & (self.needs < jobs.min_gpus[j])
-        latest = np.flatnonzero(over & (self.deadline_s >= self.deadline_s[j]))
-        latest = latest[np.argsort(-jobs.submitted_s[latest], kind="stable")]
+        latest = np.flatnonzero((self.pool == pool) & self.pass_over(j))
+        latest = latest[np.argsort(-self.problem.jobs.submitted_s[latest], kind="stable")]
         free = self.free[pool] + np.append(0, np.cumsum(self.gpus[latest]))
         if free[-1] < gpus:
             return False
@@ -245,19 +298,28 @@ class _Ends:
             for c in columns.tolist():
                 spots[c] = places.get(int(i.job[c]), ()), round_.need_of(needs, c)
                 holes.take(*spots[c])
-        mine = nodes.pool == pool
+        mine, asked = nodes.pool == pool, problem.asked
+        begin_s, over_s = (
+            np.where(asked.pool == pool, x - problem.now_s, np.inf)
+            for x in (asked.at_s, asked.until_s)
+        )
         free = int(i.capacity[pool]) - int(i.held[columns].sum())
         free += int(nodes.gpus[mine & np.isfinite(back_s)].sum())
-        changes_s = np.append(self.end_s[columns], back_s[mine])
+        ends_s = np.ceil(over_s / problem.interval_s - SAME) * problem.interval_s
+        changes_s = np.concatenate([self.end_s[columns], back_s[mine], ends_s])
+        held = np.bincount(i.job[columns], i.held[columns], len(problem.jobs))
         for time_s in np.unique([0.0, *changes_s[np.isfinite(changes_s)]]).tolist():
             for c in columns[self.end_s[columns] == time_s].tolist():
                 free += int(i.held[c])
+                held[i.job[c]] = 0
                 if holes is not None:
                     holes.release(*spots[c])
-            if free >= gpus:
+            # until when the column needs its GPUs, if it starts then
+            until_s = (time_s + float(self.needed_s[o])) * (1 - SAME)
+            rows = np.flatnonzero((begin_s < until_s) & (over_s > time_s))
+            if free - count_kept(problem, rows, int(i.job[o]), held) >= gpus:
                 need = round_.need_of(needs, o)._replace(avoids=NONE)
-                # nodes that are away while the column needs them, if it starts then
-                until_s = (time_s + float(self.needed_s[o])) * (1 - SAME)
+                # nodes that are away then
                 away = set(np.flatnonzero((leave_s < until_s) & (back_s > time_s)).tolist())
                 found = () if holes is None else holes.find(need, away)
                 if found is not None:
