@@ -1,9 +1,9 @@
 """Announced changes of the coming intervals: GPUs and prices of the pools, and rounds with them.
 
-A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`). GPUs that
-leave within an interval, or at its end, are not available to a plan for it, because their job would
-lose the work since the last checkpoint. GPUs that arrive within an interval are available from the
-next one on, because no decision is made before.
+A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`), and by nodes
+that leave and return (R70). GPUs that leave within an interval, or at its end, are not available to
+a plan for it, because their job would lose the work since the last checkpoint. GPUs that arrive
+within an interval are available from the next one on, because no decision is made before.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
         there = int(known.gpus[i])
         out[first - 1, p] = min(there, out[first - 1, p])
         out[first:, p] = there
+    nodes, D = problem.nodes, problem.interval_s
+    for h in range(intervals):
+        begin_s = problem.now_s + D * (h + EDGE)
+        gpus = nodes.change_until(begin_s, begin_s + D)
+        out[h] += np.bincount(nodes.pool, gpus, len(problem.pools)).astype(np.int64)
     return out
 
 
@@ -67,8 +72,8 @@ def fixed_gpus(round_: CompiledRound) -> Ints:
 def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
     """Return the round with the GPUs of the first of the intervals `gpus` (H, P).
 
-    It has all options that fit into any of the intervals. Jobs that must run and guarantees of
-    tenants are those of the given round.
+    It has all options that fit into any of the intervals. Jobs that must run, guarantees of tenants
+    and the limits of other rules are those of the given round.
     """
     most = np.maximum(gpus.max(axis=0), round_.problem.pools.gpus)
     wide = round_
@@ -76,6 +81,7 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
         larger = replace(round_.problem, pools=replace(round_.problem.pools, gpus=most))
         wide = replace(compile_round(larger, prunes=False), problem=round_.problem)
     i = round_.instance
+    limits = zip(i.rules, wide.instance.rules, strict=True)
     return replace(
         wide,
         instance=replace(
@@ -85,6 +91,7 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
             quota=i.quota,
             guarantee=i.guarantee,
             least_kept=i.least_kept,
+            rules=tuple(replace(rule, upper=now.upper) for now, rule in limits),
         ),
     )
 
