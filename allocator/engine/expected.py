@@ -225,6 +225,8 @@ def _promised_starts(plan: Decision, order: Ints) -> tuple[Floats, Bools]:
     """Return when jobs (n,) start whatever is free, in seconds, inf = none, and who is due then."""
     problem = plan.round.problem
     r, out = problem.asked, find_due_starts(plan.round, plan.proposal.choice)
+    for kept in problem.kept:
+        out[kept.job] = kept.after_s
     is_due = np.isfinite(out)
     for name, at_s in zip(r.job_id, r.at_s.tolist(), strict=True):
         if name:

@@ -29,7 +29,7 @@ from allocator.options.colocation.secondary_jobs import (
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
-from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
+from allocator.options.kept.leaving import forbidden_nodes, leaving_rows, option_ends
 from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
@@ -118,7 +118,14 @@ class CompiledRound:
     @cached_property
     def avoids(self) -> dict[int, frozenset[int]]:
         """The same of columns."""
-        of_option = self.forbidden
+        return self._of_columns(self.forbidden)
+
+    @cached_property
+    def shuns(self) -> dict[int, frozenset[int]]:
+        """The nodes that leave before columns are done with their jobs; others are not listed."""
+        return self._of_columns(forbidden_nodes(self.problem, self.option_table, option_ends))
+
+    def _of_columns(self, of_option: dict[int, frozenset[int]]) -> dict[int, frozenset[int]]:
         columns = np.flatnonzero(np.isin(self.option, list(of_option))) if of_option else ()
         return {int(c): of_option[int(self.option[c])] for c in columns}
 

@@ -19,6 +19,7 @@ from allocator.audit import audit
 from allocator.controller.guarded_decision import result
 from allocator.domain.problem import NO_RESERVATIONS, Problem, Reservation
 from allocator.engine.decision import decide, decide_round
+from allocator.engine.expected import forecast
 from allocator.options.instance_building import compile_round
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
@@ -53,6 +54,11 @@ def a_round(*jobs: dict[str, Any], after_s: float = 0.0, **tables: Any) -> Probl
     return problem(jobs, pools, config=config, **tables)
 
 
+def expected_s(p: Problem, j: int = 0) -> float:
+    """Seconds until a job is expected to start, by the model."""
+    return float(forecast(decide_round(p, limits=EXACT)).start_s[j])
+
+
 def decided(p: Problem) -> tuple[list[int], tuple[Reservation, ...]]:
     """What each job gets, and what is reserved."""
     decision = decide_round(p, limits=EXACT)
@@ -76,6 +82,7 @@ def test_when_it_is_time_the_large_job_starts() -> None:
     p = a_round(LARGE, *[waits(400)] * 4)
     assert decided(p) == ([4, 0, 0, 0, 0], (Reservation(0, 0, 4, 0.0),))
     assert decided(dataclasses.replace(p, reserve_after_s=NEVER))[0] == [0, 1, 1, 1, 1]
+    assert decide(p, policy="horizon").jobs["gpus"] == [4, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -255,6 +262,18 @@ def test_jobs_stay_while_a_later_round_may_move_them() -> None:
         assert decide_round(p, limits=EXACT).allocation.places.node.tolist() == [node]
 
 
+def test_jobs_make_way_on_nodes_that_stay() -> None:
+    """n0 leaves after 1,000 s. A job of four GPUs that is not done by then needs n1, so the one that
+    is there moves to n0 for as long. A new job goes to n1, though its hole is larger."""
+    soft = {"preemptible": True}
+    here = {"placements": [{"job_id": "j0", "node": "n1", "gpus": 1}], **leaving_nodes(leaves_s=1200)}
+    p = a_round(runs(9000) | soft, LARGE | {"remaining_work": 4004}, **here)
+    assert decided(p)[0] == [1, 4]
+    here["placements"][0]["node"] = "n0"
+    p = a_round(runs(900), waits(9000, **soft), **here)
+    assert decide_round(p, limits=EXACT).allocation.places.node.tolist() == [0, 1]
+
+
 def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
     """A job of 8 GPUs needs two of three nodes for 500 s, and n2 has a job for ever. n0 is away
     until 1,001, so it is promised a start after 900 s, the end of the third round. Until then n1 is
@@ -273,6 +292,7 @@ def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
         assert len(decide(p, limits=EXACT).jobs["detail"]) == 7  # reasons without nodes, too
         kept = Reservation(0, 0, 8, after_s, ((0, 4), (1, 4)))
         assert [dataclasses.replace(r, nodes=tuple(sorted(r.nodes))) for r in found] == [kept]
+        assert after_s in (0, expected_s(p))
         assert (got[0], sum(got[2:])) == (8 if after_s == 0 else 0, 3)
 
 
@@ -343,6 +363,10 @@ def test_the_plan_speaks_of_what_was_asked_for() -> None:
         )
     assert plan.job("j0").expected_start_s == 200 + 600
     assert decide(asked(waits(9), at_s=0)).job("j0").expected_start_s is None
+    assert expected_s(asked(waits(9), at_s=0, until_s=4901)) == 4800
+    # the large job would run from 900 s on, until after the begin at 1,300 s
+    late = asked(LARGE, runs(450), runs(700), waits(1000), at_s=1500, until_s=4901)
+    assert [r.after_s for r in decided(late)[1]] == [4800]
     stops = asked(LARGE, waits(9e5, preemptible=True, weight=1e9), job_id="j0")
     assert decide(stops).job("j0").expected_start_s == 1100
 
@@ -400,7 +424,10 @@ def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:
 
 
 def test_plan_and_reasons_speak_of_it() -> None:
-    """The large job is expected to start when its GPUs are kept from; the other lacks those."""
+    """The large job is expected to start when its GPUs are kept from, or when it is due, as others
+    pass it over: at 2,010, four rounds after 1,000. The other lacks those."""
+    soon = dataclasses.replace(a_round(SOFT, *[runs(400) | SHORT] * 4), **DUE, now_s=1000.0)
+    assert expected_s(soon) == 1200
     plan = decide(a_round(LARGE, runs(450), runs(700), waits(1000), waits(800)), limits=EXACT)
     large, other = plan.job("j0"), plan.job("j3")
     assert large.expected_start_s == 200 + 900

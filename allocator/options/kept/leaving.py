@@ -12,6 +12,8 @@ on other nodes only and may not be moved.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from allocator.domain.problem import SAME, Bools, Floats, Ints, Problem
@@ -51,13 +53,18 @@ def seconds_left(problem: Problem) -> Floats:
     return np.where(nodes.state == UP, nodes.leaves_s - problem.now_s, np.inf)
 
 
-def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int]]:
-    """Return, for each option that some nodes leave too early for, these nodes."""
+def forbidden_nodes(
+    problem: Problem, m: OptionTable, until: Callable[[Problem, OptionTable], Floats] = needed_s
+) -> dict[int, frozenset[int]]:
+    """Return, for each option that some nodes leave too early for, these nodes.
+
+    `until` gives the seconds from now until which each option is to have its nodes, (n,).
+    """
     after_s = seconds_left(problem)
     order = np.argsort(after_s, kind="stable")[: np.isfinite(after_s).sum()]
     if not len(order):
         return {}
-    until_s = needed_s(problem, m)
+    until_s = until(problem, m)
     out: dict[int, frozenset[int]] = {}
     for p in np.unique(problem.nodes.pool[order]).tolist():
         here = order[problem.nodes.pool[order] == p]
