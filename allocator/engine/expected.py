@@ -119,9 +119,9 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     if len(round_.problem.asked) and np.isinf(begin).any():
         # who waits for the end of a reservation of others comes last
         order = order[np.argsort(np.isinf(begin), kind="stable")]
-        more, at_s = _find_ends(round_)
-        later = running.append(more), np.append(end_s, at_s)
-        waiting, first, begin, which = _list_starts(plan, order, *later)
+        more, at_s = _find_returns(round_, ends=True)
+        running, end_s = _uses(round_, option[ends]).append(more), np.append(run[ends], at_s)
+        waiting, first, begin, which = _list_starts(plan, order, running, end_s)
     promised, is_due = _promised_starts(plan, order)
     earlier = (first[:-1] < first[1:]) & (is_due | (promised < begin))
     which = np.where(earlier, first[:-1], which)
@@ -251,38 +251,22 @@ def _list_starts(
     return waiting, first, *found
 
 
-def _find_returns(round_: CompiledRound) -> tuple[Uses, Floats]:
-    """Return the GPUs that nodes bring back, and pools get, and the seconds until then, (r,)."""
-    problem = round_.problem
-    nodes, known = problem.nodes, problem.announced
-    back = (nodes.state != UP) & np.isfinite(nodes.returns_s)
-    found = list(zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True))
-    most = problem.pools.gpus.copy()
-    for p, gpus, at_s in zip(known.pool.tolist(), known.gpus.tolist(), known.at_s, strict=True):
-        found.append((p, max(0, gpus - most[p]), at_s))
-        most[p] = max(gpus, most[p])
-    return _leave(round_, found)
+def _find_returns(round_: CompiledRound, ends: bool = False) -> tuple[Uses, Floats]:
+    """Return the GPUs that nodes bring back, and the seconds until then, (r,).
 
-
-def _find_ends(round_: CompiledRound) -> tuple[Uses, Floats]:
-    """Return what reservations of others leave at their ends, and the seconds until then, (r,)."""
-    asked, found = round_.problem.asked, list[tuple[int, int, float]]()
+    With `ends`, also what reservations of others leave when they end.
+    """
+    problem, asked, nodes = round_.problem, round_.problem.asked, round_.problem.nodes
+    back = nodes.state != UP
+    found = [*zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True)]
     row = sum(len(block.upper) for block in _limits(round_) if block.kind == linear.CAPACITY)
-    for x in find_moments(round_.problem, round_.option_table):
+    for x in find_moments(problem, round_.option_table) if ends else ():
         for others in x.list_others() if len(x.rows) else ():
-            for n in x.rows[(x.whose == 0) | ~others[x.whose]].tolist():
-                found.append((row, int(asked.gpus[n]), float(asked.until_s[n])))
+            kept = x.rows[(x.whose == 0) | ~others[x.whose]]
+            found += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
             row += 1
-    return _leave(round_, found)
-
-
-def _leave(
-    round_: CompiledRound, found: Sequence[tuple[int, int, float]]
-) -> tuple[Uses, Floats]:
-    row, amount, at_s = np.array(found, float).reshape(-1, 3)[:].T
-    later = np.isfinite(at_s)
-    uses = Uses.of([(row[later].astype(np.int64), amount[later])])
-    return uses, at_s[later] - round_.problem.now_s
+    rows, amount, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
+    return Uses.of([(rows.astype(np.int64), amount)]), at_s - problem.now_s
 
 
 def _uses(round_: CompiledRound, option: Ints) -> Uses:

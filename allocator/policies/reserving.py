@@ -30,6 +30,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,7 +51,6 @@ from allocator.options.kept.reservations import count_kept
 from allocator.options.node_needs import NONE, NodeNeeds, by_job
 from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
-from formulations.model.instance import Instance
 from formulations.model.ragged import begins_run
 from formulations.placement.holes import Place
 
@@ -68,16 +68,12 @@ def find_reservations(
     """
     problem, i = round_.problem, round_.instance
     jobs = problem.jobs
-    waiting, firm, idle = jobs.state != State.RUNNING, ~jobs.preemptible, choice < 0
-    large = _find_large(round_, choice)
-    if not large.any():
-        return ()
-    taken = _Taken.of(round_, choice)
     age_s = problem.now_s - jobs.submitted_s
-    passed = large & waiting & (age_s >= problem.reserve_after_s)
-    passed &= taken.is_passed_over(~idle & waiting & firm)
-    soon = _count_soon(round_, choice)
-    due = _seconds_to_due(round_, large, taken, soon) <= 0
+    taken = _Taken.of(round_, choice)
+    firm, soon = ~jobs.preemptible, taken.count_free(problem.interval_s)
+    passed = taken.large & (jobs.state != State.RUNNING) & (age_s >= problem.reserve_after_s)
+    passed &= taken.is_passed_over(taken.starts & firm)
+    due = taken.due_s <= 0
     if not (passed | due).any():
         return ()
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
@@ -85,7 +81,7 @@ def find_reservations(
     staying[i.job[stay]] = stay
     beside = FreeCapacity(round_, staying)
     held = Staying.of(problem).held if problem.has_nodes.any() else {}
-    of_plan, at, ends = choice[firm & ~idle], by_job(places), _Ends.of(round_)
+    of_plan, at, ends = choice[firm & (choice >= 0)], by_job(places), _Ends.of(round_)
     urgency = jobs.weight * (age_s + problem.interval_s)
     # the smallest column with a value of each of the jobs in each pool
     column = np.flatnonzero((passed | due)[i.job] & (i.value > 0) & (i.primary < 0))
@@ -119,90 +115,39 @@ def find_reservations(
 def find_due_starts(round_: CompiledRound, choice: Ints) -> Floats:
     """Return the seconds, in whole rounds, until each waiting job is due and starts, (J,).
 
-    inf = not known: no job passes it over in the plan, those that do not still hold too much then,
-    or a reservation is kept for it. choice (J,) are columns of the round.
+    inf = not known: no job passes it over in the plan, or those that do not still hold too much
+    then. choice (J,) are columns of the round.
     """
-    i, out = round_.instance, np.full(len(choice), np.inf)
-    large = _find_large(round_, choice) & (round_.problem.jobs.state != State.RUNNING)
-    large[[r.job for r in round_.problem.kept]] = False
-    if not large.any():
-        return out
-    taken = _Taken.of(round_, choice)
-    due_s = _seconds_to_due(round_, large, taken, _count_soon(round_, choice))
-    end_s = option_ends(round_.problem, round_.option_table)[round_.chosen(choice)]
-    free = i.capacity.copy()
+    i, interval_s, taken = round_.instance, round_.problem.interval_s, _Taken.of(round_, choice)
+    due_s = np.where(round_.problem.jobs.state != State.RUNNING, taken.due_s, np.inf)
+    out = np.full(len(due_s), np.inf)
     column = np.flatnonzero(np.isfinite(due_s)[i.job] & (i.value > 0) & (i.primary < 0))
     for o in column[np.lexsort((i.held[column], due_s[i.job[column]]))].tolist():
-        j, p = int(i.job[o]), int(i.pool[o])
-        stays = (taken.pool == p) & ends_after(end_s, due_s[j]) & ~taken.pass_over(j)
-        if out[j] == np.inf and free[p] - taken.gpus[stays].sum() >= i.held[o]:
-            out[j] = due_s[j]
-            free[p] -= i.held[o]
-    rounds = np.maximum(1, np.ceil(out / round_.problem.interval_s - SAME))
-    return np.asarray(rounds * round_.problem.interval_s)
-
-
-def _find_large(round_: CompiledRound, choice: Ints) -> Bools:
-    """Find the jobs that hold nothing in a plan and need more than a GPU, (J,)."""
-    return (choice < 0) & (round_.problem.jobs.min_gpus > 1)
-
-
-def _seconds_to_due(round_: CompiledRound, large: Bools, taken: _Taken, soon: Ints) -> Floats:
-    """Return the seconds until large jobs (J,) that are passed over are due, (J,), inf = never.
-
-    `soon` (P,) are the GPUs that are free by the next round.
-    """
-    problem, jobs = round_.problem, round_.problem.jobs
-    waiting = jobs.state != State.RUNNING
-    due = large & (waiting | jobs.preemptible) & (jobs.min_gpus > soon.min())
-    out = np.full(len(due), np.inf)
-    if due.any() and math.isfinite(problem.due_after_runs):
-        due &= taken.is_passed_over(taken.ends)
-        # the guessed size of a running job grows, which is no reason to stop it
-        share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
-        least_s = np.maximum(share * _alone_s(round_, due), problem.reserve_after_s)
-        out[due] = (jobs.submitted_s - problem.now_s + least_s)[due]
+        j = int(i.job[o])
+        rounds = max(1, math.ceil(due_s[j] / interval_s - SAME))
+        if out[j] == np.inf and taken.give(j, int(i.pool[o]), int(i.held[o]), rounds * interval_s):
+            out[j] = rounds * interval_s
     return out
-
-
-def _count_soon(round_: CompiledRound, choice: Ints) -> Ints:
-    """Return the GPUs that are free by the next round with a plan, (P,)."""
-    problem, holds = round_.problem, choice[choice >= 0]
-    end_s = option_ends(problem, round_.option_table, round_.option[holds])
-    return _count_free(round_.instance, holds[ends_after(end_s, problem.interval_s)])
-
-
-def _count_free(i: Instance, columns: Ints) -> Ints:
-    """Return the GPUs that are free if columns (n,) are chosen, (P,)."""
-    used = np.bincount(i.pool[columns], i.held[columns], len(i.capacity))
-    return i.capacity - used.astype(np.int64)
-
-
-def _alone_s(round_: CompiledRound, whose: Bools) -> Floats:
-    """Return the seconds that the whole run of some jobs takes at their fastest option, (J,)."""
-    m = round_.option_table
-    own = np.flatnonzero(whose[m.job] & (m.primary < 0))
-    fastest = np.zeros(len(whose))
-    np.maximum.at(fastest, m.job[own], m.rate[own])
-    with np.errstate(divide="ignore"):
-        return round_.problem.jobs.total_work / fastest
 
 
 @dataclass(frozen=True)
 class _Taken:
     """What the jobs of a plan hold, (J,), and what jobs that are due have taken of it.
 
-    `needs` are the GPUs that they hold, or, if they can be stopped, could do with. `ends` marks
-    those that can be stopped or do not start, `free` are the GPUs that nobody holds, (P,).
+    `needs` are the GPUs that they hold, or, if they can be stopped, could do with. `starts` marks
+    those that do not run yet, `ends` these and those that can be stopped, `large` those that hold
+    nothing and need more than a GPU. `free` are the GPUs that nobody holds, (P,).
     """
 
-    problem: Problem
+    round: CompiledRound
     pool: Ints
     gpus: Ints
     needs: Ints
+    end_s: Floats
     deadline_s: Floats
+    starts: Bools
     ends: Bools
-    free: Ints
+    large: Bools
 
     @classmethod
     def of(cls, round_: CompiledRound, choice: Ints) -> _Taken:
@@ -211,22 +156,56 @@ class _Taken:
         jobs = problem.jobs
         pool, gpus = np.append(i.pool, -1)[choice], np.append(i.held, 0)[choice]
         counts = any(o.counts_deadlines for o in parse_objectives(problem.objective))
-        dated = counts & ~np.isnan(jobs.deadline_s)
+        starts, end_s = on & (jobs.state != State.RUNNING), np.zeros(len(jobs))
+        end_s[on] = option_ends(problem, round_.option_table, round_.option[choice[on]])
         return cls(
-            problem,
+            round_,
             pool,
             gpus,
             np.where(jobs.preemptible, np.minimum(gpus, jobs.min_gpus), gpus),
-            np.where(dated, jobs.deadline_s, np.inf),
-            on & (jobs.preemptible | (jobs.state != State.RUNNING)),
-            _count_free(i, choice[on]),
+            end_s,
+            np.where(counts & ~np.isnan(jobs.deadline_s), jobs.deadline_s, np.inf),
+            starts,
+            starts | (on & jobs.preemptible),
+            ~on & (jobs.min_gpus > 1),
         )
+
+    def count_free(self, after_s: float) -> Ints:
+        """Return the GPUs that are free after so many seconds, (P,)."""
+        there, capacity = ends_after(self.end_s, after_s), self.round.instance.capacity
+        used = np.bincount(self.pool[there], self.gpus[there], len(capacity))
+        return capacity - used.astype(np.int64)
+
+    @cached_property
+    def free(self) -> Ints:
+        """The GPUs that nobody holds, (P,)."""
+        return self.count_free(0.0)
+
+    @cached_property
+    def due_s(self) -> Floats:
+        """Seconds until jobs that are passed over are due, (J,), inf = never."""
+        problem, m = self.round.problem, self.round.option_table
+        jobs = problem.jobs
+        waiting = jobs.state != State.RUNNING
+        due = self.large & (waiting | jobs.preemptible)
+        due &= jobs.min_gpus > self.count_free(problem.interval_s).min()
+        if not (due.any() and math.isfinite(problem.due_after_runs)):
+            return np.full(len(due), np.inf)
+        own = np.flatnonzero(due[m.job] & (m.primary < 0))
+        fastest = np.zeros(len(due))
+        np.maximum.at(fastest, m.job[own], m.rate[own])
+        with np.errstate(divide="ignore"):
+            alone_s = jobs.total_work / fastest
+        # the guessed size of a running job grows, which is no reason to stop it
+        share = problem.due_after_runs * np.where(waiting, 1.0, 0.5)
+        since_s = np.maximum(share * alone_s, problem.reserve_after_s) + jobs.submitted_s
+        return np.where(due & self.is_passed_over(self.ends), since_s - problem.now_s, np.inf)
 
     def is_passed_over(self, others: Bools) -> Bools:
         """Find the jobs that some of others (J,) pass over, (J,)."""
-        jobs = self.problem.jobs
+        jobs = self.round.problem.jobs
         out = np.zeros(len(jobs), dtype=bool)
-        if not others.any():
+        if not (others.any() and self.large.any()):
             return out
         kind = np.column_stack([jobs.weight[others], self.needs[others]])
         kinds, at = np.unique(kind, axis=0, return_inverse=True)
@@ -237,20 +216,17 @@ class _Taken:
             out |= later & (jobs.min_gpus > k)
         return out
 
-    def pass_over(self, j: int) -> Bools:
-        """Find the jobs (J,) that pass j over and give way when it is due."""
-        jobs = self.problem.jobs
-        over = self.ends & (jobs.submitted_s > jobs.submitted_s[j])
-        over &= (jobs.weight <= jobs.weight[j]) & (self.needs < jobs.min_gpus[j])
-        return np.asarray(over & (self.deadline_s >= self.deadline_s[j]))
-
-    def give(self, j: int, pool: int, gpus: int) -> bool:
-        """Give GPUs that are free or that jobs which pass j over hold, the latest first.
+    def give(self, j: int, pool: int, gpus: int, after_s: float = 0.0) -> bool:
+        """Give GPUs that are free then, or that jobs which pass j over hold, the latest first.
 
         Return False, without a change, if these are too few.
         """
-        latest = np.flatnonzero((self.pool == pool) & self.pass_over(j))
-        latest = latest[np.argsort(-self.problem.jobs.submitted_s[latest], kind="stable")]
+        jobs = self.round.problem.jobs
+        over = self.ends & (jobs.submitted_s > jobs.submitted_s[j])
+        over &= (jobs.weight <= jobs.weight[j]) & (self.needs < jobs.min_gpus[j])
+        over &= self.deadline_s >= self.deadline_s[j]
+        latest = np.flatnonzero((over | ~ends_after(self.end_s, after_s)) & (self.pool == pool))
+        latest = latest[np.argsort(-jobs.submitted_s[latest], kind="stable")]
         free = self.free[pool] + np.append(0, np.cumsum(self.gpus[latest]))
         if free[-1] < gpus:
             return False
