@@ -44,6 +44,7 @@ from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
 from formulations.model.block import Block
 
+NOTHING = np.zeros((2, 0))
 DIGITS = 1  # of seconds in a plan
 LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))
 HELD = "it is held"
@@ -112,16 +113,24 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
     ends = on[np.isfinite(run[on])]
-    more, at_s = _find_returns(round_)
-    running, end_s = _uses(round_, option[ends]).append(more), np.append(run[ends], at_s)
     order = _waiting_order(plan)
-    waiting, first, begin, which = _list_starts(plan, order, running, end_s)
-    if len(round_.problem.asked) and np.isinf(begin).any():
+    for kept in (False, True):
+        waiting, first = _candidates(plan, order)
+        more, at_s = _find_returns(round_, kept)
+        begin, which = list_schedule(
+            _free(plan),
+            _uses(round_, option[ends], more),
+            np.append(run[ends], at_s),
+            _uses(round_, waiting),
+            m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting],
+            first,
+            round_.problem.interval_s,
+        )
+        late = np.isinf(begin)
+        if kept or not (len(round_.problem.asked) and late.any()):
+            break
         # who waits for the end of a reservation of others comes last
-        order = order[np.argsort(np.isinf(begin), kind="stable")]
-        more, at_s = _find_returns(round_, ends=True)
-        running, end_s = _uses(round_, option[ends]).append(more), np.append(run[ends], at_s)
-        waiting, first, begin, which = _list_starts(plan, order, running, end_s)
+        order = order[np.argsort(late, kind="stable")]
     promised, is_due = _promised_starts(plan, order)
     earlier = (first[:-1] < first[1:]) & (is_due | (promised < begin))
     which = np.where(earlier, first[:-1], which)
@@ -235,24 +244,8 @@ def _promised_starts(plan: Decision, order: Ints) -> tuple[Floats, Bools]:
     return np.maximum(out[order], problem.interval_s), is_due[order]
 
 
-def _list_starts(
-    plan: Decision, order: Ints, running: Uses, end_s: Floats
-) -> tuple[Ints, Ints, Floats, Ints]:
-    """Return the candidates of the jobs `order` (n,), where those of each begin, and list_schedule.
-
-    `end_s` are the seconds until `running` leaves what it uses.
-    """
-    round_, m = plan.round, plan.round.option_table
-    waiting, first = _candidates(plan, order)
-    work = round_.problem.jobs.remaining_work[m.job[waiting]]
-    seconds, interval_s = m.pause_s[waiting] + work / m.rate[waiting], round_.problem.interval_s
-    uses = _uses(round_, waiting)
-    found = list_schedule(_free(plan), running, end_s, uses, seconds, first, interval_s)
-    return waiting, first, *found
-
-
-def _find_returns(round_: CompiledRound, ends: bool = False) -> tuple[Uses, Floats]:
-    """Return the GPUs that nodes bring back, and the seconds until then, (r,).
+def _find_returns(round_: CompiledRound, ends: bool) -> tuple[Floats, Floats]:
+    """Return the GPUs that nodes bring back, as rows and amounts (2, r), and the seconds until then.
 
     With `ends`, also what reservations of others leave when they end.
     """
@@ -265,16 +258,22 @@ def _find_returns(round_: CompiledRound, ends: bool = False) -> tuple[Uses, Floa
             kept = x.rows[(x.whose == 0) | ~others[x.whose]]
             found += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
             row += 1
-    rows, amount, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
-    return Uses.of([(rows.astype(np.int64), amount)]), at_s - problem.now_s
+    *more, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
+    return np.array(more), at_s - problem.now_s
 
 
-def _uses(round_: CompiledRound, option: Ints) -> Uses:
-    """Return what options (n,) use of the limits on GPUs and dollars."""
+def _uses(round_: CompiledRound, option: Ints, more: Floats = NOTHING) -> Uses:
+    """Return what options (n,) use of the limits on GPUs and dollars, and rows and amounts `more`.
+
+    more (2, r) are r things of a row each.
+    """
     uses, first = [], 0
+    others, amount = more.astype(np.int64)
     for block in _limits(round_):
         for row in np.atleast_2d(block.row)[:, option]:
-            uses.append((np.where(row < 0, -1, first + row), block.coef[option]))
+            row = np.append(np.where(row < 0, -1, first + row), others)
+            uses.append((row, np.append(block.coef[option], amount)))
+            others = np.full(len(others), -1)
         first += len(block.upper)
     return Uses.of(uses)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.options.instance_building import CompiledRound, compile_round
 
 EDGE = 1e-9  # share of an interval: a change this close to its start happens at the start
@@ -94,30 +94,3 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
             rules=tuple(replace(rule, upper=now.upper) for now, rule in limits),
         ),
     )
-
-
-def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
-    """Translate columns (n,) of one round to another of the same jobs, -1 = none or absent."""
-    if of.option is into.option and of.option_table is into.option_table:
-        return columns
-    i = of.instance
-    c = np.maximum(columns, 0)
-    return option_columns(into, i.job[c], i.pool[c], i.gpus[c], columns >= 0)
-
-
-def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
-    """Return the columns in which jobs hold `gpus` GPUs of a pool by themselves, (n,).
-
-    It is -1 where there is no such column, and where `wanted` is False.
-    """
-    i = round_.instance
-    P = len(round_.instance.capacity)
-    own = np.flatnonzero(i.primary < 0)
-    top = int(max(i.gpus.max(initial=0), gpus.max(initial=0))) + 1
-    key = (i.job[own] * P + i.pool[own]) * top + i.gpus[own]
-    order = np.argsort(key)
-    asked = (job * P + pool) * top + gpus
-    if not len(own):
-        return np.full(len(job), -1)
-    at = np.minimum(np.searchsorted(key[order], asked), len(own) - 1)
-    return np.where(wanted & (key[order][at] == asked), own[order][at], -1)

@@ -175,6 +175,12 @@ class CompiledRound:
         """Return the choice (J,) as options of the whole option table, -1 = nothing."""
         return np.append(self.option, -1)[choice]
 
+    def columns_at(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+        """Return the columns in which jobs hold GPUs of a pool by themselves, (n,), -1 = none."""
+        column = np.full(len(self.option_table) + 1, -1)
+        column[self.option] = np.arange(len(self.option))
+        return column[option_at(self.option_table, job, pool, gpus)]
+
     def unchanged_choice(self) -> Ints:
         """Return the choice that changes nothing: running jobs keep their GPUs, all others wait.
 
@@ -323,10 +329,7 @@ class OmittedPairs:
 
     def columns(self, round_: CompiledRound) -> Ints:
         """Return the column of each option with GPUs of its own, (n,), -1 = not in the round."""
-        m = self.exclusive
-        column = np.full(len(round_.option_table) + 1, -1)
-        column[round_.option] = np.arange(len(round_.option))
-        return column[option_at(round_.option_table, m.job, m.pool, m.gpus)]
+        return round_.columns_at(self.exclusive.job, self.exclusive.pool, self.exclusive.gpus)
 
     def reduced(self, round_: CompiledRound, prices: Floats) -> Floats:
         """Return the reduced values of the options with GPUs of their own, (n,).

@@ -72,7 +72,7 @@ def find_reservations(
     taken = _Taken.of(round_, choice)
     firm, soon = ~jobs.preemptible, taken.count_free(problem.interval_s)
     passed = taken.large & (jobs.state != State.RUNNING) & (age_s >= problem.reserve_after_s)
-    passed &= taken.is_passed_over(taken.starts & firm)
+    passed &= taken.is_passed_over(taken.ends & firm)
     due = taken.due_s <= 0
     if not (passed | due).any():
         return ()
@@ -134,9 +134,9 @@ def find_due_starts(round_: CompiledRound, choice: Ints) -> Floats:
 class _Taken:
     """What the jobs of a plan hold, (J,), and what jobs that are due have taken of it.
 
-    `needs` are the GPUs that they hold, or, if they can be stopped, could do with. `starts` marks
-    those that do not run yet, `ends` these and those that can be stopped, `large` those that hold
-    nothing and need more than a GPU. `free` are the GPUs that nobody holds, (P,).
+    `needs` are the GPUs that they hold, or, if they can be stopped, could do with. `ends` marks
+    those that can be stopped or do not run yet, `large` those that hold nothing and need more than
+    a GPU. `free` are the GPUs that nobody holds, (P,).
     """
 
     round: CompiledRound
@@ -145,7 +145,6 @@ class _Taken:
     needs: Ints
     end_s: Floats
     deadline_s: Floats
-    starts: Bools
     ends: Bools
     large: Bools
 
@@ -156,7 +155,7 @@ class _Taken:
         jobs = problem.jobs
         pool, gpus = np.append(i.pool, -1)[choice], np.append(i.held, 0)[choice]
         counts = any(o.counts_deadlines for o in parse_objectives(problem.objective))
-        starts, end_s = on & (jobs.state != State.RUNNING), np.zeros(len(jobs))
+        end_s = np.zeros(len(jobs))
         end_s[on] = option_ends(problem, round_.option_table, round_.option[choice[on]])
         return cls(
             round_,
@@ -165,8 +164,7 @@ class _Taken:
             np.where(jobs.preemptible, np.minimum(gpus, jobs.min_gpus), gpus),
             end_s,
             np.where(counts & ~np.isnan(jobs.deadline_s), jobs.deadline_s, np.inf),
-            starts,
-            starts | (on & jobs.preemptible),
+            on & (jobs.preemptible | (jobs.state != State.RUNNING)),
             ~on & (jobs.min_gpus > 1),
         )
 

@@ -76,7 +76,7 @@ def reserve(
     """Add a reservation, or change it, and return warnings; those that are over are forgotten.
 
     `values` are columns of reservations.csv; times may be texts such as 6h. A new reservation
-    begins now if they do not say when.
+    begins now if they do not say when, and so does one whose `at_s` is None.
 
     Raises
     ------
@@ -94,9 +94,10 @@ def reserve(
         raise UsageError(f"the queue has no job {quote(job)} that is not done{hint}")
     if not is_storable(name):
         raise UsageError(f"reservation {quote(name)} cannot be stored")
-    key, cells = {"reservation": name}, dict(values)
-    if name not in _list_reservations(connection):
-        cells.setdefault("at_s", now_s)
+    key, new = {"reservation": name}, name not in _list_reservations(connection)
+    cells = {"at_s": None, **values} if new else dict(values)
+    if cells.get("at_s", now_s) is None:
+        cells["at_s"] = now_s
     for column in ("at_s", "until_s"):
         if cells.get(column) is not None:
             try:

@@ -50,15 +50,6 @@ class Uses:
         first = np.concatenate([[0], np.cumsum(is_used.sum(axis=1))])
         return cls(first, row[is_used], amount[is_used])
 
-    def append(self, more: Uses) -> Uses:
-        """Return the uses of these things and of more."""
-        first = np.append(self.first, self.first[-1] + more.first[1:])
-        row, amount = (
-            np.append(own, others)
-            for own, others in ((self.row, more.row), (self.amount, more.amount))
-        )
-        return Uses(first, row, amount)
-
 
 def list_schedule(
     free: Floats,

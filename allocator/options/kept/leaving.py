@@ -86,14 +86,12 @@ def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
     until_s = needed_s(problem, m)
     whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
     moves = problem.jobs.preemptible[m.job]
-    known = np.zeros(len(problem.jobs), bool)
-    known[placed.job] = True
     rows, most, labels = list[Ints](), list[float](), list[str]()
     for p in np.unique(nodes.pool[leaves]).tolist():
         here = np.unique(after_s[leaves & (nodes.pool == p)])
         for at in here[np.unique(np.linspace(0, len(here) - 1, TIMES).astype(int))].tolist():
             gone = (nodes.pool == p) & (after_s <= at)
-            stays = known.copy()
+            stays = np.isin(np.arange(len(problem.jobs)), placed.job)
             stays[placed.job[gone[placed.node]]] = False
             there = np.where(m.keep, stays[m.job] & ~moves, ends_after(until_s, at)) & (m.pool == p)
             most.append(float(problem.pools.gpus[p] - nodes.gpus[gone].sum()))

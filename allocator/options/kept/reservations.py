@@ -124,8 +124,7 @@ def count_kept(problem: Problem, rows: Ints, j: int, held: Floats) -> int:
     """
     _, holder, kept = _find_holders(problem, rows)
     used = np.bincount(holder, held, len(kept))
-    used[0] = 0
-    used[holder[j]] += kept.max() if holder[j] else 0
+    used[holder[j]], used[0] = np.inf, 0
     return int(np.maximum(0, kept - used).sum())
 
 

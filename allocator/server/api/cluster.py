@@ -71,13 +71,11 @@ def list_reservations(sight: Sight) -> ReservationsAnswer:
     """List the GPUs that are kept; a member sees what is kept for its tenant, or for nobody."""
     rows = cluster_tables.read_stored_rows(sight.connection, "reservations.csv")
     owners = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
-    shown = [
-        row
-        for row in rows
-        for name in [row["job_id"]]
-        if not (name or row["tenant"]) or sight.caller.can_see(owners.get(name, row["tenant"]))
-    ]
-    return ReservationsAnswer(reservations=shown)
+    for row in rows.copy():
+        tenant = owners.get(row["job_id"], row["tenant"])
+        if (row["job_id"] or tenant) and not sight.caller.can_see(tenant):
+            rows.remove(row)
+    return ReservationsAnswer(reservations=rows)
 
 
 @router.changes("PATCH", "/reservations/{reservation:path}", Operator, tags=["reservations"])

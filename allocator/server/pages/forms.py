@@ -23,7 +23,6 @@ from allocator.server.views.sight import Sight
 
 router = Pages()
 CHANGED = ("weight", "min_gpus", "max_gpus")
-KEPT = ("pool", "gpus", "at_s", "until_s", "job_id", "tenant")
 GIVEN = ("job_id", "model", "tenant", "total_work", "min_gpus", "max_gpus", "weight", "command")
 PLACES = {  # kind of a change: words, and where the value goes
     "gpus": ("GPUs of a pool", "pools.{name}.gpus"),
@@ -69,13 +68,10 @@ def change_reservation(sight: Sight, form: Form) -> Response:
     name, verb = form.get("reservation", "").strip(), form.get("verb", "")
     if verb == "cancel":
         cluster.cancel_reservation(sight, name)
-    elif verb == "reserve":
-        given = {one: form[one].strip() or None for one in KEPT if one in form}
-        if given.get("at_s") is None:
-            given.pop("at_s", None)
-        cluster.reserve(sight, name, _build(ReservationChange, given))
     else:
-        raise Refusal(400, "usage", "no such action")
+        fields = ReservationChange.model_fields
+        values = {one: form[one].strip() or None for one in fields if one in form}
+        cluster.reserve(sight, name, _build(ReservationChange, values))
     return RedirectResponse(f"/reservations?done={verb}-gpus", 303)
 
 
