@@ -31,10 +31,8 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
         out[first - 1, p] = min(there, out[first - 1, p])
         out[first:, p] = there
     nodes, D = problem.nodes, problem.interval_s
-    for h in range(intervals):
-        begin_s = problem.now_s + D * (h + EDGE)
-        gpus = nodes.change_until(begin_s, begin_s + D)
-        out[h] += np.bincount(nodes.pool, gpus, len(problem.pools)).astype(np.int64)
+    for h, begin_s in enumerate(problem.now_s + D * (np.arange(intervals) + EDGE)):
+        np.add.at(out[h], nodes.pool, nodes.change_until(begin_s, begin_s + D))
     return out
 
 

@@ -20,9 +20,7 @@ class HoldableSizes:
         jobs = problem.jobs
         if not len(problem.nodes):
             return
-        wishes = {name: code for code, name in enumerate(dict.fromkeys(jobs.placement))}
-        self._wishes = list(wishes)
-        wish = [wishes[name] for name in jobs.placement]
+        self._wishes, wish = np.unique(np.array(jobs.placement, str), return_inverse=True)
         pod = jobs.gpus_per_pod
         needs = np.stack([jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, wish, pod], axis=1)
         self._needs, index = np.unique(needs, axis=0, return_inverse=True)

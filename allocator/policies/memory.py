@@ -45,12 +45,9 @@ class LookAheadPlans:
         """
         i = round_.instance
         problem = round_.problem
-        of_row = dict(zip(rows.tolist(), prices.T.tolist(), strict=True))
-        priced = {
-            name: tuple(of_row[row])
-            for name, row in _list_rows(round_.model)
-            if any(of_row.get(row, ()))
-        }
+        names = {row: name for name, row in _list_rows(round_.model)}
+        of_rows = zip(rows.tolist(), prices.T.tolist(), strict=True)
+        priced = {names[row]: tuple(of_row) for row, of_row in of_rows if any(of_row)}
         pool = np.array([*problem.pools.pool, ""], object)[np.append(i.pool, -1)[plan]]
         gpus = np.append(i.gpus, 0)[plan]
         jobs = {
@@ -70,21 +67,20 @@ class LookAheadPlans:
         problem, model = round_.problem, round_.model
         elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
-        held = np.full((len(problem.jobs), intervals), -1)
-        gpus = np.zeros_like(held)
-        for j, job_id in enumerate(problem.jobs.job_id):
-            if job_id in self.jobs:
-                steps = self.jobs[job_id]
-                steps = (*steps[elapsed:], *steps[-1:] * intervals)[:intervals]
-                held[j] = [pool.get(name, -1) for name, _ in steps]
-                gpus[j] = [k for _, k in steps]
-        whose, known = np.repeat(np.arange(len(held)), intervals), held.ravel() >= 0
-        plan = round_.columns_at(whose, np.maximum(held, 0).ravel(), gpus.ravel())
+        held = [
+            (pool.get(name, -1), gpus)
+            for job_id in problem.jobs.job_id
+            for steps in [self.jobs.get(job_id, (("", 0),))]
+            for name, gpus in (*steps[elapsed:], *steps[-1:] * intervals)[:intervals]
+        ]
+        place, gpus = np.array(held, np.int64).reshape(-1, 2).T
+        whose = np.repeat(np.arange(len(problem.jobs)), intervals)
+        plan = np.where(place < 0, -1, round_.columns_at(whose, np.maximum(place, 0), gpus))
         prices = np.zeros((intervals, model.m))
         for name, row in _list_rows(model):
             if of_row := self.prices.get(name):
                 prices[:, row] = (*of_row[elapsed:], *of_row[-1:] * intervals)[:intervals]
-        return np.where(known, plan, -1).reshape(-1, intervals), prices[:, rows]
+        return plan.reshape(-1, intervals), prices[:, rows]
 
 
 @dataclass(frozen=True)

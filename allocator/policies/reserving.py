@@ -81,7 +81,7 @@ def find_reservations(
     staying[i.job[stay]] = stay
     beside = FreeCapacity(round_, staying)
     held = Staying.of(problem).held if problem.has_nodes.any() else {}
-    of_plan, at, ends = choice[firm & (choice >= 0)], by_job(places), _Ends.of(round_)
+    of_plan, at, needs = choice[firm & (choice >= 0)], by_job(places), NodeNeeds(problem)
     urgency = jobs.weight * (age_s + problem.interval_s)
     # the smallest column with a value of each of the jobs in each pool
     column = np.flatnonzero((passed | due)[i.job] & (i.value > 0) & (i.primary < 0))
@@ -95,7 +95,7 @@ def find_reservations(
         if beside.choice[j] >= 0 or tried[p] >= TRIED or not beside.can_afford(o):
             continue
         tried[p] += 1
-        after_s, nodes = ends.find_start(o, stay, held)
+        after_s, nodes = _find_start(round_, needs, o, stay, held)
         if due[j] and after_s == 0 and gpus > soon[p] and beside.assign(j, o):
             if taken.give(j, p, gpus):
                 start.append(Reservation(j, p, gpus, after_s))
@@ -104,7 +104,8 @@ def find_reservations(
             beside.withdraw(j)
         if not passed[j] or p in found:
             continue
-        if math.isfinite(after_s) and ends.find_start(o, of_plan, at)[0] > problem.interval_s:
+        soonest_s, _ = _find_start(round_, needs, o, of_plan, at)
+        if soonest_s > problem.interval_s and math.isfinite(after_s):
             found[p] = Reservation(j, p, gpus, after_s, nodes)
     first: dict[int, Reservation] = {}
     for r in (*start, *sorted(found.values(), key=lambda r: r.after_s)):
@@ -124,9 +125,9 @@ def find_due_starts(round_: CompiledRound, choice: Ints) -> Floats:
     column = np.flatnonzero(np.isfinite(due_s)[i.job] & (i.value > 0) & (i.primary < 0))
     for o in column[np.lexsort((i.held[column], due_s[i.job[column]]))].tolist():
         j = int(i.job[o])
-        rounds = max(1, math.ceil(due_s[j] / interval_s - SAME))
-        if out[j] == np.inf and taken.give(j, int(i.pool[o]), int(i.held[o]), rounds * interval_s):
-            out[j] = rounds * interval_s
+        after_s = max(1, math.ceil(due_s[j] / interval_s - SAME)) * interval_s
+        if out[j] == np.inf and taken.give(j, int(i.pool[o]), int(i.held[o]), after_s):
+            out[j] = after_s
     return out
 
 
@@ -205,11 +206,9 @@ class _Taken:
         out = np.zeros(len(jobs), dtype=bool)
         if not (others.any() and self.large.any()):
             return out
-        kind = np.column_stack([jobs.weight[others], self.needs[others]])
-        kinds, at = np.unique(kind, axis=0, return_inverse=True)
-        latest_s = np.full(len(kinds), -np.inf)
-        np.maximum.at(latest_s, at.ravel(), jobs.submitted_s[others])
-        for (weight, k), submitted_s in zip(kinds.tolist(), latest_s.tolist(), strict=True):
+        columns = (x[others].tolist() for x in (jobs.weight, self.needs, jobs.submitted_s))
+        latest = {(weight, k): at_s for weight, k, at_s in sorted(zip(*columns, strict=True))}
+        for (weight, k), submitted_s in latest.items():
             later = (jobs.submitted_s < submitted_s) & (jobs.weight >= weight)
             out |= later & (jobs.min_gpus > k)
         return out
@@ -234,68 +233,57 @@ class _Taken:
         return True
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """When columns of a round (n,) leave their GPUs, and how long they need nodes, seconds."""
+def _find_start(
+    round_: CompiledRound,
+    needs: NodeNeeds,
+    o: int,
+    columns: Ints,
+    places: Mapping[int, tuple[Place, ...]],
+) -> tuple[float, tuple[tuple[int, int], ...]]:
+    """Return the seconds until there is room for a column, in whole rounds, and its nodes.
 
-    round: CompiledRound
-    end_s: Floats
-    needed_s: Floats
-    needs: NodeNeeds
-
-    @classmethod
-    def of(cls, round_: CompiledRound) -> _Ends:
-        """Return the ends in whole rounds."""
-        problem, m, option = round_.problem, round_.option_table, round_.option
-        rounds = np.ceil(option_ends(problem, m)[option] / problem.interval_s - SAME)
-        end_s, needs = rounds * problem.interval_s, NodeNeeds(problem)
-        return cls(round_, end_s, needed_s(problem, m)[option], needs)
-
-    def find_start(
-        self, o: int, columns: Ints, places: Mapping[int, tuple[Place, ...]]
-    ) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """Return the seconds until there is room for a column, in whole rounds, and its nodes.
-
-        The seconds are inf if there never is. columns (n,) are chosen and may not be stopped;
-        `places` has the nodes of their jobs, where pools have nodes.
-        """
-        round_, i, problem = self.round, self.round.instance, self.round.problem
-        nodes, needs = problem.nodes, self.needs
-        pool, gpus = int(i.pool[o]), int(i.held[o])
-        columns = columns[i.pool[columns] == pool]
-        leave_s, back_s = (x - problem.now_s for x in (nodes.leaves_s, nodes.returns_s))
-        back_s = np.ceil(back_s / problem.interval_s - SAME) * problem.interval_s
-        holes = None
-        spots = {}
-        if problem.has_nodes[pool]:
-            holes = needs.holes(np.isfinite(back_s))
-            for c in columns.tolist():
-                spots[c] = places.get(int(i.job[c]), ()), round_.need_of(needs, c)
-                holes.take(*spots[c])
-        mine, asked = nodes.pool == pool, problem.asked
-        begin_s, over_s = (
-            np.where(asked.pool == pool, x - problem.now_s, np.inf)
-            for x in (asked.at_s, asked.until_s)
+    The seconds are inf if there never is. columns (n,) are chosen and may not be stopped; `places`
+    has the nodes of their jobs, where pools have nodes.
+    """
+    i, m, problem = round_.instance, round_.option_table, round_.problem
+    nodes, asked, D = problem.nodes, problem.asked, problem.interval_s
+    pool, gpus = int(i.pool[o]), int(i.held[o])
+    columns = columns[i.pool[columns] == pool]
+    end_s, back_s, over_s = (
+        np.ceil(at_s / D - SAME) * D
+        for at_s in (
+            option_ends(problem, m, round_.option[columns]),
+            nodes.returns_s - problem.now_s,
+            asked.until_s - problem.now_s,
         )
-        free = int(i.capacity[pool]) - int(i.held[columns].sum())
-        free += int(nodes.gpus[mine & np.isfinite(back_s)].sum())
-        ends_s = np.ceil(over_s / problem.interval_s - SAME) * problem.interval_s
-        changes_s = np.concatenate([self.end_s[columns], back_s[mine], ends_s])
-        held = np.bincount(i.job[columns], i.held[columns], len(problem.jobs))
-        for time_s in np.unique([0.0, *changes_s[np.isfinite(changes_s)]]).tolist():
-            for c in columns[self.end_s[columns] == time_s].tolist():
-                free += int(i.held[c])
-                held[i.job[c]] = 0
-                if holes is not None:
-                    holes.release(*spots[c])
-            # until when the column needs its GPUs, if it starts then
-            until_s = (time_s + float(self.needed_s[o])) * (1 - SAME)
-            rows = np.flatnonzero((begin_s < until_s) & (over_s > time_s))
-            if free - count_kept(problem, rows, int(i.job[o]), held) >= gpus:
-                need = round_.need_of(needs, o)._replace(avoids=NONE)
-                # nodes that are away then
-                away = set(np.flatnonzero((leave_s < until_s) & (back_s > time_s)).tolist())
-                found = () if holes is None else holes.find(need, away)
-                if found is not None:
-                    return time_s, tuple((n, k) for n, k, _ in found)
-        return math.inf, ()
+    )
+    holes = None
+    spots = {}
+    if problem.has_nodes[pool]:
+        holes = needs.holes(np.isfinite(back_s))
+        for c in columns.tolist():
+            spots[c] = places.get(int(i.job[c]), ()), round_.need_of(needs, c)
+            holes.take(*spots[c])
+    free = int(i.capacity[pool]) - int(i.held[columns].sum())
+    free += int(nodes.gpus[(nodes.pool == pool) & np.isfinite(back_s)].sum())
+    held = np.bincount(i.job[columns], i.held[columns], len(problem.jobs))
+    changes_s = np.concatenate([[0.0], end_s, back_s, over_s])
+    for time_s in np.unique(changes_s[np.isfinite(changes_s)]).tolist():
+        for c in columns[end_s == time_s].tolist():
+            free += int(i.held[c])
+            held[i.job[c]] = 0
+            if holes is not None:
+                holes.release(*spots[c])
+        # until when the column needs its GPUs, if it starts then
+        until_s = (time_s + needed_s(problem, m, round_.option[[o]])[0]) * (1 - SAME)
+        kept = (asked.at_s - problem.now_s < until_s) & (over_s > time_s)
+        rows = np.flatnonzero((asked.pool == pool) & kept)
+        if free - count_kept(problem, rows, int(i.job[o]), held) >= gpus:
+            need = round_.need_of(needs, o)._replace(avoids=NONE)
+            # nodes that are away then
+            away = (nodes.leaves_s - problem.now_s < until_s) & (back_s > time_s)
+            out = set(np.flatnonzero(away).tolist())
+            found = () if holes is None else holes.find(need, out)
+            if found is not None:
+                return time_s, tuple((n, k) for n, k, _ in found)
+    return math.inf, ()

@@ -16,6 +16,7 @@ job that ends before T, or that can be stopped at T, delays nobody.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -128,20 +129,16 @@ def count_kept(problem: Problem, rows: Ints, j: int, held: Floats) -> int:
     return int(np.maximum(0, kept - used).sum())
 
 
-def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
-    """Build the rows of reservations over the options of a table; empty without any.
+def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iterator[Block]:
+    """Yield the rows of reservations over the options of a table, each a block.
 
     Jobs that can only keep what they hold do so, all that run where max_changes is set. Where they
     hold more than a reservation leaves, it begins late.
     """
-    moments = list(find_moments(problem, m))
-    if not moments:
-        return []
-    pools, nodes = problem.pools, problem.nodes
+    pools, nodes, seen = problem.pools, problem.nodes, Counter[tuple[str, str]]()
     stay = mandatory | ((problem.max_changes >= 0) & (problem.jobs.state == State.RUNNING))
     amount: Floats = m.held * problem.gpu_share(m.job, m.pool)
-    found: dict[str, dict[str, tuple[Bools, float]]] = {}
-    for x in moments:
+    for x in find_moments(problem, m):
         kind, name = linear.RESERVATION, pools.pool[x.pool]
         if len(x.rows):
             kind, name = linear.REQUESTED, problem.asked.reservation[x.rows[0]]
@@ -152,20 +149,11 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list
             stays: Floats = np.zeros(len(stay))
             held = np.flatnonzero(taken & m.keep & stay[m.job])
             np.maximum.at(stays, m.job[held], amount[held])
-            left = size - int(x.kept[0] + x.kept[~others].sum())
-            rows = found.setdefault(kind, {})
-            label = f"{name} ({len(rows)})" if name in rows else name
-            rows[label] = taken, max(0.0, left, float(stays.sum()))
-    return [
-        Block.at_most(
-            kind,
-            list(rows),
-            np.stack([np.where(taken, n, -1) for n, (taken, _) in enumerate(rows.values())]),
-            amount,
-            np.array([most for _, most in rows.values()]),
-        )
-        for kind, rows in found.items()
-    ]
+            most = max(size - x.kept[0] - x.kept[~others].sum(), stays.sum(), 0)
+            label = f"{name} ({seen[kind, name]})" if seen[kind, name] else name
+            seen[kind, name] += 1
+            row, upper = np.where(taken, 0, -1), np.array([most], float)
+            yield Block.at_most(kind, [label], row, amount, upper)
 
 
 def find_kept_nodes(

@@ -71,11 +71,12 @@ def list_reservations(sight: Sight) -> ReservationsAnswer:
     """List the GPUs that are kept; a member sees what is kept for its tenant, or for nobody."""
     rows = cluster_tables.read_stored_rows(sight.connection, "reservations.csv")
     owners = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
-    for row in rows.copy():
+    shown = []
+    for row in rows:
         tenant = owners.get(row["job_id"], row["tenant"])
-        if (row["job_id"] or tenant) and not sight.caller.can_see(tenant):
-            rows.remove(row)
-    return ReservationsAnswer(reservations=rows)
+        if sight.caller.can_see(tenant) or not (row["job_id"] or tenant):
+            shown.append(row)
+    return ReservationsAnswer(reservations=shown)
 
 
 @router.changes("PATCH", "/reservations/{reservation:path}", Operator, tags=["reservations"])

@@ -69,9 +69,8 @@ def change_reservation(sight: Sight, form: Form) -> Response:
     if verb == "cancel":
         cluster.cancel_reservation(sight, name)
     else:
-        fields = ReservationChange.model_fields
-        values = {one: form[one].strip() or None for one in fields if one in form}
-        cluster.reserve(sight, name, _build(ReservationChange, values))
+        given = {one: form.get(one, "").strip() or None for one in ReservationChange.model_fields}
+        cluster.reserve(sight, name, _build(ReservationChange, given))
     return RedirectResponse(f"/reservations?done={verb}-gpus", 303)
 
 

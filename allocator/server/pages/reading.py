@@ -184,7 +184,7 @@ def show_reservations(sight: Sight, done: Text = "") -> Values:
     pools = read_stored_columns(sight.connection, "pools.csv")["pool"]
     return {
         "rows": cluster.list_reservations(sight).reservations,
-        "pools": list(zip(pools, pools, strict=True)),
+        "pools": pools,
         "done": DONE.get(done, ""),
         "now_s": sight.now_s,
     }
