@@ -44,7 +44,6 @@ from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
 from formulations.model.block import Block
 
-NOTHING = np.zeros((2, 0))
 DIGITS = 1  # of seconds in a plan
 LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))
 HELD = "it is held"
@@ -244,8 +243,8 @@ def _promised_starts(plan: Decision, order: Ints) -> tuple[Floats, Bools]:
     return np.maximum(out[order], problem.interval_s), is_due[order]
 
 
-def _find_returns(round_: CompiledRound, ends: bool) -> tuple[Floats, Floats]:
-    """Return the GPUs that nodes bring back, as rows and amounts (2, r), and the seconds until then.
+def _find_returns(round_: CompiledRound, ends: bool) -> tuple[list[Floats], Floats]:
+    """Return the GPUs that nodes bring back, as rows and amounts, and the seconds until then, (r,).
 
     With `ends`, also what reservations of others leave when they end.
     """
@@ -259,16 +258,18 @@ def _find_returns(round_: CompiledRound, ends: bool) -> tuple[Floats, Floats]:
             found += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
             row += 1
     *more, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
-    return np.array(more), at_s - problem.now_s
+    return more, at_s - problem.now_s
 
 
-def _uses(round_: CompiledRound, option: Ints, more: Floats = NOTHING) -> Uses:
-    """Return what options (n,) use of the limits on GPUs and dollars, and rows and amounts `more`.
+def _uses(
+    round_: CompiledRound, option: Ints, more: Sequence[Sequence[float] | Floats] = ((), ())
+) -> Uses:
+    """Return what options (n,) use of the limits on GPUs and dollars, and more things of a row each.
 
-    more (2, r) are r things of a row each.
+    `more` has their rows (r,) and what they use of these, (r,).
     """
     uses, first = [], 0
-    others, amount = more.astype(np.int64)
+    others, amount = np.array(more, np.int64)
     for block in _limits(round_):
         for row in np.atleast_2d(block.row)[:, option]:
             row = np.append(np.where(row < 0, -1, first + row), others)
