@@ -264,16 +264,16 @@ def _find_returns(round_: CompiledRound, ends: bool) -> tuple[list[Floats], Floa
 def _uses(
     round_: CompiledRound, option: Ints, more: Sequence[Sequence[float] | Floats] = ((), ())
 ) -> Uses:
-    """Return what options (n,) use of the limits on GPUs and dollars, and more things of a row each.
+    """Return what options (n,) use of the limits on GPUs and dollars, and more things.
 
-    `more` has their rows (r,) and what they use of these, (r,).
+    `more` has the row of each of these, (r,), and what it uses of it, (r,).
     """
     uses, first = [], 0
     others, amount = np.array(more, np.int64)
     for block in _limits(round_):
         for row in np.atleast_2d(block.row)[:, option]:
-            row = np.append(np.where(row < 0, -1, first + row), others)
-            uses.append((row, np.append(block.coef[option], amount)))
+            used = np.append(np.where(row < 0, -1, first + row), others)
+            uses.append((used, np.append(block.coef[option], amount)))
             others = np.full(len(others), -1)
         first += len(block.upper)
     return Uses.of(uses)

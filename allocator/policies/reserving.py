@@ -41,7 +41,6 @@ from allocator.domain.problem import (
     Floats,
     Ints,
     Placements,
-    Problem,
     Reservation,
     State,
 )

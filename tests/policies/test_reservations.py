@@ -45,7 +45,7 @@ its tenant may not have so many -> tenant=b -> tenant=a -> 0
 # why; the large job; the others
 DUE_CASES = cases("""
 it is there for 2,000 s, as long as it takes alone ->  ->  -> starts
-it runs, and is there for half of it -> state=running pool=p0 gpus=4 remaining_work=16000 ->  -> starts
+it runs, is there for half of it -> state=running pool=p0 gpus=4 remaining_work=16000 ->  -> starts
 it runs for less -> state=running pool=p0 gpus=4 remaining_work=16001 ->  -> waits
 it takes longer than it is there -> remaining_work=8001 ->  -> waits
 it may not be stopped -> preemptible=false ->  -> starts
@@ -245,8 +245,8 @@ def test_jobs_stay_while_a_later_round_may_move_them() -> None:
 
 
 def test_jobs_make_way_on_nodes_that_stay() -> None:
-    """n0 leaves after 1,000 s. A job of four GPUs that is not done by then needs n1, so the one that
-    is there moves to n0 for as long. A new job goes to n1, though its hole is larger."""
+    """n0 leaves after 1,000 s. A job of four GPUs that is not done by then needs n1, so the one
+    that is there moves to n0 for as long. A new job goes to n1, though its hole is larger."""
     soft = {"preemptible": True}
     here = given("placements: job_id=j0 node=n1 gpus=1", **leaving_nodes(leaves_s=1200))
     p = a_round(runs(9000) | soft, LARGE | {"remaining_work": 4004}, **here)

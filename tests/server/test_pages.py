@@ -21,8 +21,8 @@ from allocator.server.pages.forms import read_values
 EVIL = "<img src=x onerror=alert(1)>'\"&"
 HELD = "on-hold-1"  # its explanation is quick
 PATHS = (
-    *("/", "/jobs", "/jobs?state=all&reason=outranked", "/nodes", "/reservations", "/tenants", "/rounds"),
-    *("/rounds/4", "/compare?first=3&second=6", "/what-if"),
+    *("/", "/jobs", "/jobs?state=all&reason=outranked", "/nodes", "/tenants", "/rounds"),
+    *("/reservations", "/rounds/4", "/compare?first=3&second=6", "/what-if"),
 )
 ROLES = ("viewer", "vision", "speech", "operator")
 # page -> status as each of ROLES

@@ -53,7 +53,10 @@ GET /plan -> {READ}
 POST /what-if -> 401 400 400 403 400 -> {{"values": {{"jobs.vision-1.height": 5}}}}
 GET /events -> {READ}
 """)
-NAMES = cells("job_id=vision-1 pool=a node=n1 state=drain tenant=vision reservation=r number=1 first=1 second=2")
+NAMES = cells(
+    "job_id=vision-1 pool=a node=n1 state=drain tenant=vision reservation=r number=1 first=1"
+    " second=2"
+)
 # name, body, and what the answer says
 RESERVATIONS = cases("""
 none -> {"pool": "b", "gpus": 1} -> changed

@@ -118,7 +118,7 @@ def _find_holders(problem: Problem, rows: Ints) -> tuple[Ints, Ints, Ints]:
     return whose, holder, np.bincount(whose, r.gpus, count + 1).astype(np.int64)
 
 
-def count_kept(problem: Problem, rows: Ints, j: int, held: Floats) -> int:
+def count_kept(problem: Problem, rows: Ints, j: int, held: Ints) -> int:
     """Return the GPUs that rows of Problem.asked keep from a job, beside those that jobs hold.
 
     held (J,) are GPUs of their pool. What a holder has already is not kept once more.

@@ -5,7 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from allocator.domain.schema.columns import JOBS, QUOTAS, RESERVATIONS, TENANTS, ColumnKind, TableSchema
+from allocator.domain.schema.columns import (
+    JOBS,
+    QUOTAS,
+    RESERVATIONS,
+    TENANTS,
+    ColumnKind,
+    TableSchema,
+)
 from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.change import CHANGEABLE
 from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
