@@ -185,8 +185,8 @@ class _Taken:
         problem, m = self.round.problem, self.round.option_table
         jobs = problem.jobs
         waiting = jobs.state != State.RUNNING
-        due = self.large & (waiting | jobs.preemptible)
-        due &= jobs.min_gpus > self.count_free(problem.interval_s).min()
+        soon = self.count_free(problem.interval_s).min(initial=jobs.min_gpus.max(initial=0))
+        due = self.large & (waiting | jobs.preemptible) & (jobs.min_gpus > soon)
         if not (due.any() and math.isfinite(problem.due_after_runs)):
             return np.full(len(due), np.inf)
         own = np.flatnonzero(due[m.job] & (m.primary < 0))
