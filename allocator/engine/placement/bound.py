@@ -43,10 +43,10 @@ def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     if len(prices) != c.model.m or not wide.has_all_pairs:
         return math.inf
     until, best = task.share_of_time(TIME), math.inf
-    for level in range(-1, len(wide.problem.levels)):
+    wishes, levels = {*wide.problem.jobs.placement}, wide.problem.levels
+    for level in (-1, *(n for n, x in enumerate(levels) if f"same_{x.name}" in wishes)):
         parts = _find_parts(wide, level)
-        if level < 0 or len(parts.kind):
-            best = min(best, bound_on_nodes(c, project_prices(c, prices), parts, value, until))
+        best = min(best, bound_on_nodes(c, project_prices(c, prices), parts, value, until))
     return best
 
 
