@@ -229,10 +229,7 @@ def memory_from_json(value: Mapping[str, Any] | None) -> Memory | None:
             p["at_s"],
             p["interval_s"],
             {(kind, label): tuple(v) for kind, label, *v in p["prices"]},
-            {
-                name: tuple((pool, gpus, m) for pool, gpus, m in steps)
-                for name, steps in p["jobs"].items()
-            },
+            {name: tuple(map(tuple, steps)) for name, steps in p["jobs"].items()},
         )
     return Memory(
         value["objective"], {(kind, label): price for kind, label, price in value["prices"]}, plans

@@ -401,11 +401,14 @@ class Nodes(Rows):
             returns_s=np.where(ahead, self.returns_s, np.inf),
         )
 
-    def change_until(self, then_s: float) -> Ints:
-        """Return how many more GPUs each node has at a time than in this round, (N,)."""
+    def change_until(self, then_s: float, until_s: float = -np.inf) -> Ints:
+        """Return how many more GPUs each node has at a time than in this round, (N,).
+
+        Nodes that leave later, until `until_s`, do not count either.
+        """
         back = (self.state != 0) & (self.leaves_s < np.inf) & (self.returns_s <= then_s)
-        gone = (self.state == 0) & (self.leaves_s <= then_s) & (then_s < self.returns_s)
-        return np.asarray(self.gpus * (back.astype(int) - gone))
+        gone = (self.state == 0) & (self.leaves_s <= max(then_s, until_s))
+        return np.asarray(self.gpus * (back.astype(int) - (gone & (then_s < self.returns_s))))
 
 
 @dataclass(frozen=True)

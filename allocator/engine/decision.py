@@ -245,7 +245,7 @@ def decide_round(
         some = asked.select(order[: len(order) // 2])
         fewer = dataclasses.replace(problem, reservations=some, warnings=told)
         return again(fewer, limits=limits_left(), memory=memory)
-    if entry.prunes and not problem.kept:
+    if (entry.prunes or entry.reserves) and not problem.kept:
         # decide again with the reservations that the plan calls for
         places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
         kept = others = find_reservations(task.round, proposal.choice, places)

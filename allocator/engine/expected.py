@@ -12,8 +12,11 @@ is the largest one at which a GPU does as much, relative to the best option of t
 the GPUs of running jobs do on average. Of several pools it takes the one in which it is done first.
 The speed as requested is that at requested_gpus on the slowest GPU type that it may use.
 
-Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, no GPUs
-come or go, and what a reservation keeps from a job in this round it keeps for good. How far that is
+A job with a reservation of its own starts when that begins. One that smaller, later jobs pass over
+starts when it is due (policies/reserving.py).
+
+Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, and GPUs
+come when they are announced, or when a reservation of others ends, but none go. How far that is
 from what happens is measured (expected_ranges.py), and every number comes with a range of 90 %.
 """
 
@@ -30,9 +33,12 @@ from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.headroom import headroom_in_force
+from allocator.options.kept.reservations import find_moments
+from allocator.options.node_needs import UP
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import BUDGET, QUOTA, kinds_of, usage_cost
+from allocator.policies.reserving import find_due_starts
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
@@ -96,23 +102,29 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
-    order = _waiting_order(plan)
-    waiting, first = _candidates(plan, order)
-    seconds = m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting]
     ends = on[np.isfinite(run[on])]
-    begin, which = list_schedule(
-        _free(plan),
-        _uses(round_, option[ends]),
-        run[ends],
-        _uses(round_, waiting),
-        seconds,
-        first,
-        round_.problem.interval_s,
-    )
-    promised = _promised_starts(plan, order)
-    promised[first[:-1] == first[1:]] = np.inf  # no candidate
-    which = np.where(promised < begin, first[:-1], which)
-    begin = np.minimum(begin, promised)
+    order = _waiting_order(plan)
+    for kept in (False, True):
+        waiting, first = _candidates(plan, order)
+        more, at_s = _find_returns(round_, kept)
+        begin, which = list_schedule(
+            _free(plan),
+            _uses(round_, option[ends], more),
+            np.append(run[ends], at_s),
+            _uses(round_, waiting),
+            m.pause_s[waiting] + jobs.remaining_work[m.job[waiting]] / m.rate[waiting],
+            first,
+            round_.problem.interval_s,
+        )
+        late = np.isinf(begin)
+        if kept or not (len(round_.problem.asked) and late.any()):
+            break
+        # who waits for the end of a reservation of others comes last
+        order = order[np.argsort(late, kind="stable")]
+    promised, is_due = _promised_starts(plan, order)
+    earlier = (first[:-1] < first[1:]) & (is_due | (promised < begin))
+    which = np.where(earlier, first[:-1], which)
+    begin = np.where(earlier, promised, begin)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
     who = order[able]
@@ -202,22 +214,52 @@ def _free(plan: Decision) -> Floats:
     return limit - np.bincount(used.row, used.amount, len(limit))
 
 
-def _promised_starts(plan: Decision, order: Ints) -> Floats:
-    """Return when the reservations of jobs (n,) themselves begin, in seconds, inf = none."""
+def _promised_starts(plan: Decision, order: Ints) -> tuple[Floats, Bools]:
+    """Return when jobs (n,) start whatever is free, in seconds, inf = none, and who is due then."""
     problem = plan.round.problem
-    r, out = problem.asked, np.full(len(problem.jobs), np.inf)
+    r, out = problem.asked, find_due_starts(plan.round, plan.proposal.choice)
+    for kept in problem.kept:
+        out[kept.job] = kept.after_s
+    is_due = np.isfinite(out)
     for name, at_s in zip(r.job_id, r.at_s.tolist(), strict=True):
         if name:
-            out[problem.jobs.job_id.index(name)] = at_s - problem.now_s
-    return np.asarray(np.maximum(out[order], problem.interval_s))
+            j = problem.jobs.job_id.index(name)
+            out[j] = min(out[j], at_s - problem.now_s)
+    return np.maximum(out[order], problem.interval_s), is_due[order]
 
 
-def _uses(round_: CompiledRound, option: Ints) -> Uses:
-    """Return what options (n,) use of the limits on GPUs and dollars."""
+def _find_returns(round_: CompiledRound, ends: bool) -> tuple[list[Floats], Floats]:
+    """Return the GPUs that nodes bring back, as rows and amounts, and the seconds until then, (r,).
+
+    With `ends`, also what reservations of others leave when they end.
+    """
+    problem, asked, nodes = round_.problem, round_.problem.asked, round_.problem.nodes
+    back = nodes.state != UP
+    found = [*zip(nodes.pool[back], nodes.gpus[back], nodes.returns_s[back], strict=True)]
+    row = sum(len(block.upper) for block in _limits(round_) if block.kind == linear.CAPACITY)
+    for x in find_moments(problem, round_.option_table) if ends else ():
+        for others in x.list_others() if len(x.rows) else ():
+            kept = x.rows[(x.whose == 0) | ~others[x.whose]]
+            found += [(row, asked.gpus[n], asked.until_s[n]) for n in kept]
+            row += 1
+    *more, at_s = np.array([one for one in found if one[2] < np.inf]).reshape(-1, 3).T
+    return more, at_s - problem.now_s
+
+
+def _uses(
+    round_: CompiledRound, option: Ints, more: Sequence[Sequence[float] | Floats] = ((), ())
+) -> Uses:
+    """Return what options (n,) use of the limits on GPUs and dollars, and more things.
+
+    `more` has the row of each of these, (r,), and what it uses of it, (r,).
+    """
     uses, first = [], 0
+    others, amount = np.array(more, np.int64)
     for block in _limits(round_):
         for row in np.atleast_2d(block.row)[:, option]:
-            uses.append((np.where(row < 0, -1, first + row), block.coef[option]))
+            used = np.append(np.where(row < 0, -1, first + row), others)
+            uses.append((used, np.append(block.coef[option], amount)))
+            others = np.full(len(others), -1)
         first += len(block.upper)
     return Uses.of(uses)
 

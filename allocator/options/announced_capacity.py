@@ -1,9 +1,9 @@
 """Announced changes of the coming intervals: GPUs and prices of the pools, and rounds with them.
 
-A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`). GPUs that
-leave within an interval, or at its end, are not available to a plan for it, because their job would
-lose the work since the last checkpoint. GPUs that arrive within an interval are available from the
-next one on, because no decision is made before.
+A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`), and by nodes
+that leave and return (R70). GPUs that leave within an interval, or at its end, are not available to
+a plan for it, because their job would lose the work since the last checkpoint. GPUs that arrive
+within an interval are available from the next one on, because no decision is made before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.options.instance_building import CompiledRound, compile_round
 
 EDGE = 1e-9  # share of an interval: a change this close to its start happens at the start
@@ -30,6 +30,9 @@ def gpus_ahead(problem: Problem, intervals: int) -> Ints:
         there = int(known.gpus[i])
         out[first - 1, p] = min(there, out[first - 1, p])
         out[first:, p] = there
+    nodes, D = problem.nodes, problem.interval_s
+    for h, begin_s in enumerate(problem.now_s + D * (np.arange(intervals) + EDGE)):
+        np.add.at(out[h], nodes.pool, nodes.change_until(begin_s, begin_s + D))
     return out
 
 
@@ -67,8 +70,8 @@ def fixed_gpus(round_: CompiledRound) -> Ints:
 def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
     """Return the round with the GPUs of the first of the intervals `gpus` (H, P).
 
-    It has all options that fit into any of the intervals. Jobs that must run and guarantees of
-    tenants are those of the given round.
+    It has all options that fit into any of the intervals. Jobs that must run, guarantees of tenants
+    and the limits of other rules are those of the given round.
     """
     most = np.maximum(gpus.max(axis=0), round_.problem.pools.gpus)
     wide = round_
@@ -76,6 +79,7 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
         larger = replace(round_.problem, pools=replace(round_.problem.pools, gpus=most))
         wide = replace(compile_round(larger, prunes=False), problem=round_.problem)
     i = round_.instance
+    limits = zip(i.rules, wide.instance.rules, strict=True)
     return replace(
         wide,
         instance=replace(
@@ -85,32 +89,6 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
             quota=i.quota,
             guarantee=i.guarantee,
             least_kept=i.least_kept,
+            rules=tuple(replace(rule, upper=now.upper) for now, rule in limits),
         ),
     )
-
-
-def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
-    """Translate columns (n,) of one round to another of the same jobs, -1 = none or absent."""
-    if of.option is into.option and of.option_table is into.option_table:
-        return columns
-    i = of.instance
-    c = np.maximum(columns, 0)
-    return option_columns(into, i.job[c], i.pool[c], i.gpus[c], columns >= 0)
-
-
-def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
-    """Return the columns in which jobs hold `gpus` GPUs of a pool by themselves, (n,).
-
-    It is -1 where there is no such column, and where `wanted` is False.
-    """
-    i = round_.instance
-    P = len(round_.instance.capacity)
-    own = np.flatnonzero(i.primary < 0)
-    top = int(max(i.gpus.max(initial=0), gpus.max(initial=0))) + 1
-    key = (i.job[own] * P + i.pool[own]) * top + i.gpus[own]
-    order = np.argsort(key)
-    asked = (job * P + pool) * top + gpus
-    if not len(own):
-        return np.full(len(job), -1)
-    at = np.minimum(np.searchsorted(key[order], asked), len(own) - 1)
-    return np.where(wanted & (key[order][at] == asked), own[order][at], -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.problem import Bools, Ints, Problem
 from allocator.options.staying import TOLERANCE, UP
 
 
@@ -20,9 +20,7 @@ class HoldableSizes:
         jobs = problem.jobs
         if not len(problem.nodes):
             return
-        wishes = {name: code for code, name in enumerate(dict.fromkeys(jobs.placement))}
-        self._wishes = list(wishes)
-        wish = [wishes[name] for name in jobs.placement]
+        self._wishes, wish = np.unique(np.array(jobs.placement, str), return_inverse=True)
         pod = jobs.gpus_per_pod
         needs = np.stack([jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, wish, pod], axis=1)
         self._needs, index = np.unique(needs, axis=0, return_inverse=True)
@@ -48,13 +46,11 @@ class HoldableSizes:
         kind = self._class[job]
         for code in np.unique(kind).tolist():
             cpus, memory_gb, wish, pod = self._needs[code]
-            fitting = np.minimum(
-                nodes.gpus[mine],
-                np.minimum(
-                    _count(nodes.cpus[mine], cpus), _count(nodes.host_memory_gb[mine], memory_gb)
-                ),
-            ).astype(np.int64)
-            fitting -= fitting % int(pod)
+            fitting = nodes.gpus[mine]
+            for each, there in ((cpus, nodes.cpus), (memory_gb, nodes.host_memory_gb)):
+                if each > 0:
+                    fitting = np.minimum(fitting, np.floor((there[mine] + TOLERANCE) / each))
+            fitting = (fitting - fitting % pod).astype(np.int64)
             at = np.flatnonzero(kind == code)
             name = self._wishes[int(wish)]
             count = np.where(shaped[at] | (name == "packed"), packed[at], len(mine))
@@ -78,8 +74,3 @@ class HoldableSizes:
                 order = np.argsort(domain, kind="stable")
                 return np.split(order, np.flatnonzero(np.diff(domain[order])) + 1)
         return [np.arange(len(mine))]
-
-
-def _count(available: Floats, each: float) -> Floats:
-    """Return how often `each` fits into what is available, (N,)."""
-    return np.floor((available + TOLERANCE) / each) if each > 0 else np.full(len(available), np.inf)

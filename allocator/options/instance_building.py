@@ -29,7 +29,7 @@ from allocator.options.colocation.secondary_jobs import (
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.kept.headroom import headroom_rows
-from allocator.options.kept.leaving import forbidden_nodes, leaving_rows
+from allocator.options.kept.leaving import forbidden_nodes, leaving_rows, option_ends
 from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
@@ -118,7 +118,14 @@ class CompiledRound:
     @cached_property
     def avoids(self) -> dict[int, frozenset[int]]:
         """The same of columns."""
-        of_option = self.forbidden
+        return self._of_columns(self.forbidden)
+
+    @cached_property
+    def shuns(self) -> dict[int, frozenset[int]]:
+        """The nodes that leave before columns are done with their jobs; others are not listed."""
+        return self._of_columns(forbidden_nodes(self.problem, self.option_table, option_ends))
+
+    def _of_columns(self, of_option: dict[int, frozenset[int]]) -> dict[int, frozenset[int]]:
         columns = np.flatnonzero(np.isin(self.option, list(of_option))) if of_option else ()
         return {int(c): of_option[int(self.option[c])] for c in columns}
 
@@ -167,6 +174,12 @@ class CompiledRound:
     def chosen(self, choice: Ints) -> Ints:
         """Return the choice (J,) as options of the whole option table, -1 = nothing."""
         return np.append(self.option, -1)[choice]
+
+    def columns_at(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+        """Return the columns in which jobs hold GPUs of a pool by themselves, (n,), -1 = none."""
+        column = np.full(len(self.option_table) + 1, -1)
+        column[self.option] = np.arange(len(self.option))
+        return column[option_at(self.option_table, job, pool, gpus)]
 
     def unchanged_choice(self) -> Ints:
         """Return the choice that changes nothing: running jobs keep their GPUs, all others wait.
@@ -316,10 +329,7 @@ class OmittedPairs:
 
     def columns(self, round_: CompiledRound) -> Ints:
         """Return the column of each option with GPUs of its own, (n,), -1 = not in the round."""
-        m = self.exclusive
-        column = np.full(len(round_.option_table) + 1, -1)
-        column[round_.option] = np.arange(len(round_.option))
-        return column[option_at(round_.option_table, m.job, m.pool, m.gpus)]
+        return round_.columns_at(self.exclusive.job, self.exclusive.pool, self.exclusive.gpus)
 
     def reduced(self, round_: CompiledRound, prices: Floats) -> Floats:
         """Return the reduced values of the options with GPUs of their own, (n,).

@@ -28,7 +28,8 @@ import numpy as np
 
 from allocator.domain.schema.columns import HORIZON
 from allocator.errors import Infeasible, NoPlanInTime
-from allocator.options.announced_capacity import fixed_gpus, gpus_ahead, same_options, with_gpus
+from allocator.options.announced_capacity import fixed_gpus, gpus_ahead, with_gpus
+from allocator.options.instance_building import same_columns
 from allocator.options.look_ahead import build_horizon, linear_objective
 from allocator.policies.base import Proposal, Task
 from allocator.policies.fallback import find_fallback_plan
@@ -73,7 +74,7 @@ def _propose(task: Task, gpus: Ints) -> Proposal:
     ended = "heuristic" if proposal.termination == "gap" else proposal.termination
     return dataclasses.replace(
         proposal,
-        choice=same_options(seen.round, proposal.choice, task.round),
+        choice=same_columns(seen.round, proposal.choice, task.round),
         bound=math.inf,
         bound_by="",
         termination=ended,

@@ -9,17 +9,13 @@ shifted by the intervals that have passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.options.announced_capacity import option_columns
 from allocator.options.instance_building import CompiledRound
 from formulations.model.linear import AT_MOST_ONE, Floats, Ints, LinearModel
-
-# (pool, GPUs, intervals), one after the other; "" = nothing
-Steps = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -33,13 +29,13 @@ class LookAheadPlans:
     prices : mapping
         (kind, label) of a coupling row -> price in every interval.
     jobs : mapping
-        job_id -> what it holds.
+        job_id -> the pool, "" = none, and the GPUs that it holds in every interval.
     """
 
     at_s: float
     interval_s: float
     prices: Mapping[tuple[str, str], tuple[float, ...]]
-    jobs: Mapping[str, Steps]
+    jobs: Mapping[str, tuple[tuple[str, int], ...]]
 
     @classmethod
     def of(cls, round_: CompiledRound, rows: Ints, plan: Ints, prices: Floats) -> LookAheadPlans:
@@ -49,25 +45,16 @@ class LookAheadPlans:
         """
         i = round_.instance
         problem = round_.problem
-        of_row = dict(zip(rows.tolist(), prices.T.tolist(), strict=True))
-        priced = {
-            (f.kind, label): tuple(of_row[row])
-            for f in round_.model.families
-            for row, label in enumerate(f.labels, f.first)
-            if row in of_row and any(of_row[row])
+        names = {row: name for name, row in _list_rows(round_.model)}
+        of_rows = zip(rows.tolist(), prices.T.tolist(), strict=True)
+        priced = {names[row]: tuple(of_row) for row, of_row in of_rows if any(of_row)}
+        pool = np.array([*problem.pools.pool, ""], object)[np.append(i.pool, -1)[plan]]
+        gpus = np.append(i.gpus, 0)[plan]
+        jobs = {
+            problem.jobs.job_id[j]: tuple(zip(pool[j].tolist(), gpus[j].tolist(), strict=True))
+            for j in np.flatnonzero((plan >= 0).any(axis=1)).tolist()
         }
-        new = np.ones(plan.shape, dtype=bool)
-        new[:, 1:] = plan[:, 1:] != plan[:, :-1]
-        pools = problem.pools.pool
-        out = {}
-        for j in np.flatnonzero((plan >= 0).any(axis=1)).tolist():
-            begin = np.flatnonzero(new[j])
-            lengths = np.diff(np.append(begin, plan.shape[1]))
-            out[problem.jobs.job_id[j]] = tuple(
-                ("", 0, m) if c < 0 else (pools[i.pool[c]], int(i.gpus[c]), m)
-                for c, m in zip(plan[j, begin].tolist(), lengths.tolist(), strict=True)
-            )
-        return cls(problem.now_s, problem.interval_s, priced, out)
+        return cls(problem.now_s, problem.interval_s, priced, jobs)
 
     def restart_from(
         self, round_: CompiledRound, rows: Ints, intervals: int
@@ -77,36 +64,23 @@ class LookAheadPlans:
         Intervals that have passed are left out, and the last one continues. New jobs and rows have
         neither.
         """
-        problem = round_.problem
-        model = round_.model
+        problem, model = round_.problem, round_.model
         elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
-        held = np.full((len(problem.jobs), intervals), -1)
-        gpus = np.zeros_like(held)
-        for j, job_id in enumerate(problem.jobs.job_id):
-            at = -elapsed
-            for name, k, m in self.jobs.get(job_id, ()):
-                # the last one continues, so each holds to the end until the next one begins
-                held[j, max(at, 0) :], gpus[j, max(at, 0) :] = pool.get(name, -1), k
-                at += m
-        job = np.repeat(np.arange(len(held)), intervals)
-        plan = option_columns(
-            round_, job, np.maximum(held.ravel(), 0), gpus.ravel(), held.ravel() >= 0
-        )
+        held = [
+            (pool.get(name, -1), gpus)
+            for job_id in problem.jobs.job_id
+            for steps in [self.jobs.get(job_id, (("", 0),))]
+            for name, gpus in (*steps[elapsed:], *steps[-1:] * intervals)[:intervals]
+        ]
+        place, gpus = np.array(held, np.int64).reshape(-1, 2).T
+        whose = np.repeat(np.arange(len(problem.jobs)), intervals)
+        plan = np.where(place < 0, -1, round_.columns_at(whose, np.maximum(place, 0), gpus))
         prices = np.zeros((intervals, model.m))
-        place = np.minimum(np.arange(intervals) + elapsed, self.interval_count - 1)
-        for f in model.families:
-            for row, label in enumerate(f.labels, f.first):
-                if (known := self.prices.get((f.kind, label))) is not None:
-                    prices[:, row] = np.array(known)[place]
-        return plan.reshape(held.shape), prices[:, rows]
-
-    @property
-    def interval_count(self) -> int:
-        """Number of intervals."""
-        for one in self.prices.values():
-            return len(one)
-        return sum(m for *_, m in next(iter(self.jobs.values()), (("", 0, 1),)))
+        for name, row in _list_rows(model):
+            if of_row := self.prices.get(name):
+                prices[:, row] = (*of_row[elapsed:], *of_row[-1:] * intervals)[:intervals]
+        return plan.reshape(-1, intervals), prices[:, rows]
 
 
 @dataclass(frozen=True)
@@ -132,27 +106,23 @@ class Memory:
         cls, objective: str, model: LinearModel, prices: Floats, plans: LookAheadPlans | None = None
     ) -> Memory:
         """Build the memory of a round with row prices (m,)."""
-        return cls(
-            objective,
-            {
-                (f.kind, label): float(p)
-                for f in model.families
-                if f.kind != AT_MOST_ONE
-                for label, p in zip(f.labels, prices[f.first : f.stop], strict=True)
-            },
-            plans,
-        )
+        return cls(objective, {name: float(prices[row]) for name, row in _list_rows(model)}, plans)
 
     def row_prices(self, model: LinearModel) -> tuple[Floats, int]:
         """Return the remembered prices of another round's rows, (m,), and the number of known rows.
 
         A new row has the price 0.
         """
-        prices = np.zeros(model.m)
-        known = 0
-        for f in model.families:
-            if f.kind != AT_MOST_ONE:
-                found = [self.prices.get((f.kind, label)) for label in f.labels]
-                prices[f.first : f.stop] = [p or 0.0 for p in found]
-                known += sum(p is not None for p in found)
+        prices, known = np.zeros(model.m), 0
+        for name, row in _list_rows(model):
+            prices[row] = self.prices.get(name, 0.0)
+            known += name in self.prices
         return prices, known
+
+
+def _list_rows(model: LinearModel) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the names of coupling rows, (kind, label), and the rows."""
+    for f in model.families:
+        if f.kind != AT_MOST_ONE:
+            for row, label in enumerate(f.labels, f.first):
+                yield (f.kind, label), row

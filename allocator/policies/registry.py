@@ -29,6 +29,8 @@ class PolicyEntry:
     shares : PairOffer
         Which pairs of jobs it considers where pools let jobs share GPUs. Most policies leave
         running pairs together at most.
+    reserves : bool
+        Large jobs get reservations in its rounds (R67), as in those of policies that prune.
 
     Examples
     --------
@@ -42,6 +44,7 @@ class PolicyEntry:
     decide: Policy
     prunes: bool
     shares: PairOffer = PairOffer.RUNNING
+    reserves: bool = False
 
 
 class _BuiltIn(Mapping[str, PolicyEntry]):
@@ -86,6 +89,7 @@ class _BuiltIn(Mapping[str, PolicyEntry]):
             getattr(module, name.replace("-", "_")),
             prunes=name in ("mip", "marginal"),
             shares=self.pair_offers.get(name, PairOffer.RUNNING),
+            reserves=name == "horizon",
         )
 
     def __iter__(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ from allocator.domain.findings import did_you_mean, quote, suggest_setting
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import JOBS, QUOTAS, RESERVATIONS, TENANTS, TableSchema
 from allocator.domain.snapshot import Snapshot
+from allocator.domain.times import parse_time
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import execute
@@ -74,12 +75,14 @@ def reserve(
 ) -> tuple[str, ...]:
     """Add a reservation, or change it, and return warnings; those that are over are forgotten.
 
-    `values` are columns of reservations.csv.
+    `values` are columns of reservations.csv; times may be texts such as 6h. A new reservation
+    begins now if they do not say when, and so does one whose `at_s` is None.
 
     Raises
     ------
     UsageError
-        For a name that cannot be stored, or a job that the queue does not have or has ended.
+        For a name that cannot be stored, a text that is no time, or a job that the queue does not
+        have or has ended.
     InvalidInput
         If the cluster would break a rule.
     """
@@ -91,19 +94,32 @@ def reserve(
         raise UsageError(f"the queue has no job {quote(job)} that is not done{hint}")
     if not is_storable(name):
         raise UsageError(f"reservation {quote(name)} cannot be stored")
-    key = {"reservation": name}
-    warnings = _change_rows(connection, here, [(RESERVATIONS, key, key | dict(values))])
+    key, new = {"reservation": name}, name not in _list_reservations(connection)
+    cells = {"at_s": None, **values} if new else dict(values)
+    if cells.get("at_s", now_s) is None:
+        cells["at_s"] = now_s
+    for column in ("at_s", "until_s"):
+        if cells.get(column) is not None:
+            try:
+                cells[column] = parse_time(str(cells[column]), now_s)
+            except ValueError as error:
+                raise UsageError(f"{column}: {error}") from None
+    warnings = _change_rows(connection, here, [(RESERVATIONS, key, key | cells)])
     cluster_tables.note_node_change(connection, ())
     return warnings
 
 
 def cancel_reservation(connection: Connection, name: str) -> None:
     """Forget a reservation. Raises UsageError if there is none of that name."""
-    known = cluster_tables.read_stored_columns(connection, RESERVATIONS.file)["reservation"]
+    known = _list_reservations(connection)
     if name not in known:
         raise UsageError(f"the queue has no reservation {quote(name)}{did_you_mean(name, known)}")
     execute(connection, "DELETE FROM reservations WHERE reservation = ?", name)
     cluster_tables.note_node_change(connection, ())
+
+
+def _list_reservations(connection: Connection) -> list[str]:
+    return cluster_tables.read_stored_columns(connection, RESERVATIONS.file)["reservation"]
 
 
 def _change_rows(

@@ -17,6 +17,7 @@ generation". Measurements: docs/results.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -81,22 +82,15 @@ class HorizonResult:
         No plan gains more.
     prices : (H, R)
         Value of one more unit of every row.
-    passes, columns : int
-        Passes of pricing, and plans considered.
     seconds : float
         Wall seconds.
-    detail : str
-        What was done.
     """
 
     plan: Ints | None
     gain: float
     bound: float
     prices: Floats
-    passes: int
-    columns: int
     seconds: float
-    detail: str
 
     @property
     def gap(self) -> float:
@@ -132,14 +126,12 @@ def look_ahead(
 
 def all_plans(x: Horizon) -> tuple[Ints, Ints]:
     """Return every plan of every job: job (N,) and plan (N, H)."""
-    jobs, plans = [np.zeros(0, dtype=np.int64)], [np.zeros((0, x.H), dtype=np.int64)]
-    for j, (first, k) in enumerate(
-        zip(x.start.tolist(), (np.diff(x.start) + 1).tolist(), strict=False)
-    ):
-        digit = np.arange(k**x.H)[:, None] // k ** np.arange(x.H) % k
-        plans.append(np.where(digit > 0, first + digit - 1, -1))
-        jobs.append(np.full(k**x.H, j))
-    return np.concatenate(jobs), np.concatenate(plans)
+    jobs, plans = list[int](), list[tuple[int, ...]]()
+    for j in range(x.J):
+        found = [*itertools.product((-1, *range(x.start[j], x.start[j + 1])), repeat=x.H)]
+        jobs += [j] * len(found)
+        plans += found
+    return np.array(jobs, np.int64), np.array(plans, np.int64).reshape(-1, x.H)
 
 
 class _Columns:
@@ -152,8 +144,7 @@ class _Columns:
         self.x = x
         self.job, self.gain = np.zeros(0, dtype=np.int64), np.zeros(0)
         self.plan = np.zeros((0, x.H), dtype=np.int64)
-        self._seen: set[int] = set()
-        self._mix = np.random.default_rng(0).integers(1, 2**62, x.H + 1) * 2 + 1
+        self._seen: set[bytes] = set()
         self._view: Choices | None = None
 
     def add(self, job: Ints, plan: Ints) -> int:
@@ -200,12 +191,8 @@ class _Columns:
         self.plan = self.plan[stays]
         self._view = None
 
-    def _keys(self, job: Ints, plan: Ints) -> list[int]:
-        with np.errstate(over="ignore"):
-            keys: list[int] = (
-                ((plan + 2) * self._mix[:-1]).sum(axis=1) + (job + 1) * self._mix[-1]
-            ).tolist()
-        return keys
+    def _keys(self, job: Ints, plan: Ints) -> list[bytes]:
+        return [row.tobytes() for row in np.column_stack([job, plan])]
 
     def find(self, plan: Ints) -> Ints:
         """Return the columns (J,) of plans (J, H), -1 where a plan is unknown or holds nothing."""
@@ -226,7 +213,6 @@ class _Search:
         self.plan: Ints | None = None
         self.gain, self.bound = -math.inf, math.inf
         self.prices, self.known = np.zeros(x.H * x.R), math.inf
-        self.passes, self.steps = 0, ["known plan"]
         self.grids = {fine: Pricing(x, *(ROUGH, FINE)[fine]) for fine in (False, True)}
         self.all_known = x.H == 1  # every plan is an option
         # seconds of the longest pass of pricing, and of the last rounding
@@ -239,7 +225,7 @@ class _Search:
         plans = [stay] if start.plan is None else [start.plan, stay]
         for plan in plans:
             self.columns.add(every, plan)
-            self._offer_plan(follow(x, every, plan).plan, "known plan")
+            self._offer_plan(follow(x, every, plan).plan)
         if self.plan is not None and not self._has_time():
             return
         steady = np.repeat(np.arange(x.n)[:, None], x.H, axis=1)
@@ -287,7 +273,9 @@ class _Search:
         x, every, fine = self.x, np.arange(self.x.J), False
         dual: Dual | None = None
         prices, enough = self.prices, PART * max(self.limits.gap, 1e-6)
-        while self.passes < ROUNDS and self._has_time():
+        for _ in range(ROUNDS):
+            if not self._has_time():
+                break
             begun = time.monotonic()
             fine = fine or self.bound - self.known <= CLOSE * abs(self.bound)
             slack = (
@@ -296,7 +284,6 @@ class _Search:
             priced = self.grids[fine].price(prices, slack, self.until)
             if priced is None:
                 break
-            self.passes += 1
             if priced.bound < self.bound:
                 self.bound, self.prices = priced.bound, prices
                 if dual is not None and not self.all_known:
@@ -353,7 +340,7 @@ class _Search:
             WarmStart(values, dual.prices),
         )
         if answer.values is not None:
-            self._take_choice(view, view.from_x(answer.values), "solver")
+            self._take_choice(view, view.from_x(answer.values))
         if self.all_known and math.isfinite(answer.bound):
             self.bound = min(self.bound, answer.bound)
 
@@ -367,7 +354,6 @@ class _Search:
             priced = self.grids[True].price(prices, until=self.until)
             if priced is not None:
                 new += self.columns.add(np.arange(self.x.J), priced.plan)
-                self.passes += 1
         return new
 
     def answer(self) -> HorizonResult:
@@ -378,10 +364,7 @@ class _Search:
             self.gain,
             max(self.bound, self.gain),
             self.prices.reshape(x.H, x.R),
-            self.passes,
-            len(self.columns.job),
             time.monotonic() - self.begun,
-            f"plan: {self.steps[-1]}",
         )
 
     def _master(self) -> Dual:
@@ -396,19 +379,18 @@ class _Search:
         begun, view = time.monotonic(), self.columns.view()
         choice = round_dual(view, dual, self.until if self.plan is not None else math.inf)
         if choice is not None:
-            self._take_choice(view, choice, "rounding")
+            self._take_choice(view, choice)
         self._rounding = time.monotonic() - begun
 
-    def _take_choice(self, view: Choices, choice: Ints, step: str) -> None:
+    def _take_choice(self, view: Choices, choice: Ints) -> None:
         if view.feasible(choice):
             nothing = np.full((1, self.x.H), -1)
-            self._offer_plan(np.concatenate([self.columns.plan, nothing])[choice], step)
+            self._offer_plan(np.concatenate([self.columns.plan, nothing])[choice])
 
-    def _offer_plan(self, plan: Ints, step: str) -> None:
+    def _offer_plan(self, plan: Ints) -> None:
         gain = float(follow(self.x, np.arange(self.x.J), plan).gain.sum())
         if gain > self.gain and feasible(self.x, plan):
             self.plan, self.gain = plan, gain
-            self.steps.append(step)
 
     def _has_time(self) -> bool:
         return time.monotonic() + RESERVE * (self._longest + self._rounding) < self.until

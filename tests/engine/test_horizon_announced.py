@@ -39,6 +39,10 @@ def test_gpus_and_prices_of_the_coming_intervals() -> None:
     p = problem(**given(round_), config=COMPLETION)
     assert gpus_ahead(p, 4).tolist() == [[4, 0], [4, 0], [4, 4], [4, 4]]
     assert prices_ahead(p, 4).tolist() == [[0, 1], [0, 1], [0, 2], [0, 3]]
+    # two of six GPUs are away from 400 to 1,000
+    two = "nodes: node=a pool=p0 gpus=2 leaves_s=400 returns_s=1000; node=b pool=p0 gpus=4"
+    p = problem(**given(f"jobs: weight=1 / pools: gpus=6 / {two}"), config=COMPLETION)
+    assert gpus_ahead(p, 5).tolist() == [[6], [4], [4], [4], [6]]
 
 
 def test_rules_of_now_win_over_what_goes() -> None:

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from builders import problem
 from examples import series
+from text_tables import cases, cells, given
 from worlds import workload
 
 from allocator.audit import audit
 from allocator.controller.guarded_decision import result
 from allocator.domain.problem import NO_RESERVATIONS, Problem, Reservation
 from allocator.engine.decision import decide, decide_round
+from allocator.engine.expected import forecast
 from allocator.options.instance_building import compile_round
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
@@ -29,7 +31,30 @@ FIRM = {"preemptible": False}
 ONE = {**FIRM, "max_gpus": 1}
 LARGE = {**FIRM, "min_gpus": 4, "max_gpus": 4, "remaining_work": 4000, "submitted_s": 10}
 NEVER = 1e9
-ROWS = [("s", 4, 1100), ("r", 1, 200)]
+TENANTS = given("tenants: tenant=a; tenant=b max_gpus=3; tenant=c guaranteed_gpus=1")
+# why; the large job; the others; seconds until a reservation
+NOBODY = cases("""
+it has not waited long enough ->  ->  -> 200
+the others came before it ->  -> submitted_s=5 -> 0
+the others have more weight ->  -> weight=2 -> 0
+the others are as large -> min_gpus=1 max_gpus=1 remaining_work=900 ->  -> 0
+the others can be stopped ->  -> preemptible=true -> 0
+they leave it enough by the next round ->  -> remaining_work=250 -> 0
+its tenant may not have so many -> tenant=b -> tenant=a -> 0
+""")
+# why; the large job; the others
+DUE_CASES = cases("""
+it is there for 2,000 s, as long as it takes alone ->  ->  -> starts
+it runs, is there for half of it -> state=running pool=p0 gpus=4 remaining_work=16000 ->  -> starts
+it runs for less -> state=running pool=p0 gpus=4 remaining_work=16001 ->  -> waits
+it takes longer than it is there -> remaining_work=8001 ->  -> waits
+it may not be stopped -> preemptible=false ->  -> starts
+the others came before it ->  -> submitted_s=5 -> waits
+the others are done by the next round ->  -> remaining_work=300 -> waits
+the others have more weight ->  -> weight=2 -> waits
+its tenant may not have so many -> tenant=b -> tenant=a -> waits
+a guarantee needs a GPU of the others -> tenant=a -> tenant=c -> waits
+""")
 
 
 def runs(work: float) -> dict[str, Any]:
@@ -51,6 +76,11 @@ def a_round(*jobs: dict[str, Any], after_s: float = 0.0, **tables: Any) -> Probl
     }
     pools = tables.pop("pools", [{"gpus": 4}])
     return problem(jobs, pools, config=config, **tables)
+
+
+def expected_s(p: Problem, j: int = 0) -> float:
+    """Seconds until a job is expected to start, by the model."""
+    return float(forecast(decide_round(p, limits=EXACT)).start_s[j])
 
 
 def decided(p: Problem) -> tuple[list[int], tuple[Reservation, ...]]:
@@ -76,74 +106,34 @@ def test_when_it_is_time_the_large_job_starts() -> None:
     p = a_round(LARGE, *[waits(400)] * 4)
     assert decided(p) == ([4, 0, 0, 0, 0], (Reservation(0, 0, 4, 0.0),))
     assert decided(dataclasses.replace(p, reserve_after_s=NEVER))[0] == [0, 1, 1, 1, 1]
+    assert decide(p, policy="horizon").jobs["gpus"] == [4, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("why", "p"),
-    [
-        ("it has not waited long enough", a_round(LARGE, *[waits(400)] * 4, after_s=200)),
-        ("the others came before it", a_round(LARGE, *[waits(400, submitted_s=5)] * 4)),
-        ("the others have more weight", a_round(LARGE, *[waits(400, weight=2)] * 4)),
-        (
-            "the others are as large",
-            a_round({**ONE, "remaining_work": 900}, *[waits(400)] * 4),
-        ),
-        (
-            "the others can be stopped",
-            a_round(LARGE, *[waits(400, preemptible=True)] * 4),
-        ),
-        (
-            "they leave it enough by the next round",
-            a_round(LARGE, *[waits(250)] * 4),
-        ),
-        (
-            "its tenant may not have so many",
-            a_round(
-                {**LARGE, "tenant": "t"},
-                *[waits(400)] * 4,
-                tenants=[{"tenant": "t", "max_gpus": 3}],
-            ),
-        ),
-    ],
-)
-def test_nobody_gets_one(why: str, p: Problem) -> None:
+@pytest.mark.parametrize(("why", "large", "others", "after_s"), NOBODY)
+def test_nobody_gets_one(why: str, large: str, others: str, after_s: str) -> None:
     """All later jobs start, and the large one waits."""
+    tables = TENANTS if "tenant" in large else {}
+    jobs = LARGE | cells(large), *[waits(400) | cells(others)] * 4
+    p = a_round(*jobs, after_s=float(after_s), **tables)
     assert decided(p) == ([0, 1, 1, 1, 1], ()), why
 
 
 SOFT = {"min_gpus": 4, "max_gpus": 4, "remaining_work": 8000, "submitted_s": 10}
-HOLDS = {"state": "running", "pool": "p0", "gpus": 4}
 DUE: dict[str, Any] = {"due_after_runs": 1.0}
 SHORT = {"preemptible": True, "submitted_s": 100}
-TENANTS = [{"tenant": "a"}, {"tenant": "b", "max_gpus": 3}, {"tenant": "c", "guaranteed_gpus": 1}]
 
 
-@pytest.mark.parametrize(
-    ("why", "large", "others", "starts"),
-    [
-        ("it is there for 2,000 s, as long as it takes alone", {}, {}, True),
-        ("it runs, and is there for half of it", {**HOLDS, "remaining_work": 16000}, {}, True),
-        ("it runs for less", {**HOLDS, "remaining_work": 16001}, {}, False),
-        ("it takes longer than it is there", {"remaining_work": 8001}, {}, False),
-        ("it may not be stopped", {"preemptible": False}, {}, True),
-        ("the others came before it", {}, {"submitted_s": 5}, False),
-        ("the others are done by the next round", {}, {"remaining_work": 300}, False),
-        ("the others have more weight", {}, {"weight": 2}, False),
-        ("its tenant may not have so many", {"tenant": "b"}, {"tenant": "a"}, False),
-        ("a guarantee needs a GPU of the others", {"tenant": "a"}, {"tenant": "c"}, False),
-    ],
-)
-def test_a_job_that_is_there_for_longer_than_it_takes_alone_is_due(
-    why: str, large: dict[str, Any], others: dict[str, Any], starts: bool
-) -> None:
+@pytest.mark.parametrize("row", DUE_CASES)
+def test_a_job_that_is_there_for_longer_than_it_takes_alone_is_due(row: list[str]) -> None:
     """All others can be stopped. The four short ones are together worth more, and would all run."""
+    (large, others), starts = map(cells, row[1:3]), row[3] == "starts"
     one = waits(400, **SHORT) if "pool" in large else runs(400) | SHORT
-    tables = {"tenants": TENANTS} if "tenant" in large | others else {}
+    tables = TENANTS if "tenant" in large | others else {}
     p = dataclasses.replace(
         a_round(SOFT | large, *[one | others] * 4, **tables), **DUE, now_s=2010.0
     )
     kept = (Reservation(0, 0, 4, 0.0),)
-    assert decided(p) == (([4, 0, 0, 0, 0], kept) if starts else ([0, 1, 1, 1, 1], ())), why
+    assert decided(p) == (([4, 0, 0, 0, 0], kept) if starts else ([0, 1, 1, 1, 1], ())), row
     if starts:
         plan = decide(p, limits=EXACT)
         text = '4 GPUs of pool "p0" are kept for job "j0" now: submitted 2000 s ago'
@@ -200,17 +190,15 @@ def test_nodes_are_kept_too() -> None:
     """Two nodes of 4 GPUs, and a job that needs all four of one node. One GPU of n0 is held for 450
     s, and one of n1 for 2,000 s, so n0 is kept for it after 600 s. Later jobs that run for 1,000 s
     get the three free GPUs of n1 and none of n0. One that runs for 500 s gets a GPU of n0."""
-    nodes = [{"node": n, "pool": "p0", "gpus": 4} for n in ("n0", "n1")]
-    places = [{"job_id": "j1", "node": "n0", "gpus": 1}, {"job_id": "j2", "node": "n1", "gpus": 1}]
+    places = given("placements: job_id=j1 node=n0 gpus=1; job_id=j2 node=n1 gpus=1")
     p = a_round(
         LARGE,
         runs(450),
         runs(2000),
         *[waits(1000)] * 5,
         waits(500),
-        pools=[{"gpus": 8, "gpus_per_node": 4}],
-        nodes=nodes,
-        placements=places,
+        **leaving_nodes(),
+        **places,
     )
     decision = decide_round(p, limits=EXACT)
     at = decision.allocation.places
@@ -222,9 +210,10 @@ def test_nodes_are_kept_too() -> None:
 
 def leaving_nodes(**leaves: float) -> dict[str, Any]:
     """Two nodes of 4 GPUs, of which the first leaves, and a large job that needs both."""
-    nodes = [{"node": n, "pool": "p0", "gpus": 4} for n in ("n0", "n1")]
-    nodes[0] |= leaves
-    return {"pools": [{"gpus": 8, "gpus_per_node": 4}], "nodes": nodes}
+    there = "nodes: node=n0 pool=p0 gpus=4; node=n1 pool=p0 gpus=4"
+    found = given(f"pools: gpus=8 gpus_per_node=4 / {there}")
+    found["nodes"][0] |= leaves
+    return found
 
 
 def test_nobody_starts_on_a_node_that_leaves_before_he_is_done() -> None:
@@ -250,9 +239,21 @@ def test_jobs_stay_while_a_later_round_may_move_them() -> None:
     round, at 500. One that may not be stopped stays in any case."""
     for leaves_s, firm, node in ((501, False, 0), (500, False, 1), (500, True, 0)):
         job = runs(9000) | {"preemptible": not firm}
-        places = [{"job_id": "j0", "node": "n0", "gpus": 1}]
-        p = a_round(job, placements=places, **leaving_nodes(leaves_s=leaves_s))
+        places = given("placements: job_id=j0 node=n0 gpus=1")
+        p = a_round(job, **places, **leaving_nodes(leaves_s=leaves_s))
         assert decide_round(p, limits=EXACT).allocation.places.node.tolist() == [node]
+
+
+def test_jobs_make_way_on_nodes_that_stay() -> None:
+    """n0 leaves after 1,000 s. A job of four GPUs that is not done by then needs n1, so the one
+    that is there moves to n0 for as long. A new job goes to n1, though its hole is larger."""
+    soft = {"preemptible": True}
+    here = given("placements: job_id=j0 node=n1 gpus=1", **leaving_nodes(leaves_s=1200))
+    p = a_round(runs(9000) | soft, LARGE | {"remaining_work": 4004}, **here)
+    assert decided(p)[0] == [1, 4]
+    here["placements"][0]["node"] = "n0"
+    p = a_round(runs(900), waits(9000, **soft), **here)
+    assert decide_round(p, limits=EXACT).allocation.places.node.tolist() == [0, 1]
 
 
 def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
@@ -262,17 +263,18 @@ def test_the_start_of_a_large_job_waits_for_nodes_that_return() -> None:
     after 600 s for 201 s, the job of 500 s starts now, and that of 700 s after 900 s: it would not
     be done in time."""
     large = {**LARGE, "min_gpus": 8, "max_gpus": 8}
-    places = [{"job_id": "j1", "node": "n2", "gpus": 1}]
+    places = given("placements: job_id=j1 node=n2 gpus=1")
     for leaves_s, work, after_s in ((0, 4000, 900), (800, 4000, 0), (800, 5600, 900)):
         back = leaving_nodes(leaves_s=leaves_s, returns_s=1001)
         back["pools"][0]["gpus"] = 12
-        back["nodes"].append({"node": "n2", "pool": "p0", "gpus": 4})
+        back["nodes"].append(cells("node=n2 pool=p0 gpus=4"))
         jobs = large | {"remaining_work": work}, runs(9000), *[waits(1000)] * 5
-        p = a_round(*jobs, placements=places, **back)
+        p = a_round(*jobs, **places, **back)
         got, found = decided(p)
         assert len(decide(p, limits=EXACT).jobs["detail"]) == 7  # reasons without nodes, too
         kept = Reservation(0, 0, 8, after_s, ((0, 4), (1, 4)))
         assert [dataclasses.replace(r, nodes=tuple(sorted(r.nodes))) for r in found] == [kept]
+        assert after_s in (0, expected_s(p))
         assert (got[0], sum(got[2:])) == (8 if after_s == 0 else 0, 3)
 
 
@@ -322,7 +324,7 @@ def test_gpus_are_kept_as_asked() -> None:
     assert decided(asked(*three, gpus=3))[0] == [1, 1, 1]
     assert decided(asked(*three, job_id="j0"))[0] == [1, 1, 1]
     assert decided(asked(runs(9000), *three))[0] == [1, 0, 1, 1]
-    own, tenants = waits(1000, tenant="t"), {"tenants": [{"tenant": "t"}, {"tenant": "u"}]}
+    own, tenants = waits(1000, tenant="t"), given("tenants: tenant=t; tenant=u")
     five = own, own, *[waits(1000, preemptible=True, tenant="u")] * 3
     now = asked(*five, tables=tenants, gpus=3, at_s=500, tenant="t")
     assert sorted(decided(now)[0][2:]) == [0, 0, 1] and decided(now)[0][:2] == [1, 1]
@@ -343,6 +345,10 @@ def test_the_plan_speaks_of_what_was_asked_for() -> None:
         )
     assert plan.job("j0").expected_start_s == 200 + 600
     assert decide(asked(waits(9), at_s=0)).job("j0").expected_start_s is None
+    assert expected_s(asked(waits(9), at_s=0, until_s=4901)) == 4800
+    # the large job would run from 900 s on, until after the begin at 1,300 s
+    late = asked(LARGE, runs(450), runs(700), waits(1000), at_s=1500, until_s=4901)
+    assert [r.after_s for r in decided(late)[1]] == [4800]
     stops = asked(LARGE, waits(9e5, preemptible=True, weight=1e9), job_id="j0")
     assert decide(stops).job("j0").expected_start_s == 1100
 
@@ -355,15 +361,15 @@ def test_nodes_are_kept_as_asked() -> None:
     tables = {**leaving_nodes(), "placements": places}
     p = asked(*[runs(900)] * 3, runs(9000), waits(1000), tables=tables)
     assert decide_round(p, limits=EXACT).allocation.places.node[-1] == 1
-    four = {**SHORT, "min_gpus": 4, "max_gpus": 4}
-    jobs = four | {"state": "running", "pool": "p0", "gpus": 4}, four, waits(1000, **SHORT)
+    four = SHORT | cells("min_gpus=4 max_gpus=4")
+    jobs = four | cells("state=running pool=p0 gpus=4"), four, waits(1000, **SHORT)
     tables["placements"] = [places[0] | {"gpus": 4}]
     assert decided(asked(*jobs, tables=tables, gpus=7, at_s=0, job_id="j1"))[0] == [0, 4, 1]
 
 
 def test_a_simulation_keeps_what_was_asked_for() -> None:
     """Nobody has the GPUs from 900 to 30,000, so a job of 1,200 s starts after it."""
-    row = {"reservation": "r", "pool": "p", "gpus": 1, "at_s": 900, "until_s": 30_000}
+    row = cells("reservation=r pool=p gpus=1 at_s=900 until_s=30000")
     w = workload([{**FIRM, "total_work": 1200}], 1, reservations=[row])
     done = simulate(w, policy="greedy", options=SimulationOptions()).jobs
     assert done["started_s"].tolist() == [30_000]
@@ -375,17 +381,17 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
         LARGE,
         runs(450),
         *[waits(1000, tenant="t")] * 3,
-        tenants=[{"tenant": "default"}, {"tenant": "t", "guaranteed_gpus": 3}],
+        **given("tenants: tenant=default; tenant=t guaranteed_gpus=3"),
     )
     assert decided(p) == ([0, 1, 1, 1, 1], ())
-    tables = {"tenants": [{"tenant": "t", "guaranteed_gpus": 3}]}
+    tables = given("tenants: tenant=t guaranteed_gpus=3")
     p = asked(*[waits(1000, tenant="t")] * 3, tables=tables)
     assert decided(p)[0] == [1, 1, 1]
     told = result(decide_round(p), p, policy="mip", seed=0)  # as a controller tells it
     for plan in decide(p), told:
         assert plan.warnings[-1].startswith('no plan keeps "r" of reservations.csv')
-    both = [{"reservation": n, "pool": "p0", "gpus": k, "at_s": at} for n, k, at in ROWS]
-    p = a_round(*[waits(1000, tenant="t")] * 3, reservations=both, **tables)
+    both = "reservation=s pool=p0 gpus=4 at_s=1100; reservation=r pool=p0 gpus=1 at_s=200"
+    p = a_round(*[waits(1000, tenant="t")] * 3, **given(f"reservations: {both}"), **tables)
     some = decide_round(p).round.problem
     assert some.reservations.reservation == ("r",) and '"s"' in some.warnings[-1]
 
@@ -394,13 +400,15 @@ def test_a_due_job_that_cannot_start_keeps_no_other_from_it() -> None:
     """Two jobs are due, each in a pool of its own. A guarantee needs a GPU of the first pool."""
     a, b, short = {"gpu_types": ["A"]}, {"gpu_types": ["B"]}, waits(400, **SHORT)
     jobs = SOFT | a, SOFT | b, *[short | a | {"tenant": "c"}] * 4, *[short | b] * 4
-    pools = [{"gpus": 4}, {"gpus": 4, "gpu_type": "B"}]
-    p = a_round(*jobs, pools=pools, tenants=TENANTS)
+    p = a_round(*jobs, **given("pools: gpus=4; gpus=4 gpu_type=B"), **TENANTS)
     assert decided(dataclasses.replace(p, **DUE, now_s=2010.0))[0] == [0, 4, *[1] * 4, *[0] * 4]
 
 
 def test_plan_and_reasons_speak_of_it() -> None:
-    """The large job is expected to start when its GPUs are kept from; the other lacks those."""
+    """The large job is expected to start when its GPUs are kept from, or when it is due, as others
+    pass it over: at 2,010, four rounds after 1,000. The other lacks those."""
+    soon = dataclasses.replace(a_round(SOFT, *[runs(400) | SHORT] * 4), **DUE, now_s=1000.0)
+    assert expected_s(soon) == 1200
     plan = decide(a_round(LARGE, runs(450), runs(700), waits(1000), waits(800)), limits=EXACT)
     large, other = plan.job("j0"), plan.job("j3")
     assert large.expected_start_s == 200 + 900

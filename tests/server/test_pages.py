@@ -22,7 +22,7 @@ EVIL = "<img src=x onerror=alert(1)>'\"&"
 HELD = "on-hold-1"  # its explanation is quick
 PATHS = (
     *("/", "/jobs", "/jobs?state=all&reason=outranked", "/nodes", "/tenants", "/rounds"),
-    *("/rounds/4", "/compare?first=3&second=6", "/what-if"),
+    *("/reservations", "/rounds/4", "/compare?first=3&second=6", "/what-if"),
 )
 ROLES = ("viewer", "vision", "speech", "operator")
 # page -> status as each of ROLES
@@ -206,6 +206,11 @@ def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str
     assert is_refused == (role == "speech")
     assert is_refused or f"With jobs.{vision}.weight = 9" in said
     assert visit.go("/nodes").locator("button[value=drain]").count() == 11 * (role == "operator")
+    assert "No GPUs are kept" in visit.go("/reservations").inner_text("main")
+    if role == "operator":
+        assert "in 6.0 h" in visit.send(reservation="r", gpus="2", at_s="6h", tenant="vision")
+        page.click("text=End")
+        assert "The reservation is over" in visit.text()
 
 
 def test_what_if_answers_a_change(server: Server) -> None:

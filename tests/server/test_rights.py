@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -39,6 +40,9 @@ GET /pools -> {READ}
 PATCH /pools/{{pool}} -> {OPERATE} -> {{"gpus": 8}}
 GET /nodes -> {READ}
 POST /nodes/{{node}}/{{state}} -> {OPERATE}
+GET /reservations -> {READ}
+PATCH /reservations/{{reservation}} -> {OPERATE} -> {{"pool": "b", "gpus": 1, "until_s": "6h"}}
+DELETE /reservations/{{reservation}} -> {OPERATE}
 GET /tenants -> {READ}
 PATCH /tenants/{{tenant}} -> {OPERATE} -> {{"weight": 2}}
 GET /spend -> {READ}
@@ -49,7 +53,18 @@ GET /plan -> {READ}
 POST /what-if -> 401 400 400 403 400 -> {{"values": {{"jobs.vision-1.height": 5}}}}
 GET /events -> {READ}
 """)
-NAMES = cells("job_id=vision-1 pool=a node=n1 state=drain tenant=vision number=1 first=1 second=2")
+NAMES = cells(
+    "job_id=vision-1 pool=a node=n1 state=drain tenant=vision reservation=r number=1 first=1"
+    " second=2"
+)
+# name, body, and what the answer says
+RESERVATIONS = cases("""
+none -> {"pool": "b", "gpus": 1} -> changed
+tenant -> {"pool": "b", "gpus": 1, "tenant": "vision"} -> changed
+job -> {"pool": "b", "gpus": 1, "job_id": "speech-1"} -> changed
+none -> {"at_s": "soon"} -> is no time
+new -> {"pool": "b", "gpus": 1, "job_id": "nine"} -> has no job
+""")
 # method and path
 NEED_NO_TOKEN = {("GET", "/healthz"), ("GET", "/login"), ("POST", "/login")}
 
@@ -102,6 +117,21 @@ def test_every_call_as_each_role(server: Server) -> None:
                         answer.read()
                         assert answer.json()["error"]["code"]
                         assert answer.json()["schema_version"] == 1
+
+
+def test_a_member_sees_what_is_kept_for_it_or_for_nobody(server: Server) -> None:
+    """A reservation begins now if nobody says when; what is wrong with one is said."""
+    with server.client("operator") as operator:
+        operator.base_url = f"{server.url}/api/v1/reservations/"
+        for name, sent, words in RESERVATIONS:
+            answer = operator.patch(name, json=json.loads(sent))
+            assert answer.is_success == (words == "changed") and words in answer.text
+        assert operator.delete("new").status_code == 404
+    for role, seen in cells("viewer=none,tenant,job vision=none,tenant speech=none,job").items():
+        with server.client(role) as client:
+            rows = client.get("/api/v1/reservations").json()["reservations"]
+        assert [row["reservation"] for row in rows] == seen.split(",")
+        assert all(abs(row["at_s"] - time.time()) < 600 for row in rows)
 
 
 def test_all_else_needs_a_token_too(server: Server, calls: set[tuple[str, str]]) -> None:

@@ -25,8 +25,9 @@ TIME = 0.5  # share of the time that is left
 def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     """Return an upper bound on the value of every plan that names nodes.
 
-    The bound does not know CPUs, memory, domains, shares of a GPU, nor what is kept for a
-    reservation. Each of these only forbids plans, so the bound holds with them as well.
+    The bound does not know CPUs, memory, shares of a GPU, nor what is kept for a reservation. Each
+    of these only forbids plans, so the bound holds with them as well. Nodes, and the domains of
+    each level, give a bound each, of which the lowest counts.
 
     Parameters
     ----------
@@ -41,14 +42,19 @@ def bound_round(task: Task, wide: CompiledRound, value: float) -> float:
     prices = task.dual.prices
     if len(prices) != c.model.m or not wide.has_all_pairs:
         return math.inf
-    until = task.share_of_time(TIME)
-    return bound_on_nodes(c, project_prices(c, prices), _find_parts(wide), value, until)
+    until, best = task.share_of_time(TIME), math.inf
+    wishes, levels = {*wide.problem.jobs.placement}, wide.problem.levels
+    for level in (-1, *(n for n, x in enumerate(levels) if f"same_{x.name}" in wishes)):
+        parts = _find_parts(wide, level)
+        best = min(best, bound_on_nodes(c, project_prices(c, prices), parts, value, until))
+    return best
 
 
-def _find_parts(wide: CompiledRound) -> NodeParts:
+def _find_parts(wide: CompiledRound, level: int) -> NodeParts:
     """Find the GPUs of nodes that columns keep, and the holes that the others need.
 
-    A column that needs one GPU fits wherever a GPU is free, so it needs no hole.
+    A column that needs one GPU fits wherever a GPU is free, so it needs no hole. With a level, -1 =
+    none, a domain counts as one node, and holes are those of jobs that want to be in one domain.
     """
     i, problem = wide.instance, wide.problem
     needs = NodeNeeds(problem)
@@ -80,15 +86,21 @@ def _find_parts(wide: CompiledRound) -> NodeParts:
     whole = np.isnan(problem.jobs.gpu_fraction[i.job])
     for c in np.flatnonzero(own & whole & ~i.keep & (i.gpus > 1)).tolist():
         need = wide.need_of(needs, c)
-        if need.wish is Wish.PACKED or need.least_nodes:
+        if level >= 0 and (need.wish, need.level) == (Wish.SAME, level):
+            holes.append((c, kinds.setdefault((need.pool, need.gpus), len(kinds))))
+        elif level < 0 and (need.wish is Wish.PACKED or need.least_nodes):
             pods, most = need.gpus // need.pod, largest[need.pool] // need.pod
             for part in list_least_parts(pods, need.most_nodes, most):
                 if part * need.pod > 1:
                     kind = kinds.setdefault((need.pool, part * need.pod), len(kinds))
                     holes.append((c, kind))
+    label = problem.levels[level].domain if level >= 0 else np.arange(len(pool))
+    domains, domain = np.unique(np.stack([pool, label]), axis=1, return_inverse=True)
+    domain = domain.reshape(-1)
+    stays[:, 1] = domain[stays[:, 1]]
     return NodeParts(
-        np.maximum(gpus, 0),
-        pool,
+        np.bincount(domain, np.maximum(gpus, 0)).astype(np.int64),
+        domains[0],
         *stays[~sure].T,
         *np.array(holes, np.int64).reshape(-1, 2).T,
         *np.array(list(kinds), np.int64).reshape(-1, 2).T,

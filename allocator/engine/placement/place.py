@@ -203,7 +203,7 @@ class _Placing:
         failed = []
         for j in on[np.lexsort((on, -density, -size, ~in_domain, ~owed))].tolist():
             need = self._need_of(int(self.choice[j]))
-            places = self.holes.find(need)
+            places = self._find(int(self.choice[j]), need)
             if places is None:
                 failed.append(j)
             else:
@@ -430,7 +430,13 @@ class _Placing:
         held = self.held.get(j)
         if i.keep[o] and held is not None:
             return held if self.holes.can_take(held, need) else None
-        return self.holes.find(need)
+        return self._find(o, need)
+
+    def _find(self, o: int, need: Need) -> tuple[Place, ...] | None:
+        """Return places for a column, if possible on nodes that stay until its job is done."""
+        shuns = self.round.shuns.get(o)
+        found = self.holes.find(need, shuns) if shuns else None
+        return self.holes.find(need) if found is None else found
 
     def _offer(self) -> int:
         """Offer free GPUs to all jobs, and return how many took some."""

@@ -6,11 +6,13 @@ seconds or earlier,
 
     sum_{o in p} there_o x_o <= GPUs_p - GPUs of these nodes
 
-where there_o are the GPUs of an option that needs its nodes beyond T, or that keeps GPUs on other
-nodes only.
+where there_o are the GPUs of an option that needs its nodes beyond T, or of a job that keeps them
+on other nodes only and may not be moved.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -33,16 +35,16 @@ def option_ends(problem: Problem, m: OptionTable, which: Ints | slice = slice(No
     return m.pause_s[which] + problem.jobs.remaining_work[m.job[which]] / m.rate[which]
 
 
-def needed_s(problem: Problem, m: OptionTable) -> Floats:
-    """Return the seconds from now until which each option needs nodes to stay, (n,).
+def needed_s(problem: Problem, m: OptionTable, which: Ints | slice = slice(None)) -> Floats:
+    """Return the seconds from now until which options (n,) need nodes to stay, (n,).
 
     It is 0 for jobs that keep their GPUs: they are there already.
     """
-    end_s = option_ends(problem, m)
-    move_s = problem.jobs.restart_s[m.job] + problem.pools.startup_s[m.pool]
-    can_move = problem.jobs.preemptible[m.job]
-    out = np.where(can_move, np.minimum(end_s, m.pause_s + problem.interval_s + move_s), end_s)
-    return np.where(m.keep, 0.0, out)
+    jobs, job, pause_s = problem.jobs, m.job[which], m.pause_s[which]
+    end_s = option_ends(problem, m, which)
+    move_s = jobs.restart_s[job] + problem.pools.startup_s[m.pool[which]]
+    moved_s = np.minimum(end_s, pause_s + problem.interval_s + move_s)
+    return np.where(m.keep[which], 0.0, np.where(jobs.preemptible[job], moved_s, end_s))
 
 
 def seconds_left(problem: Problem) -> Floats:
@@ -51,13 +53,18 @@ def seconds_left(problem: Problem) -> Floats:
     return np.where(nodes.state == UP, nodes.leaves_s - problem.now_s, np.inf)
 
 
-def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int]]:
-    """Return, for each option that some nodes leave too early for, these nodes."""
+def forbidden_nodes(
+    problem: Problem, m: OptionTable, until: Callable[[Problem, OptionTable], Floats] = needed_s
+) -> dict[int, frozenset[int]]:
+    """Return, for each option that some nodes leave too early for, these nodes.
+
+    `until` gives the seconds from now until which each option is to have its nodes, (n,).
+    """
     after_s = seconds_left(problem)
     order = np.argsort(after_s, kind="stable")[: np.isfinite(after_s).sum()]
     if not len(order):
         return {}
-    until_s = needed_s(problem, m)
+    until_s = until(problem, m)
     out: dict[int, frozenset[int]] = {}
     for p in np.unique(problem.nodes.pool[order]).tolist():
         here = order[problem.nodes.pool[order] == p]
@@ -69,27 +76,24 @@ def forbidden_nodes(problem: Problem, m: OptionTable) -> dict[int, frozenset[int
     return out
 
 
-def leaving_rows(problem: Problem, m: OptionTable) -> list[Block]:
-    """Build the rows of nodes that leave over the options of a table; empty without any."""
+def leaving_rows(problem: Problem, m: OptionTable) -> Iterator[Block]:
+    """Yield the rows of nodes that leave over the options of a table, each a block."""
     after_s = seconds_left(problem)
     leaves = np.isfinite(after_s)
     if not leaves.any():
-        return []
+        return
     nodes, placed = problem.nodes, problem.placements
-    until_s = needed_s(problem, m)
+    until_s, firm = needed_s(problem, m), ~problem.jobs.preemptible
     whole = np.where(problem.gpu_share(m.job, m.pool) < 1, 0, m.held)
-    known = np.zeros(len(problem.jobs), bool)
-    known[placed.job] = True
-    rows, most, labels = list[Ints](), list[float](), list[str]()
     for p in np.unique(nodes.pool[leaves]).tolist():
         here = np.unique(after_s[leaves & (nodes.pool == p)])
-        for at in here[np.unique(np.linspace(0, len(here) - 1, TIMES).astype(int))].tolist():
+        some = np.unique(np.linspace(0, len(here) - 1, TIMES).astype(int))
+        for n, at in enumerate(here[some].tolist()):
             gone = (nodes.pool == p) & (after_s <= at)
-            stays = known.copy()
+            stays = firm & np.isin(np.arange(len(firm)), placed.job)
             stays[placed.job[gone[placed.node]]] = False
             there = np.where(m.keep, stays[m.job], ends_after(until_s, at)) & (m.pool == p)
-            most.append(float(problem.pools.gpus[p] - nodes.gpus[gone].sum()))
-            rows.append(np.where(there & (whole > 0), len(rows), -1))
-            name = problem.pools.pool[p]
-            labels.append(f"{name} ({len(labels)})" if labels else name)
-    return [Block.at_most(linear.LEAVING, labels, np.stack(rows), whole, np.array(most))]
+            row = np.where(there & (whole > 0), 0, -1)
+            most = np.array([problem.pools.gpus[p] - nodes.gpus[gone].sum()], float)
+            name = f"{problem.pools.pool[p]} ({n})" if n else problem.pools.pool[p]
+            yield Block.at_most(linear.LEAVING, [name], row, whole, most)

@@ -16,6 +16,7 @@ job that ends before T, or that can be stopped at T, delays nobody.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -46,8 +47,9 @@ class Moment:
         Index into Problem.pools.
     after_s : float
         Seconds from now.
-    rows : (k,)
-        Indices into Problem.asked; none of a reservation that a large job gets.
+    rows, whose : (k,)
+        Indices into Problem.asked, and the holder of each; none of a reservation that a large job
+        gets.
     holder : (J,)
         Number of the holder of each job, 0 = none.
     kept : (H,)
@@ -61,10 +63,17 @@ class Moment:
     pool: int
     after_s: float
     rows: Ints
+    whose: Ints
     holder: Ints
     kept: Ints
     there: Bools
     nodes: tuple[tuple[int, int], ...] = ()
+
+    def list_others(self) -> Iterator[Bools]:
+        """Yield the holders (H,) that each row of the moment is for: all but those of a set."""
+        count = len(self.kept)
+        for own in range(int(self.kept[0] == 0), 1 << (count - 1)):  # the set, as bits
+            yield (own << 1) >> np.arange(count) & 1 == 0
 
 
 def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
@@ -77,7 +86,7 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
         if not problem.is_due(x):
             there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s)
             mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
-            yield Moment(x.pool, x.after_s, none, mine, np.array([0, x.gpus]), there, x.nodes)
+            yield Moment(x.pool, x.after_s, none, none, mine, np.array([0, x.gpus]), there, x.nodes)
     begin_s = r.at_s - problem.now_s
     begin_s = np.where(begin_s <= problem.interval_s * (1 + SAME), 0.0, begin_s)
     end_s = np.where(m.keep & firm, end_s, needed_s(problem, m))
@@ -88,68 +97,63 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
         yield Moment(p, at, rows, *_find_holders(problem, rows), there)
 
 
-def _find_holders(problem: Problem, rows: Ints) -> tuple[Ints, Ints]:
-    """Return `holder` and `kept` of reservations.
+def _find_holders(problem: Problem, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return `whose`, `holder` and `kept` of reservations.
 
     A job is for its own reservation, then for that of its tenant, then for that of the next tenant
     above.
     """
     r, jobs, above = problem.asked.select(rows), problem.jobs, problem.tenants.ancestors
     depth = np.append((above >= 0).sum(axis=0), 0)
-    whose = list(zip(r.job_id, r.tenant.tolist(), strict=True))
-    holder, kept = np.zeros(len(jobs), np.int64), [0]
-    for name, q in sorted(set(whose), key=lambda one: (one[0], depth[one[1]])):
+    names = list(zip(r.job_id, r.tenant.tolist(), strict=True))
+    holder, whose, count = np.zeros(len(jobs), np.int64), np.zeros(len(rows), np.int64), 0
+    for name, q in sorted(set(names), key=lambda one: (one[0], depth[one[1]])):
         of = (above[:, jobs.tenant] == q).any(axis=0) & (q >= 0)
         if name:
             of = np.array(jobs.job_id) == name
-        gpus = int(r.gpus[[one == (name, q) for one in whose]].sum())
         if of.any():
-            holder[of] = len(kept)
-            kept.append(gpus)
-        else:
-            kept[0] += gpus
-    return holder, np.array(kept)
+            count += 1
+            holder[of] = count
+            whose[[one == (name, q) for one in names]] = count
+    return whose, holder, np.bincount(whose, r.gpus, count + 1).astype(np.int64)
 
 
-def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[Block]:
-    """Build the rows of reservations over the options of a table; empty without any.
+def count_kept(problem: Problem, rows: Ints, j: int, held: Ints) -> int:
+    """Return the GPUs that rows of Problem.asked keep from a job, beside those that jobs hold.
+
+    held (J,) are GPUs of their pool. What a holder has already is not kept once more.
+    """
+    _, holder, kept = _find_holders(problem, rows)
+    used = np.bincount(holder, held, len(kept))
+    used[holder[j]], used[0] = np.inf, 0
+    return int(np.maximum(0, kept - used).sum())
+
+
+def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iterator[Block]:
+    """Yield the rows of reservations over the options of a table, each a block.
 
     Jobs that can only keep what they hold do so, all that run where max_changes is set. Where they
     hold more than a reservation leaves, it begins late.
     """
-    moments = list(find_moments(problem, m))
-    if not moments:
-        return []
-    pools, nodes = problem.pools, problem.nodes
+    pools, nodes, seen = problem.pools, problem.nodes, Counter[tuple[str, str]]()
     stay = mandatory | ((problem.max_changes >= 0) & (problem.jobs.state == State.RUNNING))
     amount: Floats = m.held * problem.gpu_share(m.job, m.pool)
-    found: dict[str, dict[str, tuple[Bools, float]]] = {}
-    for x in moments:
+    for x in find_moments(problem, m):
         kind, name = linear.RESERVATION, pools.pool[x.pool]
         if len(x.rows):
             kind, name = linear.REQUESTED, problem.asked.reservation[x.rows[0]]
         change = nodes.change_until(problem.now_s + x.after_s)[nodes.pool == x.pool]
         size = int(pools.gpus[x.pool] + change.sum())
-        for own in range(int(x.kept[0] == 0), 1 << (len(x.kept) - 1)):  # a set of holders, as bits
-            others = (own << 1) >> np.arange(len(x.kept)) & 1 == 0
+        for others in x.list_others():
             taken = x.there & others[x.holder[m.job]] & (amount > 0)
             stays: Floats = np.zeros(len(stay))
             held = np.flatnonzero(taken & m.keep & stay[m.job])
             np.maximum.at(stays, m.job[held], amount[held])
-            left = size - int(x.kept[0] + x.kept[~others].sum())
-            rows = found.setdefault(kind, {})
-            label = f"{name} ({len(rows)})" if name in rows else name
-            rows[label] = taken, max(0.0, left, float(stays.sum()))
-    return [
-        Block.at_most(
-            kind,
-            list(rows),
-            np.stack([np.where(taken, n, -1) for n, (taken, _) in enumerate(rows.values())]),
-            amount,
-            np.array([most for _, most in rows.values()]),
-        )
-        for kind, rows in found.items()
-    ]
+            most = max(size - x.kept[0] - x.kept[~others].sum(), stays.sum(), 0)
+            label = f"{name} ({seen[kind, name]})" if seen[kind, name] else name
+            seen[kind, name] += 1
+            row, upper = np.where(taken, 0, -1), np.array([most], float)
+            yield Block.at_most(kind, [label], row, amount, upper)
 
 
 def find_kept_nodes(

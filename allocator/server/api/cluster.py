@@ -18,11 +18,13 @@ from allocator.server.api.models import (
     Pool,
     PoolChange,
     PoolsAnswer,
+    ReservationChange,
+    ReservationsAnswer,
     SpendAnswer,
     TenantChange,
     TenantsAnswer,
 )
-from allocator.server.errors import Refusal
+from allocator.server.errors import Refusal, as_missing
 from allocator.server.routes import Routes
 from allocator.server.views.sight import Sight
 
@@ -62,6 +64,35 @@ def change_node(sight: Sight, node: str, state: NODE_STATES) -> Changed:
     """Say that a node is up, drain it, or say that its machine is gone."""
     _find(node, [one["node"] for one in nodes.read_nodes(sight.connection)], "node")
     return Changed(changed=nodes.change_nodes(sight.connection, [node], {"state": state}))
+
+
+@router.reads("/reservations", tags=["reservations"])
+def list_reservations(sight: Sight) -> ReservationsAnswer:
+    """List the GPUs that are kept; a member sees what is kept for its tenant, or for nobody."""
+    rows = cluster_tables.read_stored_rows(sight.connection, "reservations.csv")
+    owners = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
+    shown = []
+    for row in rows:
+        tenant = owners.get(row["job_id"], row["tenant"])
+        if sight.caller.can_see(tenant) or not (row["job_id"] or tenant):
+            shown.append(row)
+    return ReservationsAnswer(reservations=shown)
+
+
+@router.changes("PATCH", "/reservations/{reservation:path}", Operator, tags=["reservations"])
+def reserve(sight: Sight, reservation: str, body: ReservationChange) -> Changed:
+    """Keep GPUs from a time on, or change what a reservation keeps."""
+    values = body.model_dump(exclude_unset=True)
+    warnings = tenants.reserve(sight.connection, sight.now_s, reservation, values)
+    return Changed(changed=[reservation], warnings=list(warnings))
+
+
+@router.changes("DELETE", "/reservations/{reservation:path}", Operator, tags=["reservations"])
+def cancel_reservation(sight: Sight, reservation: str) -> Changed:
+    """End a reservation."""
+    with as_missing():
+        tenants.cancel_reservation(sight.connection, reservation)
+    return Changed(changed=[reservation])
 
 
 @router.reads("/tenants", tags=["tenants"])

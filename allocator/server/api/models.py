@@ -5,7 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from allocator.domain.schema.columns import JOBS, QUOTAS, TENANTS, ColumnKind, TableSchema
+from allocator.domain.schema.columns import (
+    JOBS,
+    QUOTAS,
+    RESERVATIONS,
+    TENANTS,
+    ColumnKind,
+    TableSchema,
+)
 from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.submit import CHANGEABLE, DURATIONS, MOMENTS, SET
 from allocator.server.views.answer import Answer, Form
@@ -14,6 +21,7 @@ from allocator.server.views.rounds import Round
 
 MOST_TEXT = 10_000  # characters of one text
 MOST_PARTS = 1000  # entries of a list
+TIMES = (*MOMENTS, *DURATIONS, "at_s", "until_s")  # which may be texts such as 6h
 TYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,
@@ -52,7 +60,7 @@ def _columns(schema: TableSchema, names: Sequence[str], required: Sequence[str] 
     fields: dict[str, Any] = {}
     for name in names:
         column = schema.column(name)
-        kind = float | str if name in (*MOMENTS, *DURATIONS) else TYPES.get(column.kind, str)
+        kind = float | str if name in TIMES else TYPES.get(column.kind, str)
         is_list = column.kind in (ColumnKind.INTEGERS, ColumnKind.TEXTS)
         limit = MOST_PARTS if is_list else None
         how = Field(... if name in required else None, description=column.doc, max_length=limit)
@@ -178,6 +186,21 @@ class TenantChange(_columns(TENANTS, [c.name for c in TENANTS.columns[1:]])):  #
 
     quota: QuotaChange | None = None
     """a quota on GPUs of a type or of a pool"""
+
+
+class ReservationsAnswer(Answer):
+    """Reservations, as rows of reservations.csv; times are unix seconds."""
+
+    reservations: list[dict[str, Any]]
+
+
+_RESERVED: Any = _columns(RESERVATIONS, [c.name for c in RESERVATIONS.columns[1:]])
+
+
+class ReservationChange(_RESERVED):  # type: ignore[misc]
+    """The columns of a reservation that change. Times may be texts such as 6h: from now on."""
+
+    model_config = _show_example(pool="a100", gpus=8, at_s="6h", until_s="10h", tenant="vision")
 
 
 class Changed(Answer):

@@ -15,7 +15,7 @@ from allocator.queue.jobs.states import VERBS
 from allocator.queue.nodes import read_nodes
 from allocator.server.access import Form, Operator, Reader, Served, Writer
 from allocator.server.api import cluster, jobs, rounds
-from allocator.server.api.models import JobChange, JobSubmission, WhatIfRequest
+from allocator.server.api.models import JobChange, JobSubmission, ReservationChange, WhatIfRequest
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.pages.reading import MOST
 from allocator.server.pages.rendering import Pages, render_page
@@ -60,6 +60,18 @@ def change_node(sight: Sight, form: Form) -> Response:
         raise Refusal(400, "usage", "no such state of a node")
     cluster.change_node(sight, form.get("node", ""), state)
     return RedirectResponse(f"/nodes?done={state}", 303)
+
+
+@router.changes("POST", "/reservations", Operator)
+def change_reservation(sight: Sight, form: Form) -> Response:
+    """Keep GPUs, or end a reservation."""
+    name, verb = form.get("reservation", "").strip(), form.get("verb", "")
+    if verb == "cancel":
+        cluster.cancel_reservation(sight, name)
+    else:
+        given = {one: form.get(one, "").strip() or None for one in ReservationChange.model_fields}
+        cluster.reserve(sight, name, _build(ReservationChange, given))
+    return RedirectResponse(f"/reservations?done={verb}-gpus", 303)
 
 
 @router.page("/submit", "submit.html", Writer)

@@ -1,4 +1,4 @@
-"""Pages that only read: overview, jobs, one job, nodes, tenants, rounds."""
+"""Pages that only read: overview, jobs, one job, nodes, reservations, tenants, rounds."""
 
 from contextlib import suppress
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from allocator.queue.jobs.states import VERBS
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.round_journal import count_rounds
 from allocator.server.access import Reader, Served
-from allocator.server.api import jobs
+from allocator.server.api import cluster, jobs
 from allocator.server.errors import Refusal, as_missing, to_refusal
 from allocator.server.pages import charts
 from allocator.server.pages.rendering import Pages, render_page
@@ -58,6 +58,8 @@ DONE = {
     "submit": "The job is submitted.",
     "drain": "The node is drained: the next round moves its jobs.",
     "up": "The node is used again.",
+    "reserve-gpus": "The GPUs are kept; the next round counts with it.",
+    "cancel-gpus": "The reservation is over.",
 }
 Page = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Query(max_length=300)]
@@ -174,6 +176,18 @@ def show_nodes(sight: Sight, done: Text = "") -> Values:
     """Show all nodes of all pools."""
     drawn = [(pool, *charts.draw_pool(pool)) for pool in read_pools(sight)]
     return {"pools": drawn, "done": DONE.get(done, ""), "now_s": sight.now_s}
+
+
+@router.page("/reservations", "reservations.html")
+def show_reservations(sight: Sight, done: Text = "") -> Values:
+    """Show the GPUs that are kept; with their holders and times."""
+    pools = read_stored_columns(sight.connection, "pools.csv")["pool"]
+    return {
+        "rows": cluster.list_reservations(sight).reservations,
+        "pools": pools,
+        "done": DONE.get(done, ""),
+        "now_s": sight.now_s,
+    }
 
 
 @router.page("/tenants", "tenants.html")

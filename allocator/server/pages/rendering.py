@@ -32,6 +32,7 @@ PAGES = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
     ("/nodes", "Nodes"),
+    ("/reservations", "Reservations"),
     ("/tenants", "Tenants"),
     ("/rounds", "Rounds"),
     ("/what-if", "What if"),

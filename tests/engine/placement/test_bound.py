@@ -139,13 +139,15 @@ def test_pairs_that_are_left_out_count_for_the_bound(monkeypatch: pytest.MonkeyP
     assert decide_round(problem, limits=EXACT).proof[0] >= best - 1e-9
 
 
+@pytest.mark.parametrize("place", ["packed", "same_rack"])
 @pytest.mark.parametrize("nodes", series([90, 500], 1))
-def test_the_fewest_moves_are_proven(nodes: int) -> None:
-    """Seven jobs of one GPU on each node make room for jobs of 80. Ten nodes for each are emptied
-    by 70 moves, and no plan has a larger value."""
+def test_the_fewest_moves_are_proven(nodes: int, place: str) -> None:
+    """Seven jobs of one GPU on each node make room for jobs of 80, each in any ten nodes or in one
+    rack. Ten nodes for each are emptied by 70 moves, and no plan has a larger value."""
     large = nodes // 80
     held = [(sized_job(f"j{n}-{i}", 1, "p"), f"n{n}") for n in range(nodes) for i in range(7)]
-    jobs = [*(job for job, _ in held), *(sized_job(f"g{i}", 80) for i in range(large))]
+    gangs = [sized_job(f"g{i}", 80, placement=place) for i in range(large)]
+    jobs = [*(job for job, _ in held), *gangs]
     placed = [Placement(job.job_id, node, 1) for job, node in held]
     decision = decide_round(in_one_pool(jobs, nodes, placed))
     assert decision.proposal.placed is not None and decision.proposal.placed.moved == 70 * large

@@ -163,7 +163,7 @@ def in_one_pool(jobs: list[Job], nodes: int, placed: list[Placement]) -> Problem
         "jobs": jobs,
         "pools": [Pool("p", "A", 8 * nodes, gpus_per_node=8)],
         "rates": [Rate("m", "A", size, size**0.9) for size in sorted(sizes)],
-        "nodes": [Node(f"n{i}", "p", 8) for i in range(nodes)],
+        "nodes": [Node(f"n{i}", "p", 8, rack=f"r{i // 10}") for i in range(nodes)],
         "placements": placed,
     }
     return validate(snapshot_of_records("one-pool", {"now_s": 0.0}, tables))
