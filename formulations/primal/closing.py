@@ -45,6 +45,7 @@ FEWEST = 5.0  # groups that are drawn
 AIM = 0.25  # of the loss that a better plan may have, the share that the first sum may have
 SUM = 12  # searches that have to fail before sums are tried
 SUMMED = 400.0  # groups that are drawn for a sum
+EMPTIED = 0.6  # share of the rows that are emptied and filled again
 LONG = 0.3  # seconds that have to be left for a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 EXACT = 1e-9  # relative gap that counts as none
@@ -182,7 +183,7 @@ class Search:
             # another plan of the same value leads to others, too
             self.take(knapsacks.dive(some, self.plan, before - EXACT * abs(before), self.until))
             failed = 0 if self.value > before else failed + 1
-            some = random.permutation(rows)[: (self.c.R + 1) // 2]
+            some = random.permutation(rows)[: round(EMPTIED * self.c.R)]
 
     def draw(self, open_: Ints, size: float, random: np.random.Generator) -> Ints:
         """Draw groups, more often those that are near to a change or lose much."""
