@@ -8,58 +8,135 @@ at most the value
 A diagram has the choices that lose less than some window against it, except those that did not fit.
 The largest value of what was left out is known, so that bounds stay bounds. Only the windows of
 blocks without a path are widened, because a large job or a tight budget may lose much in one block
-and nothing in all others.
+and nothing in all others. Where even that finds no path, the rows of the block are priced instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from formulations.bounds.diagrams import Diagrams, Layer, Sorts
+from formulations.bounds.diagrams import Diagrams, Layer, Sorts, count_nodes_after, join_layers
 from formulations.bounds.kept_rows import NO_LIMIT, Sum, find_sums, select_sums
-from formulations.bounds.lagrangian import best_columns, project_prices
+from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import ragged, starts
 
-STATES = 300  # most nodes of a block in one layer
-WIDER = 4  # times the first window of a block without a path
+STATES = 300  # most nodes of a block in one layer, in the first window
+MORE_STATES = 4  # times as many in every wider window of a block for which they did not suffice
+WIDENINGS = 8  # windows of a block after the first one
+CLOSE = 0.3  # of the first window: by how much what did not fit may be better than what is there
 ARCS = 400_000  # larger diagrams are not built
 MARGIN = 1e-11  # relative: more than the rounding errors of the value of a choice
 LARGEST = 1e300  # more than any loss
 SAFE = -1  # what stands for a sum that can no longer break its row
 
 
-def build_diagrams(c: Choices, prices: Floats, window: float = np.inf) -> Diagrams | None:
-    """Build the diagrams of the choices that lose little at some prices, None if no row is kept.
+@dataclass(frozen=True)
+class Nearness:
+    """Which choices of a block are in its diagram: those that lose little at some prices.
+
+    Attributes
+    ----------
+    prices : (m,)
+        Price of every model row.
+    more : float
+        First window: what a choice may lose at the prices. Where no such choice keeps the rows, the
+        next one is twice as wide; after 0 all choices within `most` are looked at.
+    most : float
+        Widest window. Choices that lose more do not matter.
+    """
+
+    prices: Floats
+    more: float
+    most: float
+
+    @staticmethod
+    def everything(c: Choices) -> Nearness:
+        """Return that of all choices."""
+        return Nearness(np.zeros(c.model.m), np.inf, np.inf)
+
+
+def build_diagrams(c: Choices, near: Nearness | None = None) -> Diagrams | None:
+    """Build the diagrams of near choices, or of all, None if no row is kept.
 
     Every mandatory group has a column. Where a layer of a block has too many nodes, only those
     that can have the largest values are kept. None is also returned if all diagrams together are
     too large.
-
-    Parameters
-    ----------
-    prices : (m,)
-        Price of every model row.
-    window : float
-        What a choice of a block may lose at the prices. Where no such choice keeps the rows, it is
-        WIDER times as much, and then anything.
     """
     sums, label = select_sums(c, find_sums(c))
     if not sums:
         return None
-    blocks = _Blocks(c, sums, label, prices)
-    windows = np.full(blocks.Q, window)
-    for wider in (WIDER * window, np.inf, np.inf):
-        build = _Build(blocks, windows)
-        if not build.grow():
+    blocks = _Blocks(c, sums, label, near or Nearness.everything(c))
+    return _build_all(blocks)
+
+
+def _build_all(blocks: _Blocks) -> Diagrams | None:
+    """Build the diagrams of all blocks, those without a path again in wider windows."""
+    near = blocks.near
+    window = np.full(blocks.Q, min(near.more, near.most))
+    states = np.full(blocks.Q, STATES)
+    missing = np.arange(blocks.Q)
+    parts, arcs = [], 0
+    for turn in range(1 + WIDENINGS):
+        part = _Build(blocks, missing, window, states, ARCS - arcs).run()
+        if part is None:
             return None
-        if not build.is_dead.any():
+        # no wider window matters
+        is_last = np.isneginf(part.left_out)
+        close = min(CLOSE * near.more, LARGEST)
+        is_done = is_last | (part.has_path & (part.left_out <= part.longest + close))
+        if turn == WIDENINGS:
+            is_done |= part.has_path
+        parts.append(part.select(is_done))
+        arcs += parts[-1].arcs
+        again = np.flatnonzero(~is_done)
+        missing, top = part.blocks[again], blocks.top[part.blocks[again]]
+        states[missing] *= np.where(part.has_dropped[again], MORE_STATES, 1)
+        lost = top - np.where(part.has_path, part.longest, part.left_out)[again]
+        more = np.where(part.has_dropped[again], close, np.maximum(lost, near.more or np.inf))
+        window[missing] = np.minimum(lost + more, near.most)
+        if not len(missing):
             break
-        windows[build.blocks[build.is_dead]] = wider
-    return build.trim()
+    return _join(blocks, parts, missing)
+
+
+def _join(blocks: _Blocks, parts: list[_Part], freed: Ints) -> Diagrams:
+    """Put parts together. The groups of the blocks `freed` become blocks without rows."""
+    c = blocks.c
+    is_freed = np.zeros(blocks.Q, dtype=bool)
+    is_freed[freed] = True
+    kept = np.zeros(c.R, dtype=bool)
+    for one in blocks.sums:
+        kept[one.rows] = not is_freed[blocks.block[one.groups[0]]]
+    sorts = [part.sorts for part in parts]
+    own = np.concatenate([part.blocks for part in parts])
+    number = np.full(blocks.Q, -1)
+    number[own] = np.arange(len(own))
+    block = number[blocks.block]
+    alone = np.flatnonzero(is_freed[blocks.block])
+    block[alone] = len(own) + np.arange(len(alone))
+    free = Sorts.of(c, np.zeros_like(blocks.sizes), c.columns_of(alone), alone[~c.mandatory[alone]])
+    first = np.cumsum([0, *(len(one.first) for one in sorts)])
+    settled = [part.settled + at for part, at in zip(parts, first[:-1], strict=True)]
+    settled.append(first[-1] + np.arange(len(alone)))
+    ends = [(part.layers, part.ends) for part in parts]
+    ends.append(((), len(alone)))
+    layers = join_layers(ends, [*map(len, (one.first for one in sorts)), len(alone)])
+    depth = len(layers)
+    return Diagrams(
+        kept,
+        block,
+        Sorts.join([*sorts, free]),
+        np.concatenate(settled),
+        layers,
+        sum(count for own_layers, count in ends if len(own_layers) == depth),
+        np.append(np.concatenate([part.has_path for part in parts]), np.ones(len(alone), bool)),
+        np.append(np.concatenate([part.left_out for part in parts]), np.full(len(alone), -np.inf)),
+    )
 
 
 class _Blocks:
@@ -83,8 +160,8 @@ class _Blocks:
         More than the rounding errors of values.
     """
 
-    def __init__(self, c: Choices, sums: list[Sum], label: Ints, prices: Floats) -> None:
-        self.c = c
+    def __init__(self, c: Choices, sums: list[Sum], label: Ints, near: Nearness) -> None:
+        self.c, self.sums, self.near = c, sums, near
         names, self.block = np.unique(label, return_inverse=True)
         self.Q = len(names)
         slots = 1 + max(one.slot for one in sums)
@@ -92,12 +169,13 @@ class _Blocks:
         shape = self.Q, slots
         self.low, self.high = np.full(shape, -NO_LIMIT), np.full(shape, NO_LIMIT)
         self.up, self.down = np.zeros(shape), np.zeros(shape)
-        p = project_prices(c, prices)
+        p = project_prices(c, near.prices)
         self.reduced = c.value - c.matrix @ p
-        self.best, _ = best_columns(c, self.reduced)
+        best = group_max(c, self.reduced, 0.0)
+        self.best = np.where(c.mandatory, best, np.maximum(best, 0.0))
         self.top = np.bincount(self.block, self.best, self.Q)
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
-        self.kept = np.zeros(c.R, dtype=bool)
+        kept = np.zeros(c.R, dtype=bool)
         for one in sums:
             at = self.block[one.groups[0]], one.slot
             self.low[at], self.high[at] = one.low, one.high
@@ -105,57 +183,132 @@ class _Blocks:
             self.down[at] = one.unit * np.minimum(p[one.rows], 0.0).sum()
             self.top[at[0]] += p[one.rows] @ edge[one.rows]
             self.sizes[one.columns, one.slot] = one.size
-            self.kept[one.rows] = True
-        self.value = np.append(c.value - c.matrix @ np.where(self.kept, 0.0, p), 0.0)
+            kept[one.rows] = True
+        self.value = np.append(c.value - c.matrix @ np.where(kept, 0.0, p), 0.0)
         self.margin = MARGIN * (1.0 + np.abs(self.best).sum() + np.abs(p) @ np.abs(edge))
 
 
-class _Build:
-    """The building of the diagrams of all blocks, layer by layer, in windows (Q,).
+@dataclass(frozen=True)
+class _Part:
+    """The diagrams of some blocks, each with a root in the first layer.
 
-    `blocks` (Q,) are the blocks in the order of their roots: those with more open groups first.
+    Attributes are those of `Diagrams`; `blocks` (q,) are the numbers of the blocks in `_Blocks`,
+    `root` (s,) is the root of each sort, `longest` (q,) the value of the longest path, -inf without
+    a path, and `has_dropped` (q,) marks blocks with more nodes than were kept.
     """
 
-    def __init__(self, all_: _Blocks, window: Floats) -> None:
-        c, Q = all_.c, all_.Q
+    blocks: Ints
+    sorts: Sorts
+    root: Ints
+    settled: Ints
+    layers: tuple[Layer, ...]
+    ends: int
+    longest: Floats
+    left_out: Floats
+    has_dropped: Bools
+
+    @property
+    def has_path(self) -> Bools:
+        """Which blocks have a path, (q,)."""
+        return self.longest > -np.inf
+
+    @property
+    def arcs(self) -> int:
+        """Number of arcs."""
+        return sum(len(layer.to) for layer in self.layers)
+
+    def select(self, which: Bools) -> _Part:
+        """Return the part with some of its blocks, `which` (q,)."""
+        if which.all():
+            return self
+        is_sort, is_node = which[self.root], which
+        number, place = np.cumsum(which) - 1, np.cumsum(is_sort) - 1
+        nodes, layers = int(which.sum()), []
+        after = count_nodes_after(self.layers, self.ends)
+        root = number
+        for layer, count in zip(self.layers, after, strict=True):
+            on = np.flatnonzero(is_node[layer.origin])
+            is_node = np.zeros(count, dtype=bool)
+            is_node[layer.to[on]] = True
+            following = np.cumsum(is_node) - 1
+            layers.append(
+                Layer.of(
+                    nodes, number[layer.origin[on]], following[layer.to[on]], place[layer.sort[on]]
+                )
+            )
+            nodes, number = int(is_node.sum()), following
+        return _Part(
+            self.blocks[which],
+            self.sorts.take(is_sort),
+            root[self.root[is_sort]],
+            place[self.settled[is_sort[self.settled]]],
+            *_without_empty(layers, nodes),
+            self.longest[which],
+            self.left_out[which],
+            self.has_dropped[which],
+        )
+
+
+class _Build:
+    """The building of the diagrams of some blocks (q,), layer by layer.
+
+    `window` and `states` (Q,) are those of all blocks; None is built with more than `arcs` arcs.
+    """
+
+    def __init__(
+        self, all_: _Blocks, blocks: Ints, window: Floats, states: Ints, arcs: int
+    ) -> None:
+        c, Q = all_.c, len(blocks)
+        self.arcs = arcs
+        number = np.full(all_.Q, -1)
+        number[blocks] = np.arange(Q)
+        root = number[all_.block]
         most = (window + 2 * all_.margin)[all_.block]
         is_near = all_.best[c.group] - all_.reduced <= most[c.group]
         idle = ~c.mandatory & (all_.best <= most)
+        if Q < all_.Q:
+            is_near &= root[c.group] >= 0
+            idle &= root >= 0
         sorts = Sorts.of(c, all_.sizes, np.flatnonzero(is_near), np.flatnonzero(idle))
         self.gain = np.maximum.reduceat(all_.value[sorts.column], sorts.first)
-        is_open = np.bincount(sorts.owner, minlength=c.J) > 1
-        groups = np.bincount(all_.block[is_open], minlength=Q)
-        self.blocks = np.argsort(-groups, kind="stable")
-        self.count = groups[self.blocks]
-        self.first = np.cumsum(self.count) - self.count
+        count = np.bincount(sorts.owner, minlength=c.J)
+        is_open = count > 1
+        # blocks with more open groups come first
+        groups = np.bincount(root[is_open], minlength=Q)
+        order = np.argsort(-groups, kind="stable")
         rank = np.empty(Q, dtype=np.int64)
-        rank[self.blocks] = np.arange(Q)
-        self.sorts, self.root, self.kept = sorts, rank[all_.block], all_.kept
+        rank[order] = np.arange(Q)
+        self.blocks, self.count = blocks[order], groups[order]
+        root = np.where(root >= 0, rank[root], -1)
+        self.first = np.cumsum(self.count) - self.count
+        self.sorts, self.root = sorts, root[sorts.owner]
         self.low, self.high = all_.low[self.blocks], all_.high[self.blocks]
         self.up, self.down = all_.up[self.blocks], all_.down[self.blocks]
-        own, self.margin = window[self.blocks], all_.margin
-        lowest = all_.top[self.blocks] - own
-        self.left_out = lowest + self.margin  # -inf if nothing is
+        self.states, self.margin = states[self.blocks], all_.margin
+        own, top = window[self.blocks], all_.top[self.blocks]
+        lowest = top - own
+        self.left_out = np.where(own < all_.near.most, lowest + self.margin, -np.inf)
         self.floor = np.maximum(lowest - self.margin, -LARGEST)  # finite: no path has -inf
+        self.has_dropped = np.zeros(Q, dtype=bool)
         self.settled = np.flatnonzero(~is_open[sorts.owner])
-        at = self.root[sorts.owner[self.settled]]
+        at = self.root[self.settled]
         self.use = np.zeros(self.low.shape, dtype=np.int64)
         np.add.at(self.use, at, sorts.size[self.settled])
         self.base = np.bincount(at, self.gain[self.settled], Q).astype(np.float64)
         self.start = starts(sorts.owner, c.J)
-        self._order_groups(np.flatnonzero(is_open), all_.best)
+        self._order_groups(np.flatnonzero(is_open), root, all_.best)
         # the number of a node is that of its block, and then its sums in mixed radix
         radix = np.where(self.high < NO_LIMIT, self.high, np.maximum(self.low, 0)) + 2
         stride = np.cumprod(np.hstack([np.ones((Q, 1), dtype=np.int64), radix]), axis=1)
         self.stride, self.first_key = stride[:, :-1], np.cumsum(stride[:, -1]) - stride[:, -1]
         self.keys = int(stride[:, -1].sum())
 
-    def _order_groups(self, groups: Ints, best: Floats) -> None:
+    def _order_groups(self, groups: Ints, root: Ints, best: Floats) -> None:
         """Order open groups by block, large ones first, because small ones fill what is left.
 
         Also find what the groups from each place on can add, over all blocks.
         """
-        root = self.root[groups]
+        root = root[groups]
         begin, size = self.start[groups], self.sorts.size
         largest, least = np.zeros((2, len(groups), size.shape[1]), dtype=np.int64)
         if len(groups):
@@ -175,18 +328,16 @@ class _Build:
         first = self.first[:blocks]
         return total[first + t] - total[first + self.count[:blocks]]
 
-    def grow(self) -> bool:
-        """Build all layers, and find the blocks that have no path. False if they are too large."""
+    def run(self) -> _Part | None:
+        """Build all layers, and drop what is on no path."""
         Q = len(self.count)
         block, use, longest = np.arange(Q), self.use, self.base
         left = self._left(self.most, 0, Q)
         fits = ((use <= self.high) & (use + left >= self.low)).all(axis=1)
         # settled groups may break a row
         longest = np.where(fits, longest, -np.inf)
-        self.is_dead = ~fits
         use = np.where((use >= self.low) & (use + left <= self.high), SAFE, use)
-        self.layers, self.reached, self.block = list[Layer](), [longest], [block]
-        arcs = 0
+        layers, reached, lives, arcs = [], [longest], [], 0
         for t in range(int(self.count.max(initial=0))):
             blocks = int(np.searchsorted(-self.count, -t))  # with more than t groups
             live = int(np.searchsorted(block, blocks))
@@ -222,57 +373,70 @@ class _Build:
                 on = np.flatnonzero(kept[to])
                 origin, sort, to = origin[on], sort[on], (np.cumsum(kept) - 1)[to[on]]
                 block, use, longest = block[kept], use[kept], longest[kept]
-            self.is_dead[:blocks] |= np.bincount(block, minlength=Q)[:blocks] == 0
-            self.layers.append(Layer.of(len(self.block[-1]), origin, to, sort))
-            self.reached.append(longest)
-            self.block.append(block)
+            layers.append(Layer.of(len(reached[-1]), origin, to, sort))
+            reached.append(longest)
+            lives.append(live)
             arcs += len(to)
-            if arcs > ARCS:
-                return False
-        return True
+            if arcs > self.arcs:
+                return None
+        return self._drop_dead_ends(layers, reached, lives)
 
     def _drop(self, block: Ints, bound: Floats) -> Ints:
         """Return the nodes with the lowest bounds in blocks with too many nodes."""
         count = np.bincount(block, minlength=len(self.count))
         dropped = [np.zeros(0, dtype=np.int64)]
-        for b in np.flatnonzero(count > STATES).tolist():
-            own = np.flatnonzero(block == b)
-            own = own[np.argpartition(-bound[own], STATES)[STATES:]]
+        for b in np.flatnonzero(count > self.states).tolist():
+            own, states = np.flatnonzero(block == b), self.states[b]
+            own = own[np.argpartition(-bound[own], states)[states:]]
             highest = float(bound[own].max())
             self.left_out[b] = max(self.left_out[b], highest + self.margin)
+            self.has_dropped[b] = True
             dropped.append(own)
         return np.concatenate(dropped)
 
-    def trim(self) -> Diagrams:
-        """Return the diagrams without the nodes and arcs that are on no path."""
+    def _drop_dead_ends(
+        self, layers: list[Layer], reached: list[Floats], lives: list[int]
+    ) -> _Part:
+        """Return the diagrams without the nodes and arcs that are on no path.
+
+        `reached` has the value of the longest path to each node, by layer, and the first `lives`
+        nodes of each layer have a group to decide.
+        """
+        block = [np.arange(len(self.count))]
+        for layer, lengths in zip(layers, reached[1:], strict=True):
+            own = np.zeros(len(lengths), dtype=np.int64)
+            own[layer.to] = block[-1][layer.origin]
+            block.append(own)
         arcs = []
-        after = np.zeros(len(self.reached[-1]))
-        levels = [*zip(self.layers, self.reached, self.block, strict=False)]
-        for t, (layer, lengths, own) in reversed([*enumerate(levels)]):
+        after = np.zeros(len(reached[-1]))
+        for layer, live, lengths, own in zip(
+            layers[::-1], lives[::-1], reached[-2::-1], block[-2::-1], strict=True
+        ):
             length = self.gain[layer.sort] + after[layer.to]
             on = np.flatnonzero(lengths[layer.origin] + length >= self.floor[own[layer.origin]])
             arcs.append(on)
-            after = np.where(self.count[own] > t, -np.inf, 0.0)
+            after = np.where(np.arange(layer.nodes) < live, -np.inf, 0.0)
             np.maximum.at(after, layer.origin[on], length[on])
-        total = self.reached[0] + after
+        total = reached[0] + after
         longest = np.where(total >= self.floor, total, -np.inf)
         number, nodes = np.arange(len(after)), len(after)
         out = []
-        for old, on, own in zip(self.layers, arcs[::-1], self.block[1:], strict=True):
+        for old, on, own in zip(layers, arcs[::-1], block[1:], strict=True):
             begun, ahead, sort = number[old.origin[on]], old.to[on], old.sort[on]
             alive = np.zeros(len(own), dtype=bool)
             alive[ahead] = True
             number = np.cumsum(alive) - 1
             out.append(Layer.of(nodes, begun, number[ahead], sort))
             nodes = int(np.count_nonzero(alive))
-        return Diagrams(
-            self.kept,
-            self.root,
+        return _Part(
+            self.blocks,
             self.sorts,
+            self.root,
             self.settled,
             *_without_empty(out, nodes),
-            longest > -np.inf,
+            longest,
             self.left_out,
+            self.has_dropped,
         )
 
 

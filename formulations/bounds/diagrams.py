@@ -14,13 +14,15 @@ Not all choices of a block are in its diagram, but the largest value of the othe
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.ragged import begins_run, ragged
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,29 @@ class Sorts:
         width = np.diff(np.append(first, len(owner)))
         return Sorts(column[order], first, width, owner[new], size[new])
 
+    @staticmethod
+    def join(parts: list[Sorts]) -> Sorts:
+        """Return the sorts of several parts, one after the other."""
+        width = np.concatenate([part.width for part in parts])
+        return Sorts(
+            np.concatenate([part.column for part in parts]),
+            np.cumsum(width) - width,
+            width,
+            np.concatenate([part.owner for part in parts]),
+            np.concatenate([part.size for part in parts]),
+        )
+
+    def entries_of(self, sorts: Ints) -> tuple[Ints, Ints]:
+        """Return (i, place in `column`) for all columns of the sorts (i,)."""
+        return ragged(self.first[sorts], self.first[sorts] + self.width[sorts])
+
+    def take(self, which: Bools) -> Sorts:
+        """Return some of the sorts, `which` (s,)."""
+        width = self.width[which]
+        column = self.column[np.repeat(which, self.width)]
+        first = np.cumsum(width) - width
+        return Sorts(column, first, width, self.owner[which], self.size[which])
+
     def spread(self, x: Floats) -> Floats:
         """Return the number of its sort (s,) for each entry, (e,)."""
         return np.repeat(x, self.width)
@@ -118,8 +143,8 @@ class Diagrams:
     has_path : (Q,)
         False for a block without a path.
     left_out : (Q,)
-        A choice of each block that is no path has at most this value at the prices that the
-        diagrams were built for, those of kept rows being 0.
+        A choice of each block that is no path has at most this value at the prices of `Nearness`,
+        those of kept rows being 0, or it loses more than `most`.
     """
 
     kept: Bools
@@ -155,3 +180,35 @@ class Diagrams:
         """Return the value of the longest path of each block, (Q,), settled groups included."""
         block = self.block[self.sorts.owner[self.settled]]
         return np.asarray(best[0] + np.bincount(block, gain[self.settled], self.Q))
+
+
+def count_nodes_after(layers: Sequence[Layer], ends: int) -> list[int]:
+    """Return the number of nodes that follow each layer; `ends` follow the last one."""
+    return [*(layer.nodes for layer in layers), ends][1:]
+
+
+def join_layers(parts: list[tuple[tuple[Layer, ...], int]], sorts: list[int]) -> tuple[Layer, ...]:
+    """Put the layers of several parts, with their numbers of ends, above each other.
+
+    `sorts` is the number of sorts of each part.
+    """
+    first = np.cumsum(sorts) - sorts
+    nodes = [[*(layer.nodes for layer in layers), ends] for layers, ends in parts]
+    count = [tuple(level) for level in zip_longest(*nodes, fillvalue=0)]
+    begin = [np.cumsum(level) - level for level in count]
+    joined = []
+    for t in range(len(count) - 1):
+        own = [(i, layers[t]) for i, (layers, _) in enumerate(parts) if t < len(layers)]
+        joined.append(
+            Layer.of(
+                sum(count[t]),
+                _join(layer.origin + begin[t][i] for i, layer in own),
+                _join(layer.to + begin[t + 1][i] for i, layer in own),
+                _join(layer.sort + first[i] for i, layer in own),
+            )
+        )
+    return tuple(joined)
+
+
+def _join(parts: Iterable[Ints]) -> Ints:
+    return np.concatenate([*parts, np.zeros(0, dtype=np.int64)])

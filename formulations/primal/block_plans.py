@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.bounds.blocks import bound_all_plans, evaluate_blocks
-from formulations.bounds.diagram_building import build_diagrams
+from formulations.bounds.diagram_building import Nearness, build_diagrams
 from formulations.bounds.diagrams import Diagrams, Layer
 from formulations.bounds.kept_rows import count_priced
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, project_prices
@@ -63,7 +63,7 @@ def round_blocks(
     """
     if (c.mandatory & (np.diff(c.start) == 0)).any():
         return None, dual.bound
-    diagrams = build_diagrams(c, dual.prices, WINDOW * _mean_value(c))
+    diagrams = build_diagrams(c, Nearness(dual.prices, WINDOW * _mean_value(c), math.inf))
     if diagrams is None or not diagrams.has_path.all():
         return None, dual.bound
     blocks = evaluate_blocks(c, diagrams, dual.prices)
