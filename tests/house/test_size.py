@@ -34,7 +34,7 @@ BUDGETS = {
     "docs, pages": 24,
     "docs, words": 49_984,
     "formulations, tokens": 2_785,
-    "formulations/bounds, tokens": 14_054,
+    "formulations/bounds, tokens": 15_988,
     "formulations/branching, tokens": 11_382,
     "formulations/colocation, tokens": 5_987,
     "formulations/deadlines, tokens": 3_037,
@@ -43,11 +43,11 @@ BUDGETS = {
     "formulations/model, tokens": 11_836,
     "formulations/objectives, tokens": 7_330,
     "formulations/placement, tokens": 7_546,
-    "formulations/primal, tokens": 12_718,
+    "formulations/primal, tokens": 12_727,
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_640,
-    "tests, tokens": 349_642,
+    "tests, tokens": 349_712,
 }
 
 
