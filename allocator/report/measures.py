@@ -39,7 +39,7 @@ MEASURES = (
     Measure("dollars", "dollars", "money", -1),
     Measure("restarts", "restarts", "count", -1),
     Measure("decision_s_mean", "time to decide", "time", 0),
-    # (bound - value) / value of a round, mean: how much better a plan could be at most
+    # mean over rounds of (bound - value) / value: no plan of a round is better by more
     Measure("gap_mean", "mean gap", "share", 0),
 )
 BY_KEY = {m.key: m for m in MEASURES}

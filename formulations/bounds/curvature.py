@@ -34,7 +34,7 @@ class Curvature:
         touched, self._sum = np.unique(group[A.row] * self.R + A.indices, return_inverse=True)
         owner, row = np.divmod(touched, self.R)
         self._left, self._right = _pairs(starts(owner, J))
-        # a column has only pairs of rows that its group has as well
+        # two rows that a column uses are also two rows of its group, so each pair has a number
         cells, self._cell = np.unique(
             row[self._left] * self.R + row[self._right], return_inverse=True
         )

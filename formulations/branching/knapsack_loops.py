@@ -27,23 +27,26 @@ class Items(NamedTuple):
     idle: Any
 
 
-def fill_table(gain: Any, weight: Any, which: Any, one: Any, other: Any, is_better: Any) -> None:
-    """Fill the tables of a knapsack of each size; is_better[k, w]: item k is taken at size w."""
+def fill_table(gain: Any, weight: Any, which: Any, one: Any, other: Any, takes: Any) -> None:
+    """Find the best gain for every size of a knapsack; item k is taken at size w if takes[k, w].
+
+    The gains are in `one` after an even number of items, and else in `other`.
+    """
     for k in range(len(which)):
         own, w = gain[which[k]], weight[which[k]]
-        n, line = max(0, len(one) - w), is_better[k]
+        n, line = max(0, len(one) - w), takes[k]
         for size in range(min(w, len(one))):
             other[size], line[size] = one[size], False
-        before, stay, new, told = one[:n], one[w:], other[w:], line[w:]
+        before, stay, new, is_taken = one[:n], one[w:], other[w:], line[w:]
         for size in range(n):
             taken, left = before[size] + own, stay[size]
-            told[size] = taken > left
+            is_taken[size] = taken > left
             new[size] = max(taken, left)
         one, other = other, one
 
 
 def fill_knapsack(gain: Any, weight: Any, room: int, taken: Any) -> Any:
-    """Mark the items that gain most and fit; return a bound on their gain, mostly the gain itself.
+    """Mark the items that fit and gain most; return what they gain, or a bound above CELLS.
 
     At the price of the first item that does not fit, an item that gains or loses more than the
     relaxation is above a plan is settled (Balas and Zemel, "An algorithm for large zero-one
@@ -63,26 +66,21 @@ def fill_knapsack(gain: Any, weight: Any, room: int, taken: Any) -> Any:
         return value
     slack = most - value + EPS * most
     above = gain - price * weight
-    which = np.flatnonzero(np.abs(above) <= slack)
-    for k in range(len(gain)):
-        if above[k] > slack:
-            room -= weight[k]
-    room = min(room, weight[which].sum())
+    is_settled, which = above > slack, np.flatnonzero(np.abs(above) <= slack)
+    room = min(room - weight[is_settled].sum(), weight[which].sum())
     if len(which) * (room + 1.0) > CELLS:
         return most
-    settled = gain[above > slack].sum()
     one, other = np.zeros(room + 1), np.zeros(room + 1)
-    is_better = np.zeros((len(which), room + 1), dtype=np.bool_)
-    fill_table(gain, weight, which, one, other, is_better)
+    takes = np.zeros((len(which), room + 1), dtype=np.bool_)
+    fill_table(gain, weight, which, one, other, takes)
     value = other[room] if len(which) % 2 else one[room]
-    for k in range(len(gain)):
-        taken[k] = above[k] > slack
+    taken[:] = is_settled
     for i in range(len(which) - 1, -1, -1):
         k = which[i]
-        taken[k] = is_better[i, room]
+        taken[k] = takes[i, room]
         if taken[k]:
             room -= weight[k]
-    return settled + value
+    return gain[is_settled].sum() + value
 
 
 def fill_rows(
@@ -90,7 +88,8 @@ def fill_rows(
 ) -> float:
     """Fill rows with columns of open groups at prices; return a bound on what all of them gain.
 
-    One is taken from the `lack` of a group with every column of it. `share` becomes a mean.
+    `lack` of a group falls by 1 with every column of it that is taken. `share` of a column is a
+    running mean of 1 where it is taken and 0 elsewhere.
     """
     total, late = 0.0, 1.0 / PATIENCE
     own = np.empty(len(share), dtype=np.int64)

@@ -244,7 +244,7 @@ class Choices:
         )
 
     def fitting_columns(self) -> Bools:
-        """Return the columns that break no row by themselves, (n,)."""
+        """Return which columns keep all upper limits when nothing else is taken, (n,)."""
         is_sum = np.bincount(self.matrix.indices, self.matrix.data < 0, self.R) == 0
         high = np.where(is_sum, self.high, np.inf)
         over = self.matrix.data > high[self.matrix.indices]

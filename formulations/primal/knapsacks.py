@@ -54,10 +54,10 @@ class Knapsacks:
 
     @staticmethod
     def of(c: Choices, price: Floats) -> Knapsacks | None:
-        """Return the columns by row; None if some use no row or several, or no whole units."""
+        """Return the columns by row; None if one uses no row, several rows, or no whole units."""
         use = c.matrix.data / UNITS[0]
         is_single = (np.diff(c.matrix.indptr) == 1).all() and (c.low <= 0).all() and c.R > 1
-        if not is_single or (use != np.rint(use)).any() or (use <= 0).any():
+        if not c.n or not is_single or (use != np.rint(use)).any() or (use <= 0).any():
             return None
         unit = int(np.gcd.reduce(use.astype(np.int64)))
         row = c.matrix.indices.astype(np.int64)
@@ -69,7 +69,10 @@ class Knapsacks:
         return Knapsacks(c, items, order, row[order], room, price.copy())
 
     def find_prices(self, goal: float, until: float) -> float:
-        """Improve the prices of all groups towards a bound; return the bound that is reached."""
+        """Lower the bound of the prices of all groups until it is `goal`, or for a time; return it.
+
+        The best prices stay in `price`, from which dives begin.
+        """
         rows, every = np.arange(self.c.R), np.ones(self.c.J, dtype=bool)
         bound, share = np.inf, np.zeros(self.c.n)
         for _ in range(FIRST):
@@ -78,7 +81,11 @@ class Knapsacks:
         return bound
 
     def dive(self, rows: Ints, plan: Ints, enough: float, until: float) -> Ints | None:
-        """Return a plan above `enough` that differs in some rows only; None if none is found."""
+        """Empty some rows and fill them anew; return a plan of a value above `enough`, or None.
+
+        A dive holds the columns that late knapsacks take most often, and goes on with the others.
+        It has none if the bound is not above `enough`, or a group that must hold one finds no room.
+        """
         items, plan, price, room = self.items, plan.copy(), self.price.copy(), self.room.copy()
         at, share = np.flatnonzero(np.isin(self.row, rows)), np.zeros(self.c.n)
         open_ = plan < 0
@@ -109,7 +116,7 @@ class Knapsacks:
     def _improve(
         self, rows: Ints, room: Ints, open_: Bools, price: Floats, share: Floats, goal: float
     ) -> float:
-        """Improve prices of the open groups; return their bound with more than its rounding."""
+        """Lower the bound of the prices of open groups; return it, above all errors of rounding."""
         improve = kernel(True, "improve_prices")
         bound = improve(self.items, rows, room, open_, price, share, goal, STEPS)
         return float(bound + 1e-12 * (np.abs(price).sum() + self.c.total_value))

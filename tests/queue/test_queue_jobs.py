@@ -13,10 +13,10 @@ from commands import Output, call
 from queues import BACKENDS, NOW, Story, fresh
 
 import allocator
-from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
+from allocator.cli.queue.commands import CHANGEABLE as OPTIONS
+from allocator.domain.schema.workload_columns import CHANGEABLE
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue.errors import Refused
-from allocator.queue.jobs.submit import CHANGEABLE
 from allocator.queue.queue import Queue
 
 ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}

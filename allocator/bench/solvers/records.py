@@ -1,4 +1,4 @@
-"""Run the solver benchmarks, engines x sizes x seeds x rules, and keep runs.csv and trace.csv.
+"""Run solver benchmarks for each engine, size, seed and set of rules; write their results to CSV.
 
     runs = grid(["auto", "highs"], ["S", "M"], 5, ["standard"],
                 gap=lambda size, rules: 1e-4, limit_s=60)

@@ -27,7 +27,8 @@ from allocator.cli.parsing import (
     seconds,
     settings,
 )
-from allocator.cli.queue.job_options import CHANGEABLE, NAMES, PROGRESS_OPTIONS, job_options
+from allocator.cli.queue.job_options import NAMES, PROGRESS_OPTIONS, job_options
+from allocator.domain.schema.workload_columns import CHANGEABLE
 
 DRY_RUN = "dry-run"
 LISTEN = "127.0.0.1:8642"

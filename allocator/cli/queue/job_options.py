@@ -8,8 +8,6 @@ from allocator.cli.parsing import Add, option
 from allocator.domain.schema.columns import JOBS, RULE, ColumnKind
 from allocator.domain.schema.workload_columns import CELLS, RECORDED, WORKLOAD
 
-CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
-"""Those that `allocator queue change` changes; the library has the same list."""
 NAMES = tuple(c.name for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED))
 """Those that `allocator queue submit` sets."""
 WORDS = {

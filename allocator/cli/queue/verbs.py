@@ -21,6 +21,7 @@ from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, input_error, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
+from allocator.domain.schema.workload_columns import CHANGEABLE
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
@@ -31,12 +32,7 @@ from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
 from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
-from allocator.queue.jobs.submit import (
-    CHANGEABLE,
-    build_submission,
-    change_jobs,
-    submit as submit_to,
-)
+from allocator.queue.jobs.submit import build_submission, change_jobs, submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.report.measures import duration
 

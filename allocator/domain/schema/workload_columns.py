@@ -56,6 +56,8 @@ def _column(name: str) -> Column:
 
 CELLS = read_columns(DECLARED["sessions"])
 RECORDED = read_columns(DECLARED["recorded"])
+CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
+"""Columns of a job that its owner may change while the job is in a queue."""
 
 WORKLOAD = TableSchema(
     "workload.csv",

@@ -26,6 +26,7 @@ from allocator.domain.records import USER
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
+from allocator.domain.schema.workload_columns import CHANGEABLE
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
@@ -429,9 +430,6 @@ def build_row(
         "number": number,
         "next_s": values["submitted_s"] + values["every_s"] if repeats else None,
     }
-
-
-CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
 
 
 def change_jobs(

@@ -13,8 +13,9 @@ from allocator.domain.schema.columns import (
     ColumnKind,
     TableSchema,
 )
+from allocator.domain.schema.workload_columns import CHANGEABLE
 from allocator.queue.costs import DailyCost
-from allocator.queue.jobs.submit import CHANGEABLE, DURATIONS, MOMENTS, SET
+from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.jobs import JobAnswer
 from allocator.server.views.rounds import Round

@@ -376,6 +376,6 @@ def _entry(start: str, value: Any, indent: str) -> str:
 
 
 def _item(value: Any, indent: str) -> str:
-    """Return an item of a list; the first line of an object stands behind the hyphen."""
+    """Return a value as an item of a YAML list: a hyphen stands before its first line."""
     block = yaml_text(value, indent + "  ")
     return f"{indent}- {block[len(indent) + 2 :]}"
