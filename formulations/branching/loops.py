@@ -586,6 +586,32 @@ def ban_columns(field: Any, node: Any, spare: Any) -> bool:
     return True
 
 
+def ban_dominated(field: Any, node: Any, spare: Any) -> None:
+    """Ban every column that another one of its group can stand for: no less value, no worse use."""
+    for c in range(len(field.group)):
+        g = field.group[c]
+        for e in range(field.start[c], field.start[c + 1]):
+            spare.row[field.index[e]] = field.entry[e]
+        for d in range(field.first[g], field.first[g + 1]):
+            if d == c or node.banned[d] or field.value[d] < field.value[c]:
+                continue
+            stands, i, end = True, field.start[d], field.start[d + 1]
+            for at in range(field.of[g], field.of[g + 1]):
+                r, use = field.rows[at], 0.0
+                if i < end and field.index[i] == r:
+                    use = field.entry[i]
+                    i += 1
+                more = use - spare.row[r]
+                if (more > 0.0 and node.high[r] < np.inf) or (more < 0.0 and node.low[r] > -np.inf):
+                    stands = False
+                    break
+            if stands:
+                node.banned[c] = True
+                break
+        for e in range(field.start[c], field.start[c + 1]):
+            spare.row[field.index[e]] = 0.0
+
+
 def ban_losses(field: Any, node: Any, spare: Any, enough: float) -> float:
     """Ban the columns of no plan above `enough`; return the bound of the node at its prices."""
     bound = bound_plans(field, node, node.price, spare)
@@ -841,6 +867,9 @@ def search(
     low, high = spare.low, spare.high
     for r in range(len(low)):
         low[r], high[r] = node.low[r], node.high[r]
+    for r in range(len(low)):
+        spare.row[r] = 0.0
+    ban_dominated(field, node, spare)
     begin_near(field, node, spare)
     unclear, above, age, visits = -np.inf, np.inf, STEPS, 0.0
     while True:
