@@ -167,10 +167,11 @@ class _Open:
         """Return the best value, the bound, the plan (J,) of the best value, and the steps."""
         k, R, G = len(self.column), len(self.low), len(self.groups)
         plan, trial = np.zeros(G, dtype=np.int64), np.zeros(G, dtype=np.int64)
-        spare = _spare(k, R, G)
+        root = _root(self.field, self.low, self.high, self.price)
+        spare = _spare(root)
         best, bound = search(
             self.field,
-            _root(self.field, self.low, self.high, self.price),
+            root,
             spare,
             _waiting(k, R, G),
             plan,
@@ -366,7 +367,8 @@ def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops
     )
 
 
-def _spare(k: int, R: int, G: int) -> loops.Spare:
+def _spare(root: loops.Node) -> loops.Spare:
+    k, R, G = len(root.banned), len(root.low), len(root.key)
     return loops.Spare(
         np.zeros(R),
         np.zeros(R),
@@ -381,6 +383,9 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
         np.zeros(2),
+        loops.Node(*(part.copy() for part in root)),
+        np.zeros(R + G, dtype=np.int64),
+        np.zeros(R + G),
     )
 
 

@@ -38,7 +38,7 @@ from formulations.primal.sums import find_sum
 
 GROUPS = (100, 400)  # that may change in the first steps
 # of a search for plans, and of the proof: columns times steps of the simplex method
-FIRST, LAST = 2e7, 1e8
+FIRST, LAST = 2e7, 2e8
 NEIGHBOURHOOD = 1e6  # the same, of a search of groups that are drawn
 PATIENCE = 600  # searches that may find nothing, or as many as were made before the last success
 FEWEST = 5.0  # groups that are drawn
