@@ -66,7 +66,7 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
-TIGHT = 0.01  # a relaxation is tight if the best plan has less by at most this share
+WHOLE = 1e-6  # a part of a column that is so close to 0 or 1 is none
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -368,10 +368,10 @@ class PriceSearch:
 class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
-    Where a tight linear relaxation has no higher value without a limit, lifting it gives nobody
-    more.
-    Elsewhere a search begins from the best plan that is known with more limits, at the prices of
-    the relaxation. For rounds whose jobs do not share GPUs, in pools without nodes.
+    Without a limit, only jobs can get more that gain at the prices of the round that still has it,
+    where its own price is 0. If there are any, the search begins from the best plan that is known
+    with more limits, at the prices of the linear relaxation. For rounds whose jobs do not share
+    GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -379,11 +379,8 @@ class PlanSearch(PriceSearch):
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
-        self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
-        # of relaxations that are tight: their values
-        self._values: dict[tuple[tuple[str, ...], int], float] = {}
-        # their prices, and the groups (J,) that gain there by a column that breaks a row by itself
-        self._duals: dict[tuple[str, ...], tuple[Floats, Bools]] = {}
+        # plans and prices of relaxations, by limits and the tenant whose quota is lifted
+        self._found: dict[tuple[tuple[str, ...], int], tuple[Ints, Floats]] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
@@ -392,45 +389,43 @@ class PlanSearch(PriceSearch):
         if QUOTA in limits and (round_.repairs.usable < owed).any():
             raise SearchFailed  # without the quota, more of what is guaranteed may be usable
         gone = lifted_rows(at.round, limits, tenant)
-        known = self._duals.get(tuple(x for x in limits if x != QUOTA))
-        if QUOTA in limits and known is not None:
-            prices, gains = known
-            if not (prices[gone].any() or gains[round_.problem.jobs.tenant == tenant].any()):
-                return NOBODY  # the quota has no price
         c = _without_row_bounds(at.choices, gone)
+        fits = c.fitting_columns()
         # what is known with one limit more, of the same round
         less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
-        keys = [(x, tenant if QUOTA in x else -1) for x in less]
-        plan = max((self._plans.get(key, at.plan) for key in keys), key=c.value_of, default=at.plan)
-        value = max((self._values.get(key, -math.inf) for key in keys), default=-math.inf)
+        known = [self._found.get((x, tenant if QUOTA in x else -1)) for x in less]
+        plan, prices, gains = at.plan, at.prices, asked
+        for its_plan, its_prices in filter(None, known):
+            plan = max(plan, its_plan, key=c.value_of)
+            prices = np.where(gone, 0.0, its_prices)
+            gains = at.find_gaining(prices, ROUNDING, gains, fits).jobs
+        self._found[limits, tenant] = plan, prices
+        if not len(gains):
+            return NOBODY
         if not c.feasible(plan):
             raise SearchFailed
-        fits = c.fitting_columns()
-        more, prices = at.relaxation.solve(c, fits, self._until)
-        is_known = self._is_exact if not limits else more <= value + ROUNDING * abs(value)
-        if not is_known:
-            plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
-        self._plans[limits, tenant] = plan
-        if more - c.value_of(plan) <= TIGHT * abs(more):
-            self._values[limits, tenant] = more
-            if QUOTA not in limits:
-                surplus = c.value - c.matrix @ prices[c.rows]
-                best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
-                best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
-                gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
-                self._duals[limits] = prices, gains
-        if is_known:
-            return NOBODY
+        prices, x = at.relaxation.solve(c, fits, self._until)
+        if limits or not self._is_exact:
+            plan = self._find_best(c, plan, prices, x, fits, at.is_better & np.isin(c.group, asked))
+        self._found[limits, tenant] = plan, prices
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
-    def _find_best(self, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Bools) -> Ints:
+    def _find_best(
+        self, c: Choices, plan: Ints, prices: Floats, x: Floats, fits: Bools, asked: Bools
+    ) -> Ints:
         """Return the best plan, or a known one if no better one uses a column of `asked` (n,).
 
-        Only groups count that rows tie to those of these columns; `fits` (n,) are all columns that
-        keep the rows by themselves. Raises SearchFailed.
+        Groups count that rows tie to those of these columns. Where the relaxation x (n,) has no parts of columns, it
+        is the best plan of all groups that rows tie together; `fits` (n,) are all columns that keep
+        the rows by themselves. Raises SearchFailed.
         """
-        tied = c.tied_groups(c.group[asked])
+        whole = np.abs(x - 0.5) > 0.5 - WHOLE
+        parts = np.bincount(c.group[~whole], minlength=c.J) > 0
+        tied = c.tied_groups(np.flatnonzero(parts & c.tied_groups(c.group[asked])))
+        plan = np.where(tied | c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
+        if not tied.any():
+            return plan
         columns = np.flatnonzero(fits & tied[c.group])
         part = c.take(columns)
         number = np.full(c.n + 1, -1)
@@ -503,13 +498,18 @@ class _PlanContext:
         known = Memory.of("", self.decision.round.model, self.decision.prices)
         return known.row_prices(self.round.model)[0]
 
-    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
+    def find_gaining(
+        self, prices: Floats, share: float, asked: Ints, fits: Bools | None = None
+    ) -> GainingJobs:
         """Return the jobs that gain by a better column at these prices.
 
-        `near` are those whose gain or loss is less than this share of its value.
+        `near` are those whose gain or loss is less than this share of its value. `fits` (n,) are
+        the only columns, if given.
         """
         c, better = self.choices, self.is_better
         surplus = c.value - c.matrix @ prices[c.rows]
+        if fits is not None:
+            surplus[~fits] = -np.inf
         best = group_max(c, np.where(better, surplus, -np.inf), -np.inf)
         kept = group_max(c, np.where(better, -np.inf, surplus), -np.inf)
         kept = np.maximum(kept, np.where(c.mandatory, -1e300, 0.0))
