@@ -66,6 +66,7 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
+LOSS = -0.05  # share of a job's value: who loses more at the prices with a limit gets no more without
 WHOLE = 1e-6  # a part of a column that is so close to 0 or 1 is none
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
@@ -381,65 +382,93 @@ class PlanSearch(PriceSearch):
         self._is_exact = is_exact  # no plan within the same limits is better
         # plans and prices of relaxations, by limits and the tenant whose quota is lifted
         self._found: dict[tuple[tuple[str, ...], int], tuple[Ints, Floats]] = {}
+        self._gains: dict[tuple[str, ...], Floats] = {}  # see _gain_by_quota
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
         at, round_ = self.context(limits), self._decision.round
-        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-        if QUOTA in limits and (round_.repairs.usable < owed).any():
-            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+        if QUOTA in limits:
+            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+            if (round_.repairs.usable < owed).any():
+                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+            if not (self._gain_by_quota(limits)[asked] > LOSS).any():
+                return NOBODY
         gone = lifted_rows(at.round, limits, tenant)
         c = _without_row_bounds(at.choices, gone)
         fits = c.fitting_columns()
         # what is known with one limit more, of the same round
         less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
         known = [self._found.get((x, tenant if QUOTA in x else -1)) for x in less]
-        plan, prices, gains = at.plan, at.prices, asked
+        plan, prices, gains = at.plan, at.prices, np.ones(len(asked), bool)
         for its_plan, its_prices in filter(None, known):
             plan = max(plan, its_plan, key=c.value_of)
             prices = np.where(gone, 0.0, its_prices)
-            gains = at.find_gaining(prices, ROUNDING, gains, fits).jobs
+            gains &= at.gain(prices, fits)[1][asked] > LOSS
         self._found[limits, tenant] = plan, prices
-        if not len(gains):
+        if not gains.any():
             return NOBODY
         if not c.feasible(plan):
             raise SearchFailed
-        prices, x = at.relaxation.solve(c, fits, self._until)
         if limits or not self._is_exact:
-            plan = self._find_best(c, plan, prices, x, fits, at.is_better & np.isin(c.group, asked))
+            plan, prices = self._find_best(at, c, plan, prices, fits, asked)
+        else:
+            prices, _ = at.relaxation.solve(c, fits, self._until)
         self._found[limits, tenant] = plan, prices
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
-    def _find_best(
-        self, c: Choices, plan: Ints, prices: Floats, x: Floats, fits: Bools, asked: Bools
-    ) -> Ints:
-        """Return the best plan, or a known one if no better one uses a column of `asked` (n,).
+    def _gain_by_quota(self, limits: tuple[str, ...]) -> Floats:
+        """Return what jobs gain if only the quota of their tenant has no price, (J,)."""
+        if limits not in self._gains:
+            at, known = self.context(limits), tuple(x for x in limits if x != QUOTA)
+            gone = at.round.model.rows_of(*kinds_of(*limits))
+            fits = _without_row_bounds(at.choices, gone).fitting_columns()
+            _, prices = self._found.get((known, -1), (at.plan, at.prices))
+            self._gains[limits] = at.gain(np.where(gone, 0.0, prices), fits)[1]
+        return self._gains[limits]
 
-        Groups count that rows tie to those of these columns. Where the relaxation x (n,) has no parts of columns, it
-        is the best plan of all groups that rows tie together; `fits` (n,) are all columns that keep
-        the rows by themselves. Raises SearchFailed.
+    def _find_best(
+        self, at: _PlanContext, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Ints
+    ) -> tuple[Ints, Floats]:
+        """Return the best plan, or a known one if no better one has more for `asked`; and prices.
+
+        Only groups count that rows tie to these jobs. Where a relaxation has no parts of columns,
+        it is the best plan of all groups that rows tie together. `fits` (n,) are all columns that
+        keep the rows by themselves. Raises SearchFailed.
         """
-        whole = np.abs(x - 0.5) > 0.5 - WHOLE
-        parts = np.bincount(c.group[~whole], minlength=c.J) > 0
-        tied = c.tied_groups(np.flatnonzero(parts & c.tied_groups(c.group[asked])))
-        plan = np.where(tied | c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
+        better = at.is_better & np.isin(c.group, asked)
+        tied = c.tied_groups(asked)
+        if not tied[c.filled].all():
+            columns, search = self._begin(c, plan, prices, fits, tied)
+            if search.is_closed():
+                return np.where(tied, np.append(columns, -1)[search.plan], plan), prices
+        prices, x = at.relaxation.solve(c, fits, self._until)
+        parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - WHOLE], minlength=c.J) > 0
+        plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
+        tied = c.tied_groups(np.flatnonzero(parts & tied))
         if not tied.any():
-            return plan
-        columns = np.flatnonzero(fits & tied[c.group])
-        part = c.take(columns)
-        number = np.full(c.n + 1, -1)
-        number[columns] = np.arange(len(columns))
-        dual = evaluate(part, prices)
-        own = np.where(tied, number[plan], -1)
-        search = Search(part, dual, own, REASONS_GAP, self._until, dual.bound)
-        search.take(dual.choice)
-        if not search.is_closed() and asked[columns][search.losses.leaves(search.value)[0]].any():
+            return plan, prices
+        columns, search = self._begin(c, plan, prices, fits, tied)
+        if not search.is_closed() and better[columns][search.losses.leaves(search.value)[0]].any():
             if not search.may_go_on():
                 raise SearchFailed
             search.search(*search.losses.least(c.J), EFFORT)
             search.prove(EFFORT)
-        return np.where(tied, np.append(columns, -1)[search.plan], plan)
+        return np.where(tied, np.append(columns, -1)[search.plan], plan), prices
+
+    def _begin(
+        self, c: Choices, plan: Ints, prices: Floats, fits: Bools, groups: Bools
+    ) -> tuple[Ints, Search]:
+        """Return the columns of some groups (J,), and a search of their plans."""
+        columns = np.flatnonzero(fits & groups[c.group])
+        part = c.take(columns)
+        number = np.full(c.n + 1, -1)
+        number[columns] = np.arange(len(columns))
+        dual = evaluate(part, prices)
+        own = np.where(groups, number[plan], -1)
+        search = Search(part, dual, own, REASONS_GAP, self._until, dual.bound)
+        search.take(dual.choice)
+        return columns, search
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -498,13 +527,11 @@ class _PlanContext:
         known = Memory.of("", self.decision.round.model, self.decision.prices)
         return known.row_prices(self.round.model)[0]
 
-    def find_gaining(
-        self, prices: Floats, share: float, asked: Ints, fits: Bools | None = None
-    ) -> GainingJobs:
-        """Return the jobs that gain by a better column at these prices.
+    def gain(self, prices: Floats, fits: Bools | None = None) -> tuple[Ints, Floats]:
+        """Return the better column of each job that is best at these prices, (J,), -1 = none.
 
-        `near` are those whose gain or loss is less than this share of its value. `fits` (n,) are
-        the only columns, if given.
+        Also return how much the job gains by it, as a share of its value. `fits` (n,) are the only
+        columns, if given.
         """
         c, better = self.choices, self.is_better
         surplus = c.value - c.matrix @ prices[c.rows]
@@ -516,10 +543,18 @@ class _PlanContext:
         at = np.flatnonzero(better & (surplus >= best[c.group]))[::-1]
         column = np.full(c.J, -1)
         column[c.group[at]] = at
+        value = np.abs(np.append(c.value, 0.0)[column])
+        return column, (best - kept) / np.where(value > 0, value, 1.0)
+
+    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
+        """Return the jobs that gain by a better column at these prices.
+
+        `near` are those whose gain or loss is less than this share of its value.
+        """
+        column, gain = self.gain(prices)
         some = asked[column[asked] >= 0]
-        gain, least = (best - kept)[some], share * np.abs(c.value[column[some]])
-        jobs = some[gain > least]
-        return self.describe(jobs, column[jobs], some[np.abs(gain) <= least])
+        jobs = some[gain[some] > share]
+        return self.describe(jobs, column[jobs], some[np.abs(gain[some]) <= share])
 
     def describe(self, jobs: Ints, columns: Ints, near: Ints) -> GainingJobs:
         """Return the jobs that get columns of this round, (k,) each."""
