@@ -66,7 +66,7 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
-LOSS = -0.05  # share of a job's value: who loses more at the prices with a limit gets no more without
+NEAR = 0.05  # share of a job's value: who loses more at the prices with a quota gets no more without
 WHOLE = 1e-6  # a part of a column that is so close to 0 or 1 is none
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
@@ -369,10 +369,9 @@ class PriceSearch:
 class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
-    Without a limit, only jobs can get more that gain at the prices of the round that still has it,
-    where its own price is 0. If there are any, the search begins from the best plan that is known
-    with more limits, at the prices of the linear relaxation. For rounds whose jobs do not share
-    GPUs, in pools without nodes.
+    A search begins from the best plan that is known with more limits, at the prices of the linear
+    relaxation. A quota is not lifted if none of its jobs gains where only its own price becomes 0.
+    For rounds whose jobs do not share GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -380,95 +379,91 @@ class PlanSearch(PriceSearch):
     def __init__(self, decision: Decision, seconds: float, is_exact: bool) -> None:
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
-        # plans and prices of relaxations, by limits and the tenant whose quota is lifted
-        self._found: dict[tuple[tuple[str, ...], int], tuple[Ints, Floats]] = {}
-        self._gains: dict[tuple[str, ...], Floats] = {}  # see _gain_by_quota
+        self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
+        # what jobs gain where their quota has no price, (J,)
+        self._gains: dict[tuple[str, ...], Floats] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
         at, round_ = self.context(limits), self._decision.round
-        if QUOTA in limits:
-            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-            if (round_.repairs.usable < owed).any():
-                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-            if not (self._gain_by_quota(limits)[asked] > LOSS).any():
-                return NOBODY
-        gone = lifted_rows(at.round, limits, tenant)
-        c = _without_row_bounds(at.choices, gone)
-        fits = c.fitting_columns()
+        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+        if QUOTA in limits and (round_.repairs.usable < owed).any():
+            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+        if QUOTA in limits and limits not in self._gains:
+            gone = at.round.model.rows_of(*kinds_of(*limits))
+            prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
+            fits = _without_row_bounds(at.choices, gone).fitting_columns()
+            self._gains[limits] = at.gain(prices, fits)[1]
+        if QUOTA in limits and (self._gains[limits][asked] < -NEAR).all():
+            return NOBODY
+        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
         # what is known with one limit more, of the same round
         less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
-        known = [self._found.get((x, tenant if QUOTA in x else -1)) for x in less]
-        plan, prices, gains = at.plan, at.prices, np.ones(len(asked), bool)
-        for its_plan, its_prices in filter(None, known):
-            plan = max(plan, its_plan, key=c.value_of)
-            prices = np.where(gone, 0.0, its_prices)
-            gains &= at.gain(prices, fits)[1][asked] > LOSS
-        self._found[limits, tenant] = plan, prices
-        if not gains.any():
-            return NOBODY
+        keys = [(x, tenant if QUOTA in x else -1) for x in less]
+        plan = max((self._plans.get(key, at.plan) for key in keys), key=c.value_of, default=at.plan)
         if not c.feasible(plan):
             raise SearchFailed
-        if limits or not self._is_exact:
-            plan, prices = self._find_best(at, c, plan, prices, fits, asked)
-        else:
-            prices, _ = at.relaxation.solve(c, fits, self._until)
-        self._found[limits, tenant] = plan, prices
+        self._plans[limits, tenant] = plan = self._find_best(at, c, plan, limits, tenant, asked)
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
-    def _gain_by_quota(self, limits: tuple[str, ...]) -> Floats:
-        """Return what jobs gain if only the quota of their tenant has no price, (J,)."""
-        if limits not in self._gains:
-            at, known = self.context(limits), tuple(x for x in limits if x != QUOTA)
-            gone = at.round.model.rows_of(*kinds_of(*limits))
-            fits = _without_row_bounds(at.choices, gone).fitting_columns()
-            _, prices = self._found.get((known, -1), (at.plan, at.prices))
-            self._gains[limits] = at.gain(np.where(gone, 0.0, prices), fits)[1]
-        return self._gains[limits]
-
     def _find_best(
-        self, at: _PlanContext, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Ints
-    ) -> tuple[Ints, Floats]:
-        """Return the best plan, or a known one if no better one has more for `asked`; and prices.
+        self,
+        at: _PlanContext,
+        c: Choices,
+        plan: Ints,
+        limits: tuple[str, ...],
+        tenant: int,
+        asked: Ints,
+    ) -> Ints:
+        """Return the best plan, or a known one if no better one has more for the jobs `asked`.
 
         Only groups count that rows tie to these jobs. Where a relaxation has no parts of columns,
-        it is the best plan of all groups that rows tie together. `fits` (n,) are all columns that
-        keep the rows by themselves. Raises SearchFailed.
+        it is the best plan of all groups that rows tie together. Raises SearchFailed.
         """
+        fits, tied = c.fitting_columns(), c.tied_groups(asked)
         better = at.is_better & np.isin(c.group, asked)
-        tied = c.tied_groups(asked)
-        if not tied[c.filled].all():
-            columns, search = self._begin(c, plan, prices, fits, tied)
-            if search.is_closed():
-                return np.where(tied, np.append(columns, -1)[search.plan], plan), prices
+        if QUOTA in limits and not tied[c.filled].all():
+            # few groups may all get their best columns
+            prices = self._lifted_prices(limits, tenant)
+            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better, 0.0)
+            if is_best:
+                return best
         prices, x = at.relaxation.solve(c, fits, self._until)
+        if QUOTA not in limits:
+            self._prices[limits] = prices
+        if not limits and self._is_exact:
+            return plan
         parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - WHOLE], minlength=c.J) > 0
         plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
         tied = c.tied_groups(np.flatnonzero(parts & tied))
-        if not tied.any():
-            return plan, prices
-        columns, search = self._begin(c, plan, prices, fits, tied)
-        if not search.is_closed() and better[columns][search.losses.leaves(search.value)[0]].any():
+        return self._improve(c, plan, prices, fits & tied[c.group], better, EFFORT)[0]
+
+    def _improve(
+        self, c: Choices, plan: Ints, prices: Floats, columns: Bools, asked: Bools, effort: float
+    ) -> tuple[Ints, bool]:
+        """Return a better plan of some columns (n,), and whether it is proven to be the best one.
+
+        With `effort`, others are searched if one of them may use a column of `asked` (n,).
+        """
+        own = np.flatnonzero(columns)
+        if not len(own):
+            return plan, True
+        part = c.take(own)
+        number = np.full(c.n + 1, -1)
+        number[own] = np.arange(len(own))
+        dual = evaluate(part, prices)
+        search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
+        search.take(dual.choice)
+        near = search.losses.leaves(search.value)[0]
+        if effort and not search.is_closed() and asked[own][near].any():
             if not search.may_go_on():
                 raise SearchFailed
-            search.search(*search.losses.least(c.J), EFFORT)
-            search.prove(EFFORT)
-        return np.where(tied, np.append(columns, -1)[search.plan], plan), prices
-
-    def _begin(
-        self, c: Choices, plan: Ints, prices: Floats, fits: Bools, groups: Bools
-    ) -> tuple[Ints, Search]:
-        """Return the columns of some groups (J,), and a search of their plans."""
-        columns = np.flatnonzero(fits & groups[c.group])
-        part = c.take(columns)
-        number = np.full(c.n + 1, -1)
-        number[columns] = np.arange(len(columns))
-        dual = evaluate(part, prices)
-        own = np.where(groups, number[plan], -1)
-        search = Search(part, dual, own, REASONS_GAP, self._until, dual.bound)
-        search.take(dual.choice)
-        return columns, search
+            if np.count_nonzero(near) > 2 * c.J:
+                search.search(*search.losses.least(c.J), effort)
+            search.prove(effort)
+        found = np.append(own, -1)[search.plan]
+        return np.where(np.diff(part.start) > 0, found, plan), search.is_closed()
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
