@@ -62,6 +62,7 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.model.choices import Choices, choices
+from formulations.model.relaxed_rules import without_rows
 from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
@@ -334,13 +335,7 @@ class PriceSearch:
         gone = lifted_rows(at.round, limits, tenant)
         model = at.round.model
         if has_pair_rows(model):
-            c = choices(
-                replace(
-                    model,
-                    lower=np.where(gone, -np.inf, model.lower),
-                    upper=np.where(gone, np.inf, model.upper),
-                )
-            )
+            c = choices(without_rows(model, np.flatnonzero(gone)))
             return best_prices(c, deadline=self._until, close=CLOSE).prices
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
@@ -429,7 +424,10 @@ class PlanSearch(PriceSearch):
             best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better, 0.0)
             if is_best:
                 return best
-        prices, x = at.relaxation.solve(c, fits, self._until)
+        relaxed = at.relaxation.solve(c, fits, self._until)
+        if relaxed is None:
+            raise SearchFailed
+        x, prices = relaxed
         if QUOTA not in limits:
             self._prices[limits] = prices
         if not limits and self._is_exact:
@@ -483,7 +481,7 @@ class _PlanContext:
         The plan.
     is_better : (n,)
         True for columns of this round with GPUs of their own and more value here than what their
-        job has in the plan.
+        job has in the plan, by more than the gap that is proven.
     """
 
     round: CompiledRound
@@ -495,7 +493,7 @@ class _PlanContext:
     def of(cls, round_: CompiledRound, decision: Decision) -> _PlanContext:
         """Build the context of the plan of a decision."""
         i = round_.instance
-        least = _least_gain(round_.option_table, decision)
+        least = _least_gain(round_.option_table, decision) + REASONS_GAP * abs(decision.value)
         better = is_more(i.value, least[i.job]) & (i.primary < 0)
         return cls(round_, decision, choices(round_.model), better)
 

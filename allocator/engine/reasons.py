@@ -36,7 +36,14 @@ import numpy as np
 
 from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
+from allocator.engine.causes import (
+    REASONS_GAP,
+    Causes,
+    CauseSearch,
+    PriceSearch,
+    find_causes,
+    is_more,
+)
 from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
@@ -65,7 +72,6 @@ from formulations.model.block import Block
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
 QUOTAS = kinds_of(QUOTA)
-NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers ignore smaller values
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,8 @@ def find_reasons(
     blocked[fits] = -1
     early = np.any(list(flags.values()), axis=0)
     best, offered, needed = price_to_beat(round_, chosen, price)
-    counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
+    value = np.append(m.value, 0.0)
+    counts = value[best] - value[chosen] > REASONS_GAP * abs(decision.value)
     unknown = wants & ~early & ~fits & (blocked < 0) & (best >= 0)
     asked = unknown & counts
     found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
