@@ -23,7 +23,6 @@ cause.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -67,8 +66,8 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
-NEAR = 0.05  # share of a job's value: who loses more at the prices with a quota gets no more without
-WHOLE = 1e-6  # a part of a column that is so close to 0 or 1 is none
+# share of a job's value: who loses more at prices without those of its quota gets no more
+NEAR = 0.05
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -227,30 +226,32 @@ Decide = Callable[[Problem, float], Decision | None]
 """(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
 
 
+@dataclass(frozen=True)
 class DecisionSearch:
-    """Decides lifted rounds by the policy that made the plan."""
+    """Decides lifted rounds by the policy that made the plan.
 
-    def __init__(
-        self, decide: Decide, problem: Problem, decision: Decision, seconds: float, is_exact: bool
-    ) -> None:
-        self._decide = decide
-        self._is_exact = is_exact  # no decision within the same limits is better
-        self._problem = problem
-        self._decision = decision
-        self._until = time.monotonic() + seconds
+    `until` is the latest end (time.monotonic), and `is_exact` says that no decision within the same
+    limits is better.
+    """
+
+    decide: Decide
+    problem: Problem
+    decision: Decision
+    until: float
+    is_exact: bool
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        if self._is_exact and not limits:
+        if self.is_exact and not limits:
             return NOBODY
-        seconds = self._until - time.monotonic()
+        seconds = self.until - time.monotonic()
         if seconds <= 0:
             raise SearchFailed
-        found = self._decide(lift_limits(self._problem, limits, tenant), seconds)
+        found = self.decide(lift_limits(self.problem, limits, tenant), seconds)
         if found is None:
             raise SearchFailed
-        old, new = self._decision.allocation, found.allocation
-        least = _least_gain(found.round.option_table, self._decision)
+        old, new = self.decision.allocation, found.allocation
+        least = _least_gain(found.round.option_table, self.decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
         more = other & (new.pool >= 0) & ((old.pool < 0) | (found.witness.value > least))
         jobs = asked[more[asked]]
@@ -309,9 +310,7 @@ class PriceSearch:
     @cached_property
     def _unchanged(self) -> _PlanContext:
         round_ = self._decision.round
-        if not self.prunes:
-            round_ = compile_round(round_.problem, prunes=False)
-        return _PlanContext.of(round_, self._decision)
+        return _PlanContext.of(round_ if self.prunes else round_.unpruned, self._decision)
 
     @cached_property
     def _with_more_gpus(self) -> _PlanContext:
@@ -381,20 +380,23 @@ class PlanSearch(PriceSearch):
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
         at, round_ = self.context(limits), self._decision.round
-        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-        if QUOTA in limits and (round_.repairs.usable < owed).any():
-            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-        if QUOTA in limits and limits not in self._gains:
-            gone = at.round.model.rows_of(*kinds_of(*limits))
-            prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
-            fits = _without_row_bounds(at.choices, gone).fitting_columns()
-            self._gains[limits] = at.gain(prices, fits)[1]
-        if QUOTA in limits and (self._gains[limits][asked] < -NEAR).all():
-            return NOBODY
+        if QUOTA in limits:
+            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+            if (round_.repairs.usable < owed).any():
+                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+            if limits not in self._gains:
+                gone = at.round.model.rows_of(*kinds_of(*limits))
+                prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
+                self._gains[limits] = at.gain(prices)[1]
+            if (self._gains[limits][asked] < -NEAR).all():
+                return NOBODY
         c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
         # what is known with one limit more, of the same round
-        less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
-        keys = [(x, tenant if QUOTA in x else -1) for x in less]
+        keys = [
+            (tuple(x for x in limits if x != kept), tenant if kept != QUOTA else -1)
+            for kept in limits
+            if kept != GPUS
+        ]
         plan = max((self._plans.get(key, at.plan) for key in keys), key=c.value_of, default=at.plan)
         if not c.feasible(plan):
             raise SearchFailed
@@ -421,7 +423,8 @@ class PlanSearch(PriceSearch):
         if QUOTA in limits and not tied[c.filled].all():
             # few groups may all get their best columns
             prices = self._lifted_prices(limits, tenant)
-            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better, 0.0)
+            nothing = np.zeros(c.n, bool)
+            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], nothing)
             if is_best:
                 return best
         relaxed = at.relaxation.solve(c, fits, self._until)
@@ -432,17 +435,17 @@ class PlanSearch(PriceSearch):
             self._prices[limits] = prices
         if not limits and self._is_exact:
             return plan
-        parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - WHOLE], minlength=c.J) > 0
+        parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
         plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
         tied = c.tied_groups(np.flatnonzero(parts & tied))
-        return self._improve(c, plan, prices, fits & tied[c.group], better, EFFORT)[0]
+        return self._improve(c, plan, prices, fits & tied[c.group], better)[0]
 
     def _improve(
-        self, c: Choices, plan: Ints, prices: Floats, columns: Bools, asked: Bools, effort: float
+        self, c: Choices, plan: Ints, prices: Floats, columns: Bools, asked: Bools
     ) -> tuple[Ints, bool]:
         """Return a better plan of some columns (n,), and whether it is proven to be the best one.
 
-        With `effort`, others are searched if one of them may use a column of `asked` (n,).
+        Plans are searched if a better one may use a column of `asked` (n,).
         """
         own = np.flatnonzero(columns)
         if not len(own):
@@ -454,12 +457,12 @@ class PlanSearch(PriceSearch):
         search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
         search.take(dual.choice)
         near = search.losses.leaves(search.value)[0]
-        if effort and not search.is_closed() and asked[own][near].any():
+        if not search.is_closed() and asked[own][near].any():
             if not search.may_go_on():
                 raise SearchFailed
             if np.count_nonzero(near) > 2 * c.J:
-                search.search(*search.losses.least(c.J), effort)
-            search.prove(effort)
+                search.search(*search.losses.least(c.J), EFFORT)
+            search.prove(EFFORT)
         found = np.append(own, -1)[search.plan]
         return np.where(np.diff(part.start) > 0, found, plan), search.is_closed()
 
@@ -520,16 +523,13 @@ class _PlanContext:
         known = Memory.of("", self.decision.round.model, self.decision.prices)
         return known.row_prices(self.round.model)[0]
 
-    def gain(self, prices: Floats, fits: Bools | None = None) -> tuple[Ints, Floats]:
+    def gain(self, prices: Floats) -> tuple[Ints, Floats]:
         """Return the better column of each job that is best at these prices, (J,), -1 = none.
 
-        Also return how much the job gains by it, as a share of its value. `fits` (n,) are the only
-        columns, if given.
+        Also return how much the job gains by it, as a share of its value.
         """
         c, better = self.choices, self.is_better
         surplus = c.value - c.matrix @ prices[c.rows]
-        if fits is not None:
-            surplus[~fits] = -np.inf
         best = group_max(c, np.where(better, surplus, -np.inf), -np.inf)
         kept = group_max(c, np.where(better, -np.inf, surplus), -np.inf)
         kept = np.maximum(kept, np.where(c.mandatory, -1e300, 0.0))

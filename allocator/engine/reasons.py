@@ -29,8 +29,7 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -74,36 +73,14 @@ PAYS = -1e-5
 QUOTAS = kinds_of(QUOTA)
 
 
-@dataclass(frozen=True)
-class Reasons:
-    """Reasons of all jobs.
-
-    Attributes
-    ----------
-    code, detail : (J,)
-        Reason code and sentence, None without a reason.
-    causes : Causes
-        The limits behind the codes.
-    offered, needed : (J,)
-        Value per GPU-hour of the better option in the sentence, and the price that it has to beat;
-        nan where meaningless.
-    """
-
-    code: list[str | None]
-    detail: list[str | None]
-    causes: Causes
-    offered: Floats
-    needed: Floats
-
-
 def find_reasons(
     decision: Decision,
     searches: Callable[[], Iterable[CauseSearch]] = tuple,
     seconds: float = np.inf,
     fragments: Fragments | None = None,
     whose: Bools | None = None,
-) -> Reasons:
-    """Find the reasons for all jobs.
+) -> tuple[list[str | None], list[str | None]]:
+    """Return reason code and sentence of all jobs, (J,) each, None without a reason.
 
     Parameters
     ----------
@@ -168,7 +145,7 @@ def find_reasons(
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
             sentences[j] = fragments.describe(j, int(m.pool[o]), int(m.gpus[o]), int(m.nodes[o]))
-    return Reasons(codes, sentences, found, offered, needed)
+    return codes, sentences
 
 
 def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
@@ -411,7 +388,6 @@ def _write_sentences(
     return [None if code is None else write(j, code) for j, code in enumerate(codes)]
 
 
-@lru_cache(maxsize=64)
 def _describe_lacks(limits: tuple[str, ...]) -> str:
     """Describe what an outranked job lacks, as the end of its sentence."""
     return f"{LACKS}{join_words(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
