@@ -423,8 +423,7 @@ class PlanSearch(PriceSearch):
         if QUOTA in limits and not tied[c.filled].all():
             # few groups may all get their best columns
             prices = self._lifted_prices(limits, tenant)
-            nothing = np.zeros(c.n, bool)
-            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], nothing)
+            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better & False)
             if is_best:
                 return best
         relaxed = at.relaxation.solve(c, fits, self._until)
@@ -503,11 +502,8 @@ class _PlanContext:
     @cached_property
     def plan(self) -> Ints:
         """The columns of this round that are the plan, (J,), -1 where there is none."""
-        m, old = self.round.option_table, self.decision.allocation
-        option = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
-        column = np.full(len(m) + 1, -1)
-        column[self.round.option] = np.arange(len(self.round.option))
-        return column[option]
+        old = self.decision.allocation
+        return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
 
     @cached_property
     def relaxation(self) -> LinearRelaxation:
