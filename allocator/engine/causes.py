@@ -23,7 +23,6 @@ cause.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -62,11 +61,13 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.model.choices import Choices, choices
+from formulations.model.relaxed_rules import without_rows
 from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
-TIGHT = 0.01  # a relaxation is tight if the best plan has less by at most this share
+# share of a job's value: who loses more at prices without those of its quota gets no more
+NEAR = 0.05
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -225,30 +226,32 @@ Decide = Callable[[Problem, float], Decision | None]
 """(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
 
 
+@dataclass(frozen=True)
 class DecisionSearch:
-    """Decides lifted rounds by the policy that made the plan."""
+    """Decides lifted rounds by the policy that made the plan.
 
-    def __init__(
-        self, decide: Decide, problem: Problem, decision: Decision, seconds: float, is_exact: bool
-    ) -> None:
-        self._decide = decide
-        self._is_exact = is_exact  # no decision within the same limits is better
-        self._problem = problem
-        self._decision = decision
-        self._until = time.monotonic() + seconds
+    `until` is the latest end (time.monotonic), and `is_exact` says that no decision within the same
+    limits is better.
+    """
+
+    decide: Decide
+    problem: Problem
+    decision: Decision
+    until: float
+    is_exact: bool
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        if self._is_exact and not limits:
+        if self.is_exact and not limits:
             return NOBODY
-        seconds = self._until - time.monotonic()
+        seconds = self.until - time.monotonic()
         if seconds <= 0:
             raise SearchFailed
-        found = self._decide(lift_limits(self._problem, limits, tenant), seconds)
+        found = self.decide(lift_limits(self.problem, limits, tenant), seconds)
         if found is None:
             raise SearchFailed
-        old, new = self._decision.allocation, found.allocation
-        least = _least_gain(found.round.option_table, self._decision)
+        old, new = self.decision.allocation, found.allocation
+        least = _least_gain(found.round.option_table, self.decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
         more = other & (new.pool >= 0) & ((old.pool < 0) | (found.witness.value > least))
         jobs = asked[more[asked]]
@@ -307,9 +310,7 @@ class PriceSearch:
     @cached_property
     def _unchanged(self) -> _PlanContext:
         round_ = self._decision.round
-        if not self.prunes:
-            round_ = compile_round(round_.problem, prunes=False)
-        return _PlanContext.of(round_, self._decision)
+        return _PlanContext.of(round_ if self.prunes else round_.unpruned, self._decision)
 
     @cached_property
     def _with_more_gpus(self) -> _PlanContext:
@@ -333,13 +334,7 @@ class PriceSearch:
         gone = lifted_rows(at.round, limits, tenant)
         model = at.round.model
         if has_pair_rows(model):
-            c = choices(
-                replace(
-                    model,
-                    lower=np.where(gone, -np.inf, model.lower),
-                    upper=np.where(gone, np.inf, model.upper),
-                )
-            )
+            c = choices(without_rows(model, np.flatnonzero(gone)))
             return best_prices(c, deadline=self._until, close=CLOSE).prices
         c = _without_row_bounds(at.choices, gone)
         if not self._large:
@@ -368,10 +363,9 @@ class PriceSearch:
 class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
-    Where a tight linear relaxation has no higher value without a limit, lifting it gives nobody
-    more.
-    Elsewhere a search begins from the best plan that is known with more limits, at the prices of
-    the relaxation. For rounds whose jobs do not share GPUs, in pools without nodes.
+    A search begins from the best plan that is known with more limits, at the prices of the linear
+    relaxation. A quota is not lifted if none of its jobs gains where only its own price becomes 0.
+    For rounds whose jobs do not share GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -380,71 +374,96 @@ class PlanSearch(PriceSearch):
         super().__init__(decision, seconds)
         self._is_exact = is_exact  # no plan within the same limits is better
         self._plans: dict[tuple[tuple[str, ...], int], Ints] = {}
-        # of relaxations that are tight: their values
-        self._values: dict[tuple[tuple[str, ...], int], float] = {}
-        # their prices, and the groups (J,) that gain there by a column that breaks a row by itself
-        self._duals: dict[tuple[str, ...], tuple[Floats, Bools]] = {}
+        # what jobs gain where their quota has no price, (J,)
+        self._gains: dict[tuple[str, ...], Floats] = {}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more in the best plan, see `CauseSearch`."""
         at, round_ = self.context(limits), self._decision.round
-        owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
-        if QUOTA in limits and (round_.repairs.usable < owed).any():
-            raise SearchFailed  # without the quota, more of what is guaranteed may be usable
-        gone = lifted_rows(at.round, limits, tenant)
-        known = self._duals.get(tuple(x for x in limits if x != QUOTA))
-        if QUOTA in limits and known is not None:
-            prices, gains = known
-            if not (prices[gone].any() or gains[round_.problem.jobs.tenant == tenant].any()):
-                return NOBODY  # the quota has no price
-        c = _without_row_bounds(at.choices, gone)
+        if QUOTA in limits:
+            owed = quota_table(round_.problem).guaranteed_gpus[: len(round_.repairs.usable)]
+            if (round_.repairs.usable < owed).any():
+                raise SearchFailed  # without the quota, more of what is guaranteed may be usable
+            if limits not in self._gains:
+                gone = at.round.model.rows_of(*kinds_of(*limits))
+                prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
+                self._gains[limits] = at.gain(prices)[1]
+            if (self._gains[limits][asked] < -NEAR).all():
+                return NOBODY
+        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
         # what is known with one limit more, of the same round
-        less = [tuple(x for x in limits if x != kept) for kept in limits if kept != GPUS]
-        keys = [(x, tenant if QUOTA in x else -1) for x in less]
+        keys = [
+            (tuple(x for x in limits if x != kept), tenant if kept != QUOTA else -1)
+            for kept in limits
+            if kept != GPUS
+        ]
         plan = max((self._plans.get(key, at.plan) for key in keys), key=c.value_of, default=at.plan)
-        value = max((self._values.get(key, -math.inf) for key in keys), default=-math.inf)
         if not c.feasible(plan):
             raise SearchFailed
-        fits = c.fitting_columns()
-        more, prices = at.relaxation.solve(c, fits, self._until)
-        is_known = self._is_exact if not limits else more <= value + ROUNDING * abs(value)
-        if not is_known:
-            plan = self._find_best(c, plan, prices, fits, at.is_better & np.isin(c.group, asked))
-        self._plans[limits, tenant] = plan
-        if more - c.value_of(plan) <= TIGHT * abs(more):
-            self._values[limits, tenant] = more
-            if QUOTA not in limits:
-                surplus = c.value - c.matrix @ prices[c.rows]
-                best = group_max(c, np.where(fits, surplus, -np.inf), -np.inf)
-                best = np.maximum(best, np.where(c.mandatory, -np.inf, 0.0))
-                gains = np.bincount(c.group, ~fits & (surplus > best[c.group]), c.J) > 0
-                self._duals[limits] = prices, gains
-        if is_known:
-            return NOBODY
+        self._plans[limits, tenant] = plan = self._find_best(at, c, plan, limits, tenant, asked)
         jobs = asked[(plan[asked] >= 0) & at.is_better[plan[asked]]]
         return at.describe(jobs, plan[jobs], asked[:0])
 
-    def _find_best(self, c: Choices, plan: Ints, prices: Floats, fits: Bools, asked: Bools) -> Ints:
-        """Return the best plan, or a known one if no better one uses a column of `asked` (n,).
+    def _find_best(
+        self,
+        at: _PlanContext,
+        c: Choices,
+        plan: Ints,
+        limits: tuple[str, ...],
+        tenant: int,
+        asked: Ints,
+    ) -> Ints:
+        """Return the best plan, or a known one if no better one has more for the jobs `asked`.
 
-        Only groups count that rows tie to those of these columns; `fits` (n,) are all columns that
-        keep the rows by themselves. Raises SearchFailed.
+        Only groups count that rows tie to these jobs. Where a relaxation has no parts of columns,
+        it is the best plan of all groups that rows tie together. Raises SearchFailed.
         """
-        tied = c.tied_groups(c.group[asked])
-        columns = np.flatnonzero(fits & tied[c.group])
-        part = c.take(columns)
+        fits, tied = c.fitting_columns(), c.tied_groups(asked)
+        better = at.is_better & np.isin(c.group, asked)
+        if QUOTA in limits and not tied[c.filled].all():
+            # few groups may all get their best columns
+            prices = self._lifted_prices(limits, tenant)
+            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better & False)
+            if is_best:
+                return best
+        relaxed = at.relaxation.solve(c, fits, self._until)
+        if relaxed is None:
+            raise SearchFailed
+        x, prices = relaxed
+        if QUOTA not in limits:
+            self._prices[limits] = prices
+        if not limits and self._is_exact:
+            return plan
+        parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
+        plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
+        tied = c.tied_groups(np.flatnonzero(parts & tied))
+        return self._improve(c, plan, prices, fits & tied[c.group], better)[0]
+
+    def _improve(
+        self, c: Choices, plan: Ints, prices: Floats, columns: Bools, asked: Bools
+    ) -> tuple[Ints, bool]:
+        """Return a better plan of some columns (n,), and whether it is proven to be the best one.
+
+        Plans are searched if a better one may use a column of `asked` (n,).
+        """
+        own = np.flatnonzero(columns)
+        if not len(own):
+            return plan, True
+        part = c.take(own)
         number = np.full(c.n + 1, -1)
-        number[columns] = np.arange(len(columns))
+        number[own] = np.arange(len(own))
         dual = evaluate(part, prices)
-        own = np.where(tied, number[plan], -1)
-        search = Search(part, dual, own, REASONS_GAP, self._until, dual.bound)
+        search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
         search.take(dual.choice)
-        if not search.is_closed() and asked[columns][search.losses.leaves(search.value)[0]].any():
+        near = search.losses.leaves(search.value)[0]
+        if not search.is_closed() and asked[own][near].any():
             if not search.may_go_on():
                 raise SearchFailed
-            search.search(*search.losses.least(c.J), EFFORT)
+            if np.count_nonzero(near) > 2 * c.J:
+                search.search(*search.losses.least(c.J), EFFORT)
             search.prove(EFFORT)
-        return np.where(tied, np.append(columns, -1)[search.plan], plan)
+        found = np.append(own, -1)[search.plan]
+        return np.where(np.diff(part.start) > 0, found, plan), search.is_closed()
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
@@ -464,7 +483,7 @@ class _PlanContext:
         The plan.
     is_better : (n,)
         True for columns of this round with GPUs of their own and more value here than what their
-        job has in the plan.
+        job has in the plan, by more than the gap that is proven.
     """
 
     round: CompiledRound
@@ -476,18 +495,15 @@ class _PlanContext:
     def of(cls, round_: CompiledRound, decision: Decision) -> _PlanContext:
         """Build the context of the plan of a decision."""
         i = round_.instance
-        least = _least_gain(round_.option_table, decision)
+        least = _least_gain(round_.option_table, decision) + REASONS_GAP * abs(decision.value)
         better = is_more(i.value, least[i.job]) & (i.primary < 0)
         return cls(round_, decision, choices(round_.model), better)
 
     @cached_property
     def plan(self) -> Ints:
         """The columns of this round that are the plan, (J,), -1 where there is none."""
-        m, old = self.round.option_table, self.decision.allocation
-        option = option_at(m, np.arange(len(old.pool)), old.pool, old.gpus)
-        column = np.full(len(m) + 1, -1)
-        column[self.round.option] = np.arange(len(self.round.option))
-        return column[option]
+        old = self.decision.allocation
+        return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
 
     @cached_property
     def relaxation(self) -> LinearRelaxation:
@@ -503,10 +519,10 @@ class _PlanContext:
         known = Memory.of("", self.decision.round.model, self.decision.prices)
         return known.row_prices(self.round.model)[0]
 
-    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
-        """Return the jobs that gain by a better column at these prices.
+    def gain(self, prices: Floats) -> tuple[Ints, Floats]:
+        """Return the better column of each job that is best at these prices, (J,), -1 = none.
 
-        `near` are those whose gain or loss is less than this share of its value.
+        Also return how much the job gains by it, as a share of its value.
         """
         c, better = self.choices, self.is_better
         surplus = c.value - c.matrix @ prices[c.rows]
@@ -516,10 +532,18 @@ class _PlanContext:
         at = np.flatnonzero(better & (surplus >= best[c.group]))[::-1]
         column = np.full(c.J, -1)
         column[c.group[at]] = at
+        value = np.abs(np.append(c.value, 0.0)[column])
+        return column, (best - kept) / np.where(value > 0, value, 1.0)
+
+    def find_gaining(self, prices: Floats, share: float, asked: Ints) -> GainingJobs:
+        """Return the jobs that gain by a better column at these prices.
+
+        `near` are those whose gain or loss is less than this share of its value.
+        """
+        column, gain = self.gain(prices)
         some = asked[column[asked] >= 0]
-        gain, least = (best - kept)[some], share * np.abs(c.value[column[some]])
-        jobs = some[gain > least]
-        return self.describe(jobs, column[jobs], some[np.abs(gain) <= least])
+        jobs = some[gain[some] > share]
+        return self.describe(jobs, column[jobs], some[np.abs(gain[some]) <= share])
 
     def describe(self, jobs: Ints, columns: Ints, near: Ints) -> GainingJobs:
         """Return the jobs that get columns of this round, (k,) each."""

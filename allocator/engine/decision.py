@@ -177,7 +177,8 @@ def explain_decision(
         reasons_s = min(left_s, REASONS_S)
         if policy == "mip" and not len(problem.nodes) and not has_pair_rows(decision.round.model):
             yield PlanSearch(decision, reasons_s, is_exact)
-        yield DecisionSearch(decide_again, problem, decision, reasons_s, is_exact)
+        until = time.monotonic() + reasons_s
+        yield DecisionSearch(decide_again, problem, decision, until, is_exact)
 
     def decide_again(changed: Problem, seconds: float) -> Decision | None:
         effort = dataclasses.replace(limits, time_s=seconds, gap=min(limits.gap, REASONS_GAP))

@@ -29,14 +29,20 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
 from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.engine.causes import Causes, CauseSearch, PriceSearch, find_causes, is_more
+from allocator.engine.causes import (
+    REASONS_GAP,
+    Causes,
+    CauseSearch,
+    PriceSearch,
+    find_causes,
+    is_more,
+)
 from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
@@ -65,29 +71,6 @@ from formulations.model.block import Block
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
 QUOTAS = kinds_of(QUOTA)
-NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers ignore smaller values
-
-
-@dataclass(frozen=True)
-class Reasons:
-    """Reasons of all jobs.
-
-    Attributes
-    ----------
-    code, detail : (J,)
-        Reason code and sentence, None without a reason.
-    causes : Causes
-        The limits behind the codes.
-    offered, needed : (J,)
-        Value per GPU-hour of the better option in the sentence, and the price that it has to beat;
-        nan where meaningless.
-    """
-
-    code: list[str | None]
-    detail: list[str | None]
-    causes: Causes
-    offered: Floats
-    needed: Floats
 
 
 def find_reasons(
@@ -96,8 +79,8 @@ def find_reasons(
     seconds: float = np.inf,
     fragments: Fragments | None = None,
     whose: Bools | None = None,
-) -> Reasons:
-    """Find the reasons for all jobs.
+) -> tuple[list[str | None], list[str | None]]:
+    """Return reason code and sentence of all jobs, (J,) each, None without a reason.
 
     Parameters
     ----------
@@ -137,7 +120,8 @@ def find_reasons(
     blocked[fits] = -1
     early = np.any(list(flags.values()), axis=0)
     best, offered, needed = price_to_beat(round_, chosen, price)
-    counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
+    value = np.append(m.value, 0.0)
+    counts = value[best] - value[chosen] > REASONS_GAP * abs(decision.value)
     unknown = wants & ~early & ~fits & (blocked < 0) & (best >= 0)
     asked = unknown & counts
     found = find_causes(problem, asked, *searches(), PriceSearch(decision, seconds))
@@ -161,7 +145,7 @@ def find_reasons(
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
             sentences[j] = fragments.describe(j, int(m.pool[o]), int(m.gpus[o]), int(m.nodes[o]))
-    return Reasons(codes, sentences, found, offered, needed)
+    return codes, sentences
 
 
 def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
@@ -404,7 +388,6 @@ def _write_sentences(
     return [None if code is None else write(j, code) for j, code in enumerate(codes)]
 
 
-@lru_cache(maxsize=64)
 def _describe_lacks(limits: tuple[str, ...]) -> str:
     """Describe what an outranked job lacks, as the end of its sentence."""
     return f"{LACKS}{join_words(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""

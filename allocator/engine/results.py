@@ -79,11 +79,9 @@ def build_result(
 
     def explain_actions() -> dict[str, Sequence[object]]:
         fragments = None if proposal.placed is None else Fragments(problem, allocation)
-        reasons = find_reasons(decision, searches, left_s, fragments, whose)
-        return {
-            "reason": reasons.code,
-            "detail": _describe_details(problem, round_, allocation, reasons.detail),
-        }
+        codes, sentences = find_reasons(decision, searches, left_s, fragments, whose)
+        details = _describe_details(problem, round_, allocation, sentences)
+        return {"reason": codes, "detail": details}
 
     notes = [*round_.problem.warnings, *round_.repairs.messages]
     if proposal.detail:

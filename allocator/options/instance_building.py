@@ -147,10 +147,15 @@ class CompiledRound:
         return build_model(self.instance)
 
     @cached_property
+    def unpruned(self) -> CompiledRound:
+        """The round with all options of the option table."""
+        every = _instance(self.problem, self.option_table, self.repairs)
+        return replace(self, instance=every, option=np.arange(len(self.option_table)))
+
+    @cached_property
     def rows(self) -> tuple[Block, ...]:
         """The rows of every hard rule over all options of the option table."""
-        every = _instance(self.problem, self.option_table, self.repairs)
-        return tuple(block for block in list_blocks(every) if len(block.upper))
+        return tuple(block for block in list_blocks(self.unpruned.instance) if len(block.upper))
 
     def allocation(self, choice: Ints) -> Allocation:
         """Return the choice as pools, sizes and rows of rates.csv."""

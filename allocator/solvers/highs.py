@@ -90,11 +90,11 @@ class LinearRelaxation:
         none = np.zeros(c.n, dtype=np.uint8)
         self._engine.changeColsIntegrality(c.n, self._columns, none)
 
-    def solve(self, c: Choices, columns: Bools, until: float) -> tuple[float, Floats]:
-        """Return the value of the best solution, and prices (m,).
+    def solve(self, c: Choices, columns: Bools, until: float) -> tuple[Floats, Floats] | None:
+        """Return the best solution, (n,), and prices (m,).
 
-        The value is inf if HiGHS found none `until` then (time.monotonic). c has the same columns
-        and rows as before, with other bounds. Only `columns` (n,) are used.
+        They are None if HiGHS found none `until` then (time.monotonic). c has the same columns and
+        rows as before, with other bounds. Only `columns` (n,) are used.
         """
         upper = columns.astype(np.float64)
         self._engine.changeColsBounds(c.n, self._columns, np.zeros(c.n), upper)
@@ -103,9 +103,11 @@ class LinearRelaxation:
         end_s = self._engine.getRunTime() + max(0.0, until - time.monotonic())
         self._engine.setOptionValue("time_limit", end_s)
         self._engine.run()
-        prices = -np.array(self._engine.getSolution().row_dual) * self._unit / self._scale
-        value = -self._engine.getInfo().objective_function_value / self._scale
-        return value if self._engine.getModelStatus() == self._optimal else math.inf, prices
+        if self._engine.getModelStatus() != self._optimal:
+            return None
+        found = self._engine.getSolution()
+        prices = -np.array(found.row_dual) * self._unit / self._scale
+        return np.array(found.col_value), prices
 
 
 def engine_options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:

@@ -390,12 +390,13 @@ def _spare(root: loops.Node) -> loops.Spare:
 
 
 def _waiting(k: int, R: int, G: int) -> loops.Waiting:
+    """Return empty places; clearing the memory of all of them takes longer than most searches."""
     return loops.Waiting(
         np.full(WAITING, -np.inf),
-        np.zeros((WAITING, R)),
-        np.zeros((WAITING, R)),
-        np.zeros((WAITING, k), dtype=np.bool_),
-        np.zeros((WAITING, R), dtype=np.int32),
-        np.zeros((WAITING, G), dtype=np.int32),
-        np.zeros((WAITING, R), dtype=np.int8),
+        np.empty((WAITING, R)),
+        np.empty((WAITING, R)),
+        np.empty((WAITING, k), dtype=np.bool_),
+        np.empty((WAITING, R), dtype=np.int32),
+        np.empty((WAITING, G), dtype=np.int32),
+        np.empty((WAITING, R), dtype=np.int8),
     )

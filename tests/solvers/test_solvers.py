@@ -224,10 +224,13 @@ def test_a_relaxation_solved_again_is_that_of_a_new_problem() -> None:
     for row in range(-1, c.R):
         used = (np.arange(c.n) % 3 > 0) | (row % 2 > 0)
         lifted = replace(c, high=np.where(np.arange(c.R) == row, INF, c.high))
-        value, prices = relaxation.solve(lifted, used, INF)
+        again = relaxation.solve(lifted, used, INF)
         part = lifted.take(np.flatnonzero(used))
-        alone, _ = LinearRelaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
-        assert [value, evaluate(part, prices).bound] == pytest.approx([alone] * 2, rel=1e-7)
+        alone = LinearRelaxation(part).solve(part, np.ones(part.n, dtype=bool), INF)
+        assert again is not None and alone is not None
+        values = [c.value @ again[0], evaluate(part, again[1]).bound]
+        assert values == pytest.approx([part.value @ alone[0]] * 2, rel=1e-7)
+    assert relaxation.solve(c, used, 0.0) is None
 
 
 def test_cpsat_stopped_in_presolve_claims_no_bound() -> None:
