@@ -29,32 +29,19 @@ from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
 from formulations.columns import Columns
-from formulations.model.constant import constant
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
 Members = NDArray[np.void]
 PRIMARY = np.dtype([("job", "i8"), ("gpus", "i8"), ("row", "i8"), ("rate", "f8")])
-"""One primary job of several: its GPUs, its row of rates.csv, its work per second next to the
-secondary job."""
+"""A primary job: its GPUs, its row of rates.csv, its work per second next to the secondary job."""
 
 
 def no_primaries(problem: Problem, options: int) -> Members:
-    """Return the entries of options without several primary jobs, (n, M)."""
-    width = problem.max_primaries if problem.max_primaries > 1 else 0
-    return np.full((options, width), np.array((-1, 0, -1, 0.0), PRIMARY))
-
-
-def has_several(several: Members) -> Bools:
-    """Return whether options have several primary jobs, or GPUs besides theirs, (n,)."""
-    return np.asarray((several["job"] >= 0).any(axis=1), np.bool_)
-
-
-def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
-    """Return the GPUs that options take themselves, (n,)."""
-    shared = np.where(has_several(several), several["gpus"].sum(axis=1), gpus)
-    return np.where(primary < 0, gpus, gpus - shared)
+    """Return the entries of options without primary jobs, (n, M)."""
+    none = np.array((-1, 0, -1, 0.0), PRIMARY)
+    return np.broadcast_to(none, (options, problem.max_primaries))
 
 
 @dataclass(frozen=True)
@@ -82,14 +69,9 @@ class OptionTable:
         True where the option equals what the job holds.
     nodes : (n,)
         Number of nodes of a spread shape, 0 = as its placement says.
-    primary : (n,)
-        The job on whose GPUs a secondary job runs, -1 = the option has its own GPUs.
-    primary_rate, primary_row : (n,)
-        Work per second of that job next to this one, and the row of rates.csv it comes from; 0 and
-        -1 without such a job.
-    several : (n, M)
-        Of an option with several primary jobs, or with GPUs of its own besides theirs, all of them
-        (`PRIMARY`); the job -1 = none. M is `Problem.max_primaries`, 0 where that is 1.
+    primaries : (n, M)
+        The jobs on whose GPUs a secondary job runs (`PRIMARY`), ascending; then, and for options
+        with GPUs of their own, the job -1. M is `Problem.max_primaries`.
     """
 
     start: Ints
@@ -103,20 +85,23 @@ class OptionTable:
     cost: Floats
     keep: Bools
     nodes: Ints
-    primary: Ints
-    primary_rate: Floats
-    primary_row: Ints
-    several: Members
+    primaries: Members
+
+    @property
+    def primary(self) -> Ints:
+        """The first primary job of each option, (n,), -1 = the option has its own GPUs."""
+        return np.asarray(self.primaries["job"][:, 0], np.int64)
 
     @property
     def held(self) -> Ints:
         """GPUs that each option takes itself, (n,)."""
-        return held_gpus(self.primary, self.gpus, self.several)
+        return np.asarray(self.gpus - self.primaries["gpus"].sum(axis=1), np.int64)
 
     @property
     def has_several(self) -> Bools:
         """Whether the option has several primary jobs, or GPUs besides theirs, (n,)."""
-        return has_several(self.several)
+        more = (self.primaries["job"][:, 1:] >= 0).any(axis=1)
+        return np.asarray((self.primary >= 0) & (more | (self.held > 0)), np.bool_)
 
     def columns_of(self, which: Ints) -> dict[str, Any]:
         """Return all columns but `start` of some options (k,), by name."""
@@ -124,8 +109,7 @@ class OptionTable:
 
     def primaries_of(self, o: int) -> list[int]:
         """Return the jobs on whose GPUs the job of option o would run."""
-        several: list[int] = [h for h in self.several[o]["job"].tolist() if h >= 0]
-        return several or [h for h in [int(self.primary[o])] if h >= 0]
+        return [h for h in self.primaries[o]["job"].tolist() if h >= 0]
 
     def __len__(self) -> int:
         return len(self.job)
@@ -359,8 +343,5 @@ def value_options(problem: Problem, listed: ListedOptions) -> OptionTable:
         gpus * gpu_prices(problem, job, pool, gpus),
         listed.keep,
         listed.nodes,
-        constant(-1, len(job)),
-        constant(0.0, len(job)),
-        constant(-1, len(job)),
         no_primaries(problem, len(job)),
     )

@@ -55,12 +55,12 @@ def serve_with_several(task: Task, judge: Judge) -> Proposal:
         )
         if not joins.missing:
             break
-        groups = [*groups_of_options(task.round.problem, task.round.option_table).rows()]
+        groups = groups_of_options(task.round.option_table)
         wider_round = compile_round(
             task.round.problem,
             False,
             PairOffer.ALL,
-            groups=Groups.of(task.round.problem, [*groups, *joins.missing]),
+            groups=groups.join(Groups.of(task.round.problem, joins.missing)),
         ).without_new_spread()
         task = dataclasses.replace(task, round=wider_round, prices=None)
     if proposal.task is None and task is not given:

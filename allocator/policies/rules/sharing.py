@@ -131,5 +131,5 @@ def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats,
         jobs.remaining_work[i.job[o]] / rate[alone],
         jobs.remaining_work[i.job[primary]] / rate[primary],
         rate[alone] / rate[o],
-        rate[primary] / m.primary_rate[round_.option[o]],
+        rate[primary] / m.primaries["rate"][round_.option[o], 0],
     )
