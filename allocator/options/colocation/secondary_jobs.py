@@ -134,10 +134,10 @@ def add_colocated_options(
 def _run_together(problem: Problem, groups: Groups) -> Bools:
     """Find the groups that run now, pairs in either order, or are left of one that runs, (k,)."""
     jobs, g, h = problem.jobs, groups.secondary, groups.primary
-    is_member = (jobs.secondary[h] == g[:, None]) | (jobs.primary[h] == g[:, None])
+    is_member: Bools = (jobs.secondary[h] == g[:, None]) | (jobs.primary[h] == g[:, None])
     is_member &= jobs.gpus[h] == groups.primary_gpus
     there: Bools = (jobs.pool[g] == groups.pool) & (jobs.gpus[g] == groups.gpus)
-    return there & np.asarray((is_member | (h < 0)).all(axis=1))
+    return there & (is_member | (h < 0)).all(axis=1)
 
 
 def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:

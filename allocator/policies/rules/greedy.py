@@ -46,8 +46,8 @@ def greedy(task: Task) -> Proposal:
     preferred = _rank_halved_sizes(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve(round_, free_capacity, order, preferred, grows=False)
-        _double_sizes(round_, free_capacity)
+        serve(free_capacity, order, preferred, grows=False)
+        _double_sizes(free_capacity)
 
     return run_steps(
         task, steps, start=round_.unchanged_choice() if round_.instance.least_kept > 0 else None
@@ -61,7 +61,7 @@ def greedy_naive(task: Task) -> Proposal:
     return run_steps(
         task,
         lambda free_capacity: serve(
-            round_, free_capacity, order, _rank_largest_first(round_, free_capacity), grows=False
+            free_capacity, order, _rank_largest_first(free_capacity), grows=False
         ),
         start=round_.unchanged_choice(),
     )
@@ -88,9 +88,9 @@ def _binary_digits(k: Ints) -> Ints:
     return np.asarray(np.frexp(k.astype(float))[1])
 
 
-def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> OptionRanking:
+def _rank_largest_first(free_capacity: FreeCapacity) -> OptionRanking:
     """Rank what a running job holds, or a waiting job's options by GPUs, then speed."""
-    i = round_.instance
+    i = free_capacity.round.instance
     may_keep = np.zeros(len(i.mandatory), dtype=bool)
     may_keep[i.job[i.keep]] = True
     kept = free_capacity.choice[free_capacity.choice >= 0]
@@ -98,14 +98,15 @@ def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> O
     # larger options never fit
     reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))
     preferred = np.flatnonzero(i.keep | (~may_keep[i.job] & (i.gpus <= reach[i.pool])))
-    return rank_options(round_, preferred, -i.gpus[preferred])
+    return rank_options(free_capacity.round, preferred, -i.gpus[preferred])
 
 
-def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
+def _double_sizes(free_capacity: FreeCapacity) -> None:
     """Double sizes by gain per GPU (step 2 of the module), with a heap of possible doublings.
 
     After a doubling a job enters the heap again with its next one.
     """
+    round_ = free_capacity.round
     i = round_.instance
     P = len(i.capacity)
     most = int(i.gpus.max(initial=0)) + 1

@@ -100,8 +100,8 @@ class _Joins:
         self.missing = []
         taken: set[int] = set()
         reserved = [0.0] * len(free_capacity.free)
-        serve_first(self._round, free_capacity, self._order, self._preferred)
-        for j in self._order[free_capacity.choice[self._order] < 0].tolist():
+        serve_first(free_capacity, self._order, self._preferred)
+        for j in free_capacity.waiting(self._order):
             options = self._preferred.of(j)
             left = [f - r for f, r in zip(free_capacity.free, reserved, strict=True)]
             idle = [o for o in options if i.load[o] <= left[i.pool[o]]]

@@ -87,8 +87,8 @@ def _serve_without_preemption(task: Task, colocated: Ints, key: Ints | Floats) -
     preferred = rank_options(round_, asked)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_first(round_, free_capacity, order, preferred)
-        for j in order[free_capacity.choice[order] < 0].tolist():
+        serve_first(free_capacity, order, preferred)
+        for j in free_capacity.waiting(order):
             if not free_capacity.assign_first(j, preferred.of(j)):
                 free_capacity.assign_first(j, colocated_options.of(j))
 
