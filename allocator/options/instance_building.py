@@ -32,7 +32,6 @@ from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reser
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
-from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
@@ -339,7 +338,6 @@ def compile_round(
     problem: Problem,
     prunes: bool = True,
     shares: PairOffer = PairOffer.PROFITABLE,
-    previous: PreviousOptions | None = None,
     groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round: option table, repairs, instance, model. Pure and deterministic.
@@ -351,8 +349,6 @@ def compile_round(
         Baselines with rules of their own and the analysis of conflicts need all options.
     shares : PairOffer
         The pairs that are offered where pools let jobs share GPUs.
-    previous : PreviousOptions, optional
-        Options of the round before. The round is the same without them, and takes longer to build.
     groups : Groups, optional
         Secondary jobs with their primary jobs that the round must offer.
 
@@ -362,7 +358,7 @@ def compile_round(
         Its problem has estimates in place of unknown sizes of jobs.
     """
     problem = estimate_sizes(problem)
-    exclusive = (option_table if previous is None else previous.option_table)(problem)
+    exclusive = option_table(problem)
     asked = Groups.of(problem, ()) if groups is None else groups
     if not can_colocate(problem):
         return _compile(problem, exclusive, prunes, shares, asked)

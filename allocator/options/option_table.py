@@ -28,7 +28,6 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
-from formulations.columns import Columns
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
@@ -144,39 +143,11 @@ def find_locked_jobs(problem: Problem) -> Bools:
     return fixed
 
 
-@dataclass(frozen=True)
-class ListedOptions(Columns):
-    """n options without their values, job by job, then by pool and size.
-
-    `pace` (n,) is the part of `rate` that comes from the mode of the option, not from rates.csv.
-    The other columns are those of OptionTable.
-    """
-
-    job: Ints
-    pool: Ints
-    gpus: Ints
-    nodes: Ints
-    keep: Bools
-    rate: Floats
-    row: Ints
-    pace: Floats
-
-    def __len__(self) -> int:
-        return len(self.job)
-
-
 def option_table(problem: Problem) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
-    A job without options (no known rate, no matching type, held) simply waits.
-    """
-    return value_options(problem, list_options(problem))
-
-
-def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
-    """List the options of all jobs, or of the jobs `among` (J,).
-
-    What a job is offered depends on no other job but by its nodes (options/staying.py).
+    A job without options (no known rate, no matching type, held) simply waits. What a job is
+    offered depends on no other job but by its nodes (options/staying.py).
     """
     jobs = problem.jobs
     pools = problem.pools
@@ -185,8 +156,6 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     stays = staying.stays
     settled = staying.stays | staying.homeless
     able_to_run = ~find_blocked_jobs(problem)
-    if among is not None:
-        able_to_run &= among
     free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
@@ -214,8 +183,7 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     keep &= shape[job] == nodes
     rate, row = table.rate_in_pools(pools, jobs.model[job], pool, gpus, keep, nodes)
-    pace = choose_modes(problem, job, pool, gpus).pace
-    rate *= pace
+    rate *= choose_modes(problem, job, pool, gpus).pace
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
@@ -223,7 +191,29 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
-    return ListedOptions(job, pool, gpus, nodes, keep, rate, row, pace).take(order)
+    job, pool, gpus, nodes, row = (column[order] for column in (job, pool, gpus, nodes, row))
+    keep, rate = keep[order], rate[order]
+    pause = interval.pause_s(
+        keep,
+        jobs.state[job] == State.RUNNING,
+        restart_s(problem, job, pool, gpus),
+        pools.startup_s[pool],
+    )
+    offer = Offer(job, pool, gpus, rate, pause, keep)
+    return OptionTable(
+        starts(job, len(jobs)),
+        job,
+        pool,
+        gpus,
+        row,
+        rate,
+        pause,
+        option_values(problem, build_context(problem, offer)),
+        gpus * gpu_prices(problem, job, pool, gpus),
+        keep,
+        nodes,
+        no_primaries(problem, len(job)),
+    )
 
 
 def _add_shapes(
@@ -319,29 +309,3 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
         owner, sizes = list_sizes(problem, able, p, most[able])
         may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
     return may
-
-
-def value_options(problem: Problem, listed: ListedOptions) -> OptionTable:
-    """Return the listed options with their pauses, values and costs."""
-    jobs = problem.jobs
-    pools = problem.pools
-    job, pool, gpus = listed.job, listed.pool, listed.gpus
-    running = jobs.state == State.RUNNING
-    pause = interval.pause_s(
-        listed.keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
-    )
-    offer = Offer(job, pool, gpus, listed.rate, pause, listed.keep)
-    return OptionTable(
-        starts(job, len(jobs)),
-        job,
-        pool,
-        gpus,
-        listed.row,
-        listed.rate,
-        pause,
-        option_values(problem, build_context(problem, offer)),
-        gpus * gpu_prices(problem, job, pool, gpus),
-        listed.keep,
-        listed.nodes,
-        no_primaries(problem, len(job)),
-    )

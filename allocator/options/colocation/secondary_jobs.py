@@ -145,7 +145,7 @@ def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
 
     It is what the job holds, or else the packed shape.
     """
-    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep))
+    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep)) if len(job) else job
     if not len(own):
         return np.full(len(job), -1)
     pools = int(max(m.pool.max(), pool.max(initial=0))) + 1
