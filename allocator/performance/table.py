@@ -27,8 +27,6 @@ from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
 from formulations.model.ragged import ragged
 
-MANY = 1000  # keys of which it matters how often each is looked up
-REPEATED = 4  # times that a key is looked up on average, from which on each is looked up once
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key
 EVERYWHERE = np.inf, np.inf  # memory and link on which every row fits and loses nothing
@@ -303,17 +301,8 @@ class _Sizes:
     def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
         """Return rate, row, and whether the size is measured or between measured ones.
 
-        Rate is nan and row -1 where nothing is known. Where the keys are much more than all that
-        there may be, these are looked up instead.
+        Rate is nan and row -1 where nothing is known.
         """
-        if len(wanted) > MANY:
-            group, gpus = np.divmod(wanted, SPAN)
-            groups, most = int(group.max()) + 1, int(gpus.max()) + 1
-            if groups * most * REPEATED < len(wanted):
-                every = np.arange(groups)[:, None] * SPAN + np.arange(most)
-                at = group * most + gpus
-                rate, row, known = self.look_up(every.ravel())
-                return rate[at], row[at], known[at]
         out = np.full(len(wanted), np.nan)
         row = np.full(len(wanted), -1, np.int64)
         if not len(self.keys):
