@@ -103,7 +103,7 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
         for j in waiting:
             if left == 0 and not any(free > 0 for free in free_capacity.free):
                 break
-            able = [o for o in preferred.of(j) if free_capacity.can_afford(o)]
+            able = [o for o in preferred[j] if free_capacity.can_afford(o)]
             if left == 0:
                 able = [o for o in able if pools[i.pool[o]].is_free_now(run_s[o], i.load[o])]
             start_s, best = min(

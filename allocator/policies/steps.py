@@ -7,7 +7,7 @@ all others. A plan that breaks a guarantee or the limit on changes in the end is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,17 +18,8 @@ from allocator.policies.free_capacity import FreeCapacity, keeps_rules
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.primal.rounding import repair
 
-
-@dataclass(frozen=True)
-class OptionRanking:
-    """Options of each job, best first; those of job j are option[start[j] : start[j + 1]]."""
-
-    start: list[int]
-    option: list[int]
-
-    def of(self, j: int) -> list[int]:
-        """Return the options of job j, best first."""
-        return self.option[self.start[j] : self.start[j + 1]]
+OptionRanking = list[list[int]]
+"""The options of each job, best first."""
 
 
 def rank_options(
@@ -49,7 +40,8 @@ def group_options(round_: CompiledRound, ranked: Ints) -> OptionRanking:
     job = round_.instance.job[ranked]
     order = np.argsort(job, kind="stable")
     start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))
-    return OptionRanking(start.tolist(), ranked[order].tolist())
+    option = ranked[order].tolist()
+    return [option[a:b] for a, b in pairwise(start.tolist())]
 
 
 def option_rates(round_: CompiledRound) -> Floats:
@@ -92,7 +84,7 @@ def serve(
     now = free_capacity.choice.data
     for j in serve_first(free_capacity, order, preferred, grows):
         if now[j] >= 0 or not free_capacity.is_full:
-            free_capacity.assign_first(j, preferred.of(j))
+            free_capacity.assign_first(j, preferred[j])
 
 
 def serve_first(
@@ -111,7 +103,7 @@ def serve_first(
     now = free_capacity.choice.data
     entitled = order[np.isin(order, i.job[i.is_guaranteed])].tolist()
     for j in entitled:
-        owed = [o for o in preferred.of(j) if free_capacity.owes(o)] if now[j] < 0 else []
+        owed = [o for o in preferred[j] if free_capacity.owes(o)] if now[j] < 0 else []
         if owed:
             free_capacity.assign_first(j, owed)
             served.add(j)

@@ -69,11 +69,11 @@ def elasticflow(task: Task) -> Proposal:
         for j, promise in zip(accepted.jobs, accepted.made, strict=True):
             gpus, pool = int(promise.reservation.size[0]), promise.place.pool
             if gpus and j in unserved:
-                less = [o for o in by_size.of(j) if i.pool[o] == pool and i.gpus[o] < gpus]
+                less = [o for o in by_size[j] if i.pool[o] == pool and i.gpus[o] < gpus]
                 free_capacity.assign_first(j, [first_option(round_, j, pool, gpus), *less])
         for j in others:
             if free_capacity.choice[j] < 0 and not free_capacity.is_full:
-                free_capacity.assign_first(j, small.of(j))
+                free_capacity.assign_first(j, small[j])
         _grow_by_return(free_capacity, accepted, free_capacity.movable(order))
 
     return replan(task, by_claim, steps)

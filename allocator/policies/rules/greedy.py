@@ -21,7 +21,6 @@ there.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 
 import numpy as np
 
@@ -108,23 +107,17 @@ def _double_sizes(free_capacity: FreeCapacity) -> None:
     """
     round_ = free_capacity.round
     i = round_.instance
-    P = len(i.capacity)
-    most = int(i.gpus.max(initial=0)) + 1
-    # options lie job by job, then by pool and size
-    own = np.flatnonzero(i.primary < 0).data
-    name = ((i.job * P + i.pool) * most + i.gpus)[i.primary < 0].data
-    job = i.job.data
-    pool = i.pool.data
-    gpus = i.gpus.data
+    job, pool, gpus, primary, start = (x.data for x in (i.job, i.pool, i.gpus, i.primary, i.start))
     rate = option_rates(round_).data
     asked = round_.problem.jobs.requested_gpus.data
     heap: list[tuple[float, int, int]] = []
 
     def find_option(o: int, k: int) -> int:
         """Return the option of the same job and pool with k GPUs, -1 if there is none."""
-        wanted = (job[o] * P + pool[o]) * most + k
-        at = bisect_left(name, wanted) if k < most else len(name)
-        return own[at] if at < len(name) and name[at] == wanted else -1
+        for x in range(start[job[o]], start[job[o] + 1]):
+            if gpus[x] == k and pool[x] == pool[o] and primary[x] < 0:
+                return x
+        return -1
 
     def push_doubling(j: int, o: int) -> None:
         twice = find_option(o, 2 * gpus[o])

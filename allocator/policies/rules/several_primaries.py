@@ -102,7 +102,7 @@ class _Joins:
         reserved = [0.0] * len(free_capacity.free)
         serve_first(free_capacity, self._order, self._preferred)
         for j in free_capacity.waiting(self._order):
-            options = self._preferred.of(j)
+            options = self._preferred[j]
             left = [f - r for f, r in zip(free_capacity.free, reserved, strict=True)]
             idle = [o for o in options if i.load[o] <= left[i.pool[o]]]
             if not free_capacity.assign_first(j, idle):

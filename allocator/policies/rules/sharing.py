@@ -89,8 +89,8 @@ def _serve_without_preemption(task: Task, colocated: Ints, key: Ints | Floats) -
     def steps(free_capacity: FreeCapacity) -> None:
         serve_first(free_capacity, order, preferred)
         for j in free_capacity.waiting(order):
-            if not free_capacity.assign_first(j, preferred.of(j)):
-                free_capacity.assign_first(j, colocated_options.of(j))
+            if not free_capacity.assign_first(j, preferred[j]):
+                free_capacity.assign_first(j, colocated_options[j])
 
     return run_steps(task, steps, start=round_.unchanged_choice(), guaranteed=False)
 
