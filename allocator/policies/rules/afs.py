@@ -98,6 +98,10 @@ def _grow_by_gain(free_capacity: FreeCapacity, jobs: Ints) -> None:
 
     - left (k,): seconds to the end with what they have, inf for those that get no more.
     - a, b (k,): relative gain per GPU of the next size, as the shorter and as the longer of a pair.
+    - need (k,): GPUs of the next step.
+
+    `champions` holds the champions of the last scan. What the last one is given changes nothing for
+    those before it, so the next scan continues from there.
     """
     round_ = free_capacity.round
     i = round_.instance
@@ -109,9 +113,11 @@ def _grow_by_gain(free_capacity: FreeCapacity, jobs: Ints) -> None:
     work = round_.problem.jobs.remaining_work.data
     now = free_capacity.choice.data
     name = jobs.tolist()
+    at = i.pool[free_capacity.choice[jobs]]
     left = np.full(len(jobs), np.inf)
     a = np.zeros(len(jobs))
     b = np.zeros(len(jobs))
+    need = np.zeros(len(jobs))
 
     def find_next_size(x: int) -> None:
         o = now[name[x]]
@@ -123,17 +129,37 @@ def _grow_by_gain(free_capacity: FreeCapacity, jobs: Ints) -> None:
         if not 0 < more <= free_capacity.free[pool[o]]:
             left[x] = np.inf
         else:
-            left[x] = work[name[x]] / rate[o]
+            left[x], need[x] = work[name[x]] / rate[o], more
             a[x], b[x] = gain / rate[o] / more, gain / rate[nxt] / more
 
     for x in range(len(name)):
         find_next_size(x)
-    while np.isfinite(left).any():
-        x, longer = -1, left
-        while np.isfinite(longer).any():
-            x = int(longer.argmin())
-            longer = np.where((left > left[x]) & (b > a[x]), left, np.inf)
-        if free_capacity.assign(name[x], now[name[x]] + 1):
-            find_next_size(x)
-        else:
+    widest = need.max(initial=0)
+    champions: list[int] = []
+    while True:
+        while True:
+            length = (
+                np.where((left > left[champions[-1]]) & (b > a[champions[-1]]), left, np.inf)
+                if champions
+                else left
+            )
+            x = int(length.argmin()) if len(length) else -1
+            if x < 0 or length[x] == np.inf:
+                break
+            champions.append(x)
+        if not champions:
+            return
+        x = champions.pop()
+        p = int(at[x])
+        if not free_capacity.assign(name[x], now[name[x]] + 1):
             left[x] = np.inf
+            continue
+        find_next_size(x)
+        widest = max(widest, need[x])
+        if free_capacity.free[p] < widest:
+            left[(at == p) & (need > free_capacity.free[p])] = np.inf
+        cut = next(
+            (c for c, y in enumerate(champions) if left[y] >= left[x] or left[y] == np.inf),
+            len(champions),
+        )
+        del champions[cut:]
