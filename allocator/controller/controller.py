@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from sqlalchemy import Connection
 
@@ -32,7 +31,6 @@ from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
-from allocator.options.previous_options import PreviousOptions
 from allocator.queue import cluster_tables, observations, round_journal
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost, QueueUnavailable
@@ -87,7 +85,7 @@ class Controller:
         self.has_plan = True  # whether the last round has a plan
         # for signal handlers: they may interrupt a decision, but not a write
         self.deciding = False
-        self._decide_function = decide or partial(decide_round, previous=PreviousOptions())
+        self._decide_function = decide or decide_round
         self._rounds = 0
 
     # ---- one step

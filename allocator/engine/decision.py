@@ -36,7 +36,6 @@ from allocator.errors import (
 )
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.kept.reservations import due_jobs
-from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
 from allocator.policies.base import Policy, Proposal, Task
 from allocator.policies.conflict import ReservesGiveWay
@@ -115,17 +114,14 @@ def decide_next_round(
     solver: str | Solver = "auto",
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
-    previous: PreviousOptions | None = None,
 ) -> tuple[Plan, Memory]:
     """Decide a round from the memory of the previous one, and return also the memory of this one.
 
-    The memory is None for the first round. `previous` has its options and keeps those of this
-    round. The other parameters and the errors are those of `decide`.
+    The memory is None for the first round. The other parameters and the errors are those of
+    `decide`.
     """
     begin = time.monotonic()
-    decision = decide_round(
-        problem, policy=policy, solver=solver, limits=limits, memory=memory, previous=previous
-    )
+    decision = decide_round(problem, policy=policy, solver=solver, limits=limits, memory=memory)
     spent = {"read": 0.0, "validate": 0.0} | dict(seconds or {})
     before = spent["read"] + spent["validate"]
     left_s = max(LEAST_REASONS_S, begin + limits.time_s - time.monotonic())
@@ -209,18 +205,16 @@ def decide_round(
     limits: SolveLimits = NO_LIMITS,
     memory: Memory | None = None,
     place: PlacePlan = place_plan,
-    previous: PreviousOptions | None = None,
 ) -> Decision:
     """Return the audited decision alone, for callers that decide many rounds.
 
-    `place` puts the jobs of the plan on nodes. `previous` has the options of the round before and
-    keeps those of this one. Errors are those of `decide`.
+    `place` puts the jobs of the plan on nodes. Errors are those of `decide`.
     """
     begin = time.monotonic()
     prepare_heap()
     entry = policies.policy(policy)
     engine = solvers.find(solver) if isinstance(solver, str) else solver
-    round_ = compile_round(problem, entry.prunes, entry.shares, previous=previous)
+    round_ = compile_round(problem, entry.prunes, entry.shares)
     if not entry.prunes:
         round_ = round_.without_new_spread()
     built = time.monotonic()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_next_round
-from allocator.options.previous_options import PreviousOptions
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.problem import Problem as UserProblem
 from allocator.solvers.base import SolveLimits
@@ -68,7 +67,6 @@ class Rounds:
         self._solver = solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None
-        self._previous = PreviousOptions()
         self.note = "no round yet"
 
     def __repr__(self) -> str:
@@ -133,7 +131,6 @@ class Rounds:
             solver=self._solver,
             limits=self._limits,
             seconds={"validate": validate_s},
-            previous=self._previous,
         )
         return result
 

@@ -18,11 +18,9 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
-from allocator.domain.schema.colocation import other_jobs, secondary_of
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
 from allocator.options.colocation.secondary_jobs import (
-    PairArrays,
     PairOffer,
     add_colocated_options,
     option_at,
@@ -34,7 +32,6 @@ from allocator.options.kept.reservations import due_jobs, find_kept_nodes, reser
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.node_needs import NONE, NodeNeeds
 from allocator.options.option_table import OptionTable, option_table
-from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
@@ -42,11 +39,10 @@ from allocator.performance.modes import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
 from formulations.model.block import Block
-from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
-from formulations.model.ragged import begins_run
+from formulations.model.ragged import begins_run, ragged
 from formulations.model.rows import list_blocks
 from formulations.model.single_round import build_model
 from formulations.objectives.context import Offer
@@ -161,19 +157,15 @@ class CompiledRound:
         """Return the choice as pools, sizes and rows of rates.csv."""
         m = self.option_table
         o = self.chosen(choice)
-        row = np.append(m.row, -1)[o]
-        primary = np.append(m.primary, -1)[o]
-        secondary = np.flatnonzero(primary >= 0)
-        row[primary[secondary]] = m.primary_row[o[secondary]]
-        pool, gpus = np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o]
-        several = np.flatnonzero(np.append(m.has_several, False)[o])
-        if not len(several):
-            return Allocation(pool, gpus, row, primary)
-        shared_by = secondary_of(primary)
-        for g in several.tolist():
-            members = m.several[o[g]]
-            members = members[members["job"] >= 0]
-            row[members["job"]], shared_by[members["job"]] = members["row"], g
+        pool, gpus, row, primary = (
+            np.append(column, none)[o]
+            for column, none in ((m.pool, -1), (m.gpus, 0), (m.row, -1), (m.primary, -1))
+        )
+        shared_by, secondary = np.full(len(o), -1), np.flatnonzero(primary >= 0)
+        members = m.primaries[o[secondary]]
+        at, k = np.nonzero(members["job"] >= 0)
+        h = members["job"][at, k]
+        row[h], shared_by[h] = members["row"][at, k], secondary[at]
         return Allocation(pool, gpus, row, primary, shared_by=shared_by)
 
     def chosen(self, choice: Ints) -> Ints:
@@ -312,11 +304,9 @@ class CompiledRound:
 
 @dataclass(frozen=True)
 class OmittedPairs:
-    """All pairs of a round, and the options `primary`, `secondary` (k,) of those it offers."""
+    """All pairs of a round, and the groups that it offers."""
 
     pairs: Colocations
-    primary: Ints
-    secondary: Ints
     exclusive: OptionTable
     prunes: bool
     groups: Groups
@@ -353,8 +343,6 @@ def compile_round(
     problem: Problem,
     prunes: bool = True,
     shares: PairOffer = PairOffer.PROFITABLE,
-    also: PairArrays | None = None,
-    previous: PreviousOptions | None = None,
     groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round: option table, repairs, instance, model. Pure and deterministic.
@@ -366,12 +354,8 @@ def compile_round(
         Baselines with rules of their own and the analysis of conflicts need all options.
     shares : PairOffer
         The pairs that are offered where pools let jobs share GPUs.
-    also : arrays (n,), optional
-        Pairs that a large round must offer, for example those of a plan.
-    previous : PreviousOptions, optional
-        Options of the round before. The round is the same without them, and takes longer to build.
     groups : Groups, optional
-        Sets of several primary jobs that the round must offer.
+        Secondary jobs with their primary jobs that the round must offer.
 
     Returns
     -------
@@ -379,30 +363,22 @@ def compile_round(
         Its problem has estimates in place of unknown sizes of jobs.
     """
     problem = estimate_sizes(problem)
-    exclusive = (option_table if previous is None else previous.option_table)(problem)
-    none = (np.zeros(0, np.int64),) * 4
+    exclusive = option_table(problem)
+    asked = Groups.of(problem, ()) if groups is None else groups
     if not can_colocate(problem):
-        return _compile(problem, exclusive, prunes, shares, none)
+        return _compile(problem, exclusive, prunes, shares, asked)
     if shares != PairOffer.PROFITABLE:
-        pairs = list_candidate_pairs(problem, exclusive) if shares == PairOffer.ALL else none
-        return replace(
-            _compile(problem, exclusive, prunes, shares, pairs, groups=groups),
-            has_all_pairs=False,
-        )
+        if shares == PairOffer.ALL:
+            pairs = list_candidate_pairs(problem, exclusive)
+            asked = Groups.of_pairs(problem, exclusive, *pairs).join(asked)
+        return replace(_compile(problem, exclusive, prunes, shares, asked), has_all_pairs=False)
     whole = find_colocations(problem, exclusive)
-    offered = list_groups(problem, exclusive)
-    if groups is not None:
-        offered = Groups.of(problem, [*offered.rows(), *groups.rows()])
+    asked = list_groups(problem, exclusive).join(asked)
     if whole.count <= LISTED:
-        pairs = _name_pairs(exclusive, *whole.listed())
-        return _compile(problem, exclusive, prunes, shares, pairs, groups=offered)
-    few = _compile(problem, exclusive, prunes, shares, none, whole.primaries, offered)
-    omitted_pairs = OmittedPairs(whole, none[0], none[0], exclusive, prunes, offered)
-    round_ = replace(few, omitted_pairs=omitted_pairs)
-    if also is None or not len(also[0]):
-        return round_
-    at = [option_at(exclusive, job, also[2], also[3]) for job in also[:2]]
-    return with_pairs(round_, *at)
+        asked = Groups.of_pairs(problem, exclusive, *whole.listed()).join(asked)
+        return _compile(problem, exclusive, prunes, shares, asked)
+    few = _compile(problem, exclusive, prunes, shares, asked, whole.primaries)
+    return replace(few, omitted_pairs=OmittedPairs(whole, exclusive, prunes, asked))
 
 
 def can_colocate(problem: Problem) -> bool:
@@ -414,20 +390,11 @@ def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> Compile
     """Add more pairs to a round, given by the options of both jobs with their own GPUs."""
     o = round_.omitted_pairs
     assert o is not None
-    n = len(o.exclusive) + 1
-    key = np.unique(np.append(o.primary, primary) * n + np.append(o.secondary, secondary))
-    o = replace(o, primary=key // n, secondary=key % n)
-    pairs = _name_pairs(o.exclusive, o.primary, o.secondary)
+    pairs = Groups.of_pairs(round_.problem, o.exclusive, primary, secondary)
+    o = replace(o, groups=pairs.join(o.groups))
     shares = PairOffer.PROFITABLE
-    new = _compile(
-        round_.problem, o.exclusive, o.prunes, shares, pairs, o.pairs.primaries, o.groups
-    )
+    new = _compile(round_.problem, o.exclusive, o.prunes, shares, o.groups, o.pairs.primaries)
     return replace(new, omitted_pairs=o)
-
-
-def _name_pairs(m: OptionTable, primary: Ints, secondary: Ints) -> PairArrays:
-    """Return pairs of options with GPUs of their own as (primary, secondary, pool, gpus)."""
-    return m.job[primary], m.job[secondary], m.pool[primary], m.gpus[primary]
 
 
 def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
@@ -450,9 +417,9 @@ def _identify_options(*tables: OptionTable) -> list[Ints]:
 
     It stands for job, pool, GPUs, nodes of a spread shape, primary jobs, and whether it is kept.
     """
-    names = ("job", "pool", "gpus", "nodes", "primary", "keep")
+    names = ("job", "pool", "gpus", "nodes", "keep")
     columns = [np.concatenate([getattr(m, name) for m in tables]) for name in names]
-    members = np.concatenate([m.several for m in tables])
+    members = np.concatenate([m.primaries for m in tables])
     number = number_rows(*columns, *members["job"].T, *members["gpus"].T)
     return np.split(number, np.cumsum([len(m) for m in tables])[:-1])
 
@@ -462,12 +429,11 @@ def _compile(
     exclusive: OptionTable,
     prunes: bool,
     shares: PairOffer,
-    pairs: PairArrays,
+    groups: Groups,
     primaries: Ints | None = None,
-    groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round; options `primaries` are never left out, as pairs may be added to them."""
-    full = add_colocated_options(problem, exclusive, shares, pairs, groups)
+    full = add_colocated_options(problem, exclusive, shares, groups)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     can_be_primary = np.zeros(len(full), bool)
@@ -493,28 +459,9 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     mandatory = find_mandatory_jobs(problem, full, mended.released)
-    primary = conflicting_option = constant(-1, len(full))
-    secondary = np.flatnonzero(full.primary >= 0)
-    if len(secondary):
-        primary = primary.copy()
-        primary[secondary] = option_at(
-            full, full.primary[secondary], full.pool[secondary], full.gpus[secondary]
-        )
-    if (jobs.primary >= 0).any():
-        takeover = np.flatnonzero(full.keep & (full.primary < 0) & (jobs.primary[full.job] >= 0))
-        conflicting_option = conflicting_option.copy()
-        conflicting_option[takeover] = option_at(
-            full, jobs.primary[full.job[takeover]], full.pool[takeover], full.gpus[takeover]
-        )
-    primaries = conflicts = None
-    if full.several.shape[1]:
-        primaries = _primary_options(full)
-        primary, conflicting_option = primary.copy(), conflicting_option.copy()
-        several = np.flatnonzero(full.has_several)
-        primary[several] = primaries[several, 0]
-        conflicts = _excluded_options(problem, full)
-        tied = conflicts[:, 0] >= 0
-        conflicting_option[tied] = conflicts[tied, 0]
+    secondary, k = np.nonzero(full.primaries["job"] >= 0)
+    member = full.primaries[secondary, k]
+    needed = option_at(full, member["job"], full.pool[secondary], member["gpus"])
     return Instance(
         value=full.value,
         start=full.start,
@@ -523,8 +470,6 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         gpus=full.gpus,
         cost=full.cost,
         keep=full.keep,
-        primary=primary,
-        conflicting_option=conflicting_option,
         mandatory=mandatory | due_jobs(problem),
         tenant=jobs.tenant,
         capacity=problem.pools.gpus,
@@ -549,35 +494,23 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         accounts=quotas.accounts,
         quotas=quotas.label,
         common=quotas.is_common,
-        primaries=primaries,
-        conflicts=conflicts,
+        colocations=np.stack([secondary, needed]),
+        takeovers=_find_takeovers(problem, full),
     )
 
 
-def _primary_options(full: OptionTable) -> Ints:
-    """Return the options of the primary jobs of options with several, (n, M), -1 = none."""
-    out = np.full(full.several.shape, -1)
-    o, k = np.nonzero(full.several["job"] >= 0)
-    members = full.several[o, k]
-    out[o, k] = option_at(full, members["job"], full.pool[o], members["gpus"])
-    return out
-
-
-def _excluded_options(problem: Problem, full: OptionTable) -> Ints:
-    """Return what jobs exclude that keep GPUs of several primary jobs which leave them, (n, M).
-
-    That is, for each such option, what these primary jobs hold now.
-    """
+def _find_takeovers(problem: Problem, full: OptionTable) -> Ints:
+    """Find what primary jobs hold, and the options of jobs that keep GPUs as they leave, (2, k)."""
     jobs = problem.jobs
-    out = np.full(full.several.shape, -1)
-    others = other_jobs(jobs.secondary)
-    several = np.flatnonzero((jobs.primary >= 0) & ((jobs.held > 0) | [len(x) > 1 for x in others]))
-    for o in np.flatnonzero(full.keep & np.isin(full.job, several)).tolist():
-        left = np.setdiff1d(others[full.job[o]], full.several[o]["job"])
-        columns = option_at(full, left, jobs.pool[left], jobs.gpus[left])
-        columns = columns[columns >= 0]
-        out[o, : len(columns)] = columns
-    return out
+    kept = np.flatnonzero(full.keep & (jobs.primary[full.job] >= 0))
+    order = np.argsort(jobs.secondary, kind="stable")
+    ends = (np.searchsorted(jobs.secondary[order], full.job[kept], x) for x in ("left", "right"))
+    at, k = ragged(*ends)
+    option, h = kept[at], order[k]
+    leaves = ~(full.primaries["job"][option] == h[:, None]).any(axis=1)
+    option, h = option[leaves], h[leaves]
+    held = option_at(full, h, jobs.pool[h], jobs.gpus[h])
+    return np.stack([option, held])[:, held >= 0]
 
 
 def _pad(usable: Ints, quotas: int) -> Ints:

@@ -68,14 +68,15 @@ def merge_options(problem: Problem, *tables: OptionTable) -> OptionTable:
         for f in fields(OptionTable)
         if f.name != "start"
     }
+    primary = both["primaries"]["job"][:, 0]
     order = np.lexsort(
         (
-            both["primary"],
+            primary,
             both["nodes"],
             ~both["keep"],
             both["gpus"],
             both["pool"],
-            both["primary"] >= 0,
+            primary >= 0,
             both["job"],
         )
     )

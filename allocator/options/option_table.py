@@ -28,33 +28,19 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
-from formulations.columns import Columns
-from formulations.model.constant import constant
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
 Members = NDArray[np.void]
 PRIMARY = np.dtype([("job", "i8"), ("gpus", "i8"), ("row", "i8"), ("rate", "f8")])
-"""One primary job of several: its GPUs, its row of rates.csv, its work per second next to the
-secondary job."""
+"""A primary job: its GPUs, its row of rates.csv, its work per second next to the secondary job."""
 
 
 def no_primaries(problem: Problem, options: int) -> Members:
-    """Return the entries of options without several primary jobs, (n, M)."""
-    width = problem.max_primaries if problem.max_primaries > 1 else 0
-    return np.full((options, width), np.array((-1, 0, -1, 0.0), PRIMARY))
-
-
-def has_several(several: Members) -> Bools:
-    """Return whether options have several primary jobs, or GPUs besides theirs, (n,)."""
-    return np.asarray((several["job"] >= 0).any(axis=1), np.bool_)
-
-
-def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
-    """Return the GPUs that options take themselves, (n,)."""
-    shared = np.where(has_several(several), several["gpus"].sum(axis=1), gpus)
-    return np.where(primary < 0, gpus, gpus - shared)
+    """Return the entries of options without primary jobs, (n, M)."""
+    none = np.array((-1, 0, -1, 0.0), PRIMARY)
+    return np.broadcast_to(none, (options, problem.max_primaries))
 
 
 @dataclass(frozen=True)
@@ -82,14 +68,9 @@ class OptionTable:
         True where the option equals what the job holds.
     nodes : (n,)
         Number of nodes of a spread shape, 0 = as its placement says.
-    primary : (n,)
-        The job on whose GPUs a secondary job runs, -1 = the option has its own GPUs.
-    primary_rate, primary_row : (n,)
-        Work per second of that job next to this one, and the row of rates.csv it comes from; 0 and
-        -1 without such a job.
-    several : (n, M)
-        Of an option with several primary jobs, or with GPUs of its own besides theirs, all of them
-        (`PRIMARY`); the job -1 = none. M is `Problem.max_primaries`, 0 where that is 1.
+    primaries : (n, M)
+        The jobs on whose GPUs a secondary job runs (`PRIMARY`), ascending; then, and for options
+        with GPUs of their own, the job -1. M is `Problem.max_primaries`.
     """
 
     start: Ints
@@ -103,20 +84,23 @@ class OptionTable:
     cost: Floats
     keep: Bools
     nodes: Ints
-    primary: Ints
-    primary_rate: Floats
-    primary_row: Ints
-    several: Members
+    primaries: Members
+
+    @property
+    def primary(self) -> Ints:
+        """The first primary job of each option, (n,), -1 = the option has its own GPUs."""
+        return np.asarray(self.primaries["job"][:, 0], np.int64)
 
     @property
     def held(self) -> Ints:
         """GPUs that each option takes itself, (n,)."""
-        return held_gpus(self.primary, self.gpus, self.several)
+        return np.asarray(self.gpus - self.primaries["gpus"].sum(axis=1), np.int64)
 
     @property
     def has_several(self) -> Bools:
         """Whether the option has several primary jobs, or GPUs besides theirs, (n,)."""
-        return has_several(self.several)
+        more = (self.primaries["job"][:, 1:] >= 0).any(axis=1)
+        return np.asarray((self.primary >= 0) & (more | (self.held > 0)), np.bool_)
 
     def columns_of(self, which: Ints) -> dict[str, Any]:
         """Return all columns but `start` of some options (k,), by name."""
@@ -124,8 +108,7 @@ class OptionTable:
 
     def primaries_of(self, o: int) -> list[int]:
         """Return the jobs on whose GPUs the job of option o would run."""
-        several: list[int] = [h for h in self.several[o]["job"].tolist() if h >= 0]
-        return several or [h for h in [int(self.primary[o])] if h >= 0]
+        return [h for h in self.primaries[o]["job"].tolist() if h >= 0]
 
     def __len__(self) -> int:
         return len(self.job)
@@ -160,39 +143,11 @@ def find_locked_jobs(problem: Problem) -> Bools:
     return fixed
 
 
-@dataclass(frozen=True)
-class ListedOptions(Columns):
-    """n options without their values, job by job, then by pool and size.
-
-    `pace` (n,) is the part of `rate` that comes from the mode of the option, not from rates.csv.
-    The other columns are those of OptionTable.
-    """
-
-    job: Ints
-    pool: Ints
-    gpus: Ints
-    nodes: Ints
-    keep: Bools
-    rate: Floats
-    row: Ints
-    pace: Floats
-
-    def __len__(self) -> int:
-        return len(self.job)
-
-
 def option_table(problem: Problem) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
-    A job without options (no known rate, no matching type, held) simply waits.
-    """
-    return value_options(problem, list_options(problem))
-
-
-def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
-    """List the options of all jobs, or of the jobs `among` (J,).
-
-    What a job is offered depends on no other job but by its nodes (options/staying.py).
+    A job without options (no known rate, no matching type, held) simply waits. What a job is
+    offered depends on no other job but by its nodes (options/staying.py).
     """
     jobs = problem.jobs
     pools = problem.pools
@@ -201,8 +156,6 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     stays = staying.stays
     settled = staying.stays | staying.homeless
     able_to_run = ~find_blocked_jobs(problem)
-    if among is not None:
-        able_to_run &= among
     free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
@@ -230,8 +183,7 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     keep &= shape[job] == nodes
     rate, row = table.rate_in_pools(pools, jobs.model[job], pool, gpus, keep, nodes)
-    pace = choose_modes(problem, job, pool, gpus).pace
-    rate *= pace
+    rate *= choose_modes(problem, job, pool, gpus).pace
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
@@ -239,7 +191,29 @@ def list_options(problem: Problem, among: Bools | None = None) -> ListedOptions:
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
-    return ListedOptions(job, pool, gpus, nodes, keep, rate, row, pace).take(order)
+    job, pool, gpus, nodes, row = (column[order] for column in (job, pool, gpus, nodes, row))
+    keep, rate = keep[order], rate[order]
+    pause = interval.pause_s(
+        keep,
+        jobs.state[job] == State.RUNNING,
+        restart_s(problem, job, pool, gpus),
+        pools.startup_s[pool],
+    )
+    offer = Offer(job, pool, gpus, rate, pause, keep)
+    return OptionTable(
+        starts(job, len(jobs)),
+        job,
+        pool,
+        gpus,
+        row,
+        rate,
+        pause,
+        option_values(problem, build_context(problem, offer)),
+        gpus * gpu_prices(problem, job, pool, gpus),
+        keep,
+        nodes,
+        no_primaries(problem, len(job)),
+    )
 
 
 def _add_shapes(
@@ -335,32 +309,3 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
         owner, sizes = list_sizes(problem, able, p, most[able])
         may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
     return may
-
-
-def value_options(problem: Problem, listed: ListedOptions) -> OptionTable:
-    """Return the listed options with their pauses, values and costs."""
-    jobs = problem.jobs
-    pools = problem.pools
-    job, pool, gpus = listed.job, listed.pool, listed.gpus
-    running = jobs.state == State.RUNNING
-    pause = interval.pause_s(
-        listed.keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
-    )
-    offer = Offer(job, pool, gpus, listed.rate, pause, listed.keep)
-    return OptionTable(
-        starts(job, len(jobs)),
-        job,
-        pool,
-        gpus,
-        listed.row,
-        listed.rate,
-        pause,
-        option_values(problem, build_context(problem, offer)),
-        gpus * gpu_prices(problem, job, pool, gpus),
-        listed.keep,
-        listed.nodes,
-        constant(-1, len(job)),
-        constant(0.0, len(job)),
-        constant(-1, len(job)),
-        no_primaries(problem, len(job)),
-    )

@@ -95,7 +95,7 @@ def _units(problem: Problem, option_table: OptionTable) -> Ints:
     unit = np.arange(len(problem.jobs))
     several = option_table.has_several
     for o in np.flatnonzero(option_table.keep & several).tolist():
-        primaries = np.setdiff1d(option_table.several[o]["job"], -1)
+        primaries = option_table.primaries_of(o)
         if len(primaries) == np.count_nonzero(problem.jobs.secondary == option_table.job[o]):
             unit[primaries] = option_table.job[o]
     there = np.flatnonzero(option_table.keep & (option_table.primary >= 0) & ~several)

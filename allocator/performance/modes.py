@@ -62,12 +62,27 @@ def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenM
 
     It does not depend on how much work is left: hard lifetimes count as those of a job without end.
     """
-    if not ((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any()):
-        which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
+    jobs = problem.jobs
+    which = np.where(jobs.synchronous[job], 0, 1).astype(np.int64)
+    if not ((jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any()):
         return ChosenModes((BULK, ASYNCHRONOUS), which, np.ones(len(job)))
-    first, same = find_alike(problem, job, pool, gpus)
-    chosen = _choose(problem, job[first], pool[first], gpus[first])
-    return ChosenModes(chosen.modes, chosen.which[same], chosen.pace[same])
+    lists = ((BULK,), (ASYNCHRONOUS,), *problem.mode_sets)
+    modes = tuple(dict.fromkeys(mode for listed in lists for mode in listed))
+    speed = np.zeros(len(job))
+    code = np.where(jobs.modes[job] < 0, which, jobs.modes[job] + 2)
+    for s, listed in enumerate(lists):
+        mine = np.flatnonzero(code == s)
+        place = pool[mine], gpus[mine]
+        best = np.full(len(mine), -1.0)
+        for mode in listed if len(mine) else ():
+            fast = _paces(problem, mode, *place)
+            useful = fast
+            if len(listed) > 1:
+                useful = fast * mode_share(problem, mode, job[mine], *place, np.inf)
+            better = (fast > 0) & (useful > best)
+            to = mine[better]
+            which[to], speed[to], best[better] = modes.index(mode), fast[better], useful[better]
+    return ChosenModes(modes, which, speed)
 
 
 def number_rows(*columns: np.ndarray[Any, Any]) -> Ints:
@@ -76,47 +91,6 @@ def number_rows(*columns: np.ndarray[Any, Any]) -> Ints:
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.cumsum(begins_run(*(x[order] for x in columns))) - 1
     return number
-
-
-def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Ints, Ints]:
-    """Find the options (n,) of which the same is known but for the work that is left.
-
-    Returns
-    -------
-    first : (k,)
-        One option of each kind.
-    same : (n,)
-        Index into `first` of the option that is like each.
-    """
-    jobs = problem.jobs
-    every_s = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
-    facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s, every_s)
-    same = number_rows(number_rows(*facts)[job], pool, gpus)
-    return np.unique(same, return_index=True)[1], same
-
-
-def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
-    modes = tuple(dict.fromkeys((BULK, ASYNCHRONOUS, *(m for s in problem.mode_sets for m in s))))
-    which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
-    speed = np.ones(len(job))
-    code = problem.jobs.modes[job]
-    default = which.copy()
-    at = np.flatnonzero((code < 0) & (problem.pools.straggler_cv[pool] > 0))
-    for k in (0, 1):
-        mine = at[default[at] == k]
-        speed[mine] = _paces(problem, modes[k], pool[mine], gpus[mine])
-    for s, listed in enumerate(problem.mode_sets):
-        mine = np.flatnonzero(code == s)
-        best = np.full(len(mine), -1.0)
-        for mode in listed if len(mine) else ():
-            fast = _paces(problem, mode, pool[mine], gpus[mine])
-            useful = mode_share(problem, mode, job[mine], pool[mine], gpus[mine], np.inf)
-            better = np.where(fast > 0, fast * useful, -1.0) > best
-            to = mine[better]
-            which[to], speed[to] = modes.index(mode), fast[better]
-            best[better] = (fast * useful)[better]
-        speed[mine[best < 0]] = 0.0
-    return ChosenModes(modes, which, speed)
 
 
 def mode_share(

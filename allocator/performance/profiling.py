@@ -21,8 +21,7 @@ from allocator.domain.problem import Bools, Floats, Ints
 
 LEAST = 1e-4  # smaller gains count as 0
 MOST = 8  # largest number of tries in a plan
-# error of a fitted model: its size, its range in doublings, and that of one measurement
-SPREAD = 0.3
+# range in doublings of the error of a fitted model, and error of one measurement
 REACH = 1.5
 NOISE = 0.03
 

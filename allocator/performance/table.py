@@ -17,7 +17,7 @@ job may have at an assumed speed are not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,6 @@ from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
 from formulations.model.ragged import ragged
 
-MANY = 1000  # keys of which it matters how often each is looked up
-REPEATED = 4  # times that a key is looked up on average, from which on each is looked up once
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key
 EVERYWHERE = np.inf, np.inf  # memory and link on which every row fits and loses nothing
@@ -139,15 +137,22 @@ class RateTable:
             self._add_curves(model, gpu_type, gpus, ~measured, out)
         if self.unrated.any():
             self._assume(model, gpus, ~measured & self.unrated[model], out)
-        if held is not None and self._hungriest > 0.0:
-            without = np.flatnonzero(held & np.isnan(out))
-            if len(without):
-                link = np.broadcast_to(link_gb_s, len(wanted))[without]
-                out[without], row[without] = self.rate(
-                    model[without], gpu_type[without], gpus[without], link_gb_s=link
-                )
         if nodes is not None and self.has_shapes:
-            self._use_shapes(self._shape_key(wanted, nodes), places, held, out, row)
+            key = self._shape_key(wanted, nodes)
+            for place, at in places:
+                here = np.arange(len(key))[at]
+                _, exact, rate, found = self._sizes(place, spread=True).find(key[here])
+                out[here[exact]], row[here[exact]] = rate[exact], found[exact]
+        if held is not None and self._hungriest > 0.0:
+            at = np.flatnonzero(held & np.isnan(out))
+            if len(at):
+                out[at], row[at] = self.rate(
+                    model[at],
+                    gpu_type[at],
+                    gpus[at],
+                    nodes=None if nodes is None else nodes[at],
+                    link_gb_s=np.broadcast_to(link_gb_s, len(out))[at],
+                )
         return out, row
 
     def _split(
@@ -177,28 +182,6 @@ class RateTable:
 
     def _shape_key(self, key: Ints, nodes: Ints) -> Ints:
         return key * NODES + np.minimum(nodes, NODES - 1)
-
-    def _use_shapes(
-        self,
-        wanted: Ints,
-        places: Sequence[tuple[tuple[float, float], Ints | slice]],
-        held: Bools | None,
-        out: Floats,
-        row: Ints,
-    ) -> None:
-        """Replace rate and row (n,) where a spread shape has the key."""
-        for place, at in places:
-            here = np.arange(len(wanted))[at]
-            _, exact, rate, found = self._sizes(place, spread=True).find(wanted[here])
-            out[here[exact]], row[here[exact]] = rate[exact], found[exact]
-        if held is not None:
-            without = np.flatnonzero(held & np.isnan(out))
-            wide = [((np.inf, gb_s), at) for (gb, gb_s), at in places if gb < np.inf]
-            if len(without) and wide:
-                again = out.copy()
-                found = row.copy()
-                self._use_shapes(wanted, wide, None, again, found)
-                out[without], row[without] = again[without], found[without]
 
     def is_shape(self, model: Ints, gpu_type: Ints, gpus: Ints, nodes: Ints) -> Bools:
         """Return where a size on so many nodes is a spread shape."""
@@ -250,13 +233,11 @@ class RateTable:
     def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where the speed is assumed: not given, not observed, nor between such sizes."""
         out: Bools = self.unrated[model]
-        at = np.flatnonzero(out)
-        if len(at):
-            _, _, measured = self._sizes(EVERYWHERE).look_up(
-                self._key(model[at], gpu_type[at], gpus[at])
-            )
-            out[at] = ~measured
-        return out
+        return out & ~self._is_measured(model, gpu_type, gpus) if out.any() else out
+
+    def _is_measured(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
+        """Return where a row has the size, or rows have sizes around it."""
+        return self._sizes(EVERYWHERE).look_up(self._key(model, gpu_type, gpus))[2]
 
     def curve(self, model: Ints, gpu_type: Ints) -> Ints:
         """Return the row of models.csv of each, -1 = none."""
@@ -265,8 +246,7 @@ class RateTable:
 
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where only a curve may have a speed: no row at the size or around it."""
-        _, _, measured = self._sizes(EVERYWHERE).look_up(self._key(model, gpu_type, gpus))
-        return ~measured & (self.curve(model, gpu_type) >= 0)
+        return ~self._is_measured(model, gpu_type, gpus) & (self.curve(model, gpu_type) >= 0)
 
 
 @dataclass(frozen=True)
@@ -303,17 +283,8 @@ class _Sizes:
     def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
         """Return rate, row, and whether the size is measured or between measured ones.
 
-        Rate is nan and row -1 where nothing is known. Where the keys are much more than all that
-        there may be, these are looked up instead.
+        Rate is nan and row -1 where nothing is known.
         """
-        if len(wanted) > MANY:
-            group, gpus = np.divmod(wanted, SPAN)
-            groups, most = int(group.max()) + 1, int(gpus.max()) + 1
-            if groups * most * REPEATED < len(wanted):
-                every = np.arange(groups)[:, None] * SPAN + np.arange(most)
-                at = group * most + gpus
-                rate, row, known = self.look_up(every.ravel())
-                return rate[at], row[at], known[at]
         out = np.full(len(wanted), np.nan)
         row = np.full(len(wanted), -1, np.int64)
         if not len(self.keys):

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.performance.modes import choose_modes, find_alike, mode_share
+from allocator.domain.problem import Floats, Ints, Problem
+from allocator.performance.modes import choose_modes, mode_share
 
 # smallest share, because work and money are divided by it
 LEAST = 1e-9
-KEPT = 16  # the number of results that are kept, the latest ones
-# Columns of jobs and of pools that determine the useful share phi of an option, together with its
-# number of GPUs, in pools where the work left does not matter.
-JOB_FACTS = ("modes", "synchronous", "checkpoint_s", "checkpoint_every_s", "restart_s")
-POOL_FACTS = ("market", "startup_s", "straggler_cv", "revocations_per_gpu_hour")
 
 
 def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
@@ -33,54 +28,12 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     if not (pools.is_lossy.any() or saves.any()):
         return out
     at = np.flatnonzero(pools.is_lossy[pool] | saves[job])
-    if len(at):
-        j = job[at]
-        p = pool[at]
-        work_s = jobs.remaining_work[j] / np.maximum(rate[at], 1e-300)
-        ends = (pools.market == Market.SPOT) & np.isfinite(pools.lifetime_s)
-        if (ends | pools.is_ageing)[p].any():
-            out[at] = _share(problem, j, p, gpus[at], work_s)
-        else:  # the work that is left makes no difference
-            first, same = find_alike(problem, j, p, gpus[at])
-            out[at] = _lasting_share(problem, j[first], p[first], gpus[at[first]])[same]
-    return np.maximum(out, LEAST)
-
-
-def _lasting_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Floats:
-    """Return phi of n options in their modes, (n,), where it does not depend on the work left.
-
-    The same options come again and again within a round and from round to round, so the latest
-    results are kept.
-    """
-    jobs = problem.jobs
-    pools = problem.pools
-    key = (
-        problem.mode_sets,
-        *(getattr(jobs, name)[job].tobytes() for name in JOB_FACTS),
-        *(getattr(pools, name).tobytes() for name in POOL_FACTS),
-        pools.hazard_by_age,
-        pool.tobytes(),
-        gpus.tobytes(),
-    )
-    found = _shares.pop(key, None)
-    if found is None:
-        found = _share(problem, job, pool, gpus, np.full(len(job), np.inf))
-    _shares[key] = found  # the latest one comes last
-    for old in list(_shares)[:-KEPT]:
-        _shares.pop(old, None)
-    return found
-
-
-_shares: dict[tuple[object, ...], Floats] = {}
-
-
-def _share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, work_s: Floats) -> Floats:
-    """Return phi of n options in their modes, (n,)."""
-    out = np.ones(len(job))
+    job, pool, gpus = job[at], pool[at], gpus[at]
+    work_s = jobs.remaining_work[job] / np.maximum(rate[at], 1e-300)
     chosen = choose_modes(problem, job, pool, gpus)
     for k in np.unique(chosen.which).tolist():
         mine = np.flatnonzero(chosen.which == k)
-        out[mine] = mode_share(
+        out[at[mine]] = mode_share(
             problem, chosen.modes[k], job[mine], pool[mine], gpus[mine], work_s[mine]
         )
-    return out
+    return np.maximum(out, LEAST)

@@ -85,8 +85,8 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
     at: Spots = {}
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_first(round_, free_capacity, order, preferred)
-        waiting = order[free_capacity.choice[order] < 0]
+        serve_first(free_capacity, order, preferred)
+        waiting = free_capacity.waiting(order)
         held = free_capacity.choice[free_capacity.choice >= 0]
         at.clear()
         pools: list[_FreeOverTime] = []
@@ -100,10 +100,10 @@ def _backfill(task: Task, reservations: float, window_s: float = 0.0) -> Proposa
         for pool in pools if window_s else ():
             pool.try_last_of(window_s)
         left = reservations
-        for j in waiting.tolist():
+        for j in waiting:
             if left == 0 and not any(free > 0 for free in free_capacity.free):
                 break
-            able = [o for o in preferred.of(j) if free_capacity.can_afford(o)]
+            able = [o for o in preferred[j] if free_capacity.can_afford(o)]
             if left == 0:
                 able = [o for o in able if pools[i.pool[o]].is_free_now(run_s[o], i.load[o])]
             start_s, best = min(

@@ -24,6 +24,7 @@ from formulations.model.linear import (
     LEAVING,
     REQUESTED,
     TAKEOVER,
+    Bools,
     Ints,
 )
 
@@ -39,14 +40,22 @@ class FreeCapacity:
 
     Attributes
     ----------
+    round : CompiledRound
+        The round.
+    pinned : (J,)
+        Jobs that keep what they hold; by default those that must.
     choice : (J,)
         Columns of the round's instance, -1 = nothing.
     free : (P,)
         Free GPUs.
     """
 
-    def __init__(self, round_: CompiledRound, start: Ints | None = None) -> None:
+    def __init__(
+        self, round_: CompiledRound, start: Ints | None = None, pinned: Bools | None = None
+    ) -> None:
         i, c = round_.instance, choices(round_.model)
+        self.round = round_
+        self.pinned: Bools = i.mandatory if pinned is None else pinned
         self.choice: Ints = np.full(c.J, -1) if start is None else start.copy()
         self._now = self.choice.data
         use = c.use_of(self.choice)
@@ -64,6 +73,20 @@ class FreeCapacity:
         self._guarantee = i.guarantee
         of_place = c.model.rows_of(CAPACITY, REQUESTED, LEAVING, COLOCATION, TAKEOVER)[c.rows]
         self._of_place = set(np.flatnonzero(of_place).tolist())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no GPU is free."""
+        return not any(self.free)
+
+    def waiting(self, order: Ints) -> list[int]:
+        """Return those of some jobs (k,) that have nothing."""
+        waiting: list[int] = order[self.choice[order] < 0].tolist()
+        return waiting
+
+    def movable(self, order: Ints) -> Ints:
+        """Return those of some jobs (k,) that have something and are not pinned."""
+        return order[(self.choice[order] >= 0) & ~self.pinned[order]]
 
     @property
     def owed(self) -> Ints:

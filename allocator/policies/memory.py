@@ -2,9 +2,8 @@
 
 Successive rounds replace few jobs and change few values, so the last prices are almost the next
 ones, and finding those takes a fraction of the time. The plan needs no memory: running jobs are in
-the snapshot, and "change nothing" is always among the starts. Options of jobs that did not
-change are kept apart (options/previous_options.py). A look ahead starts from the previous plans,
-shifted by the intervals that have passed.
+the snapshot, and "change nothing" is always among the starts. A look ahead starts from the previous
+plans, shifted by the intervals that have passed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
+from formulations.model.choices import Choices
 from formulations.model.linear import Ints
 from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
@@ -47,39 +47,37 @@ def mip(task: Task) -> Proposal:
 
     Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """
-    given = task
-    task = add_missing_pairs(task)
-    task, unchanged_choice, stays, start = _find_starts(task)
+    given, task = task, add_missing_pairs(task)
+    task, start = _find_start(task)
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task, start = _search_longer(given, task, start)
-        unchanged_choice = task.round.unchanged_choice()
     _report_start(task, start)
     if task.solver is not None or not _is_proven(task, start):
         task, start = add_near_pairs(task, start)
-        unchanged_choice = task.round.unchanged_choice()
     if task.solver is None and start is not None:
         task, start = _close_gap(task, start)
-    if task.solver is None and start is not None and _is_proven(task, start):
-        keeps = stays and _proven_gap(task, unchanged_choice) <= task.limits.gap
-        plan = _start_what_fits(task, unchanged_choice) if keeps else start
-        return Proposal(
-            plan,
-            max(task.bound, task.choices.value_of(plan)),
-            "lagrangian",
-            "gap",
-            solver_choice="auto: proven from prices, none needed",
-            task=task,
-        )
+        if _is_proven(task, start):
+            plan = _prefer_unchanged(task, start, task.bound)
+            bound, why = task.bound, "auto: proven from prices, none needed"
+            bound = max(bound, task.choices.value_of(plan))
+            return Proposal(plan, bound, "lagrangian", "gap", solver_choice=why, task=task)
+    return _ask_solver(task, start)
+
+
+def _ask_solver(task: Task, start: Ints | None) -> Proposal:
+    """Return the plan and the bound of a solver that begins from a plan, as far as they are right.
+
+    Raises Infeasible or NoPlanInTime as `mip` does.
+    """
     value = task.choices.value_of
     engine, why = task.engine()
     answer = _call_solver(task, engine, start)
     best, fallback, detail = _verify_answer(task, answer, start, engine.name)
     if best is None:
         proposal = find_plan_by_solver(task)
-        best = proposal.choice
-        fallback = proposal.fallback
+        best, fallback = proposal.choice, proposal.fallback
     bound, by = _tighter_bound(task, answer, value(best))
     least = value(best) - _rounding(value(best))
     if fallback is None and math.isfinite(answer.bound) and answer.bound < least:
@@ -87,14 +85,13 @@ def mip(task: Task) -> Proposal:
         detail = f"{engine.name} claimed a bound below a plan that exists"
     if not (fallback or detail):  # the solver's account of a proven plan is no warning
         why = "; ".join(filter(None, (why, answer.detail)))
-    wanted = max(task.limits.gap, 1e-9)
-    if stays and relative_gap(bound, value(unchanged_choice)) <= wanted:
-        best = _start_what_fits(task, unchanged_choice)
+    best = _prefer_unchanged(task, best, bound)
+    is_proven = relative_gap(bound, value(best)) <= max(task.limits.gap, EXACT)
     return Proposal(
         best,
         bound,
         by,
-        _termination(answer, fallback, relative_gap(bound, value(best)) <= wanted),
+        _termination(answer, fallback, is_proven),
         engine.name,
         answer.version or None,
         why,
@@ -105,16 +102,20 @@ def mip(task: Task) -> Proposal:
     )
 
 
-def _start_what_fits(task: Task, unchanged_choice: Ints) -> Ints:
-    """Return the choice that stops and changes nothing, with the jobs that can start beside it.
+def _prefer_unchanged(task: Task, plan: Ints, bound: float) -> Ints:
+    """Return the plan, or the choice that changes nothing if the bound proves its gap.
 
-    A job may be worth less than the gap. It does not wait next to free GPUs for that.
+    Jobs that can start beside what is unchanged do so. A job may be worth less than the gap. It
+    does not wait next to free GPUs for that.
     """
-    i = task.round.instance
-    able = np.flatnonzero((unchanged_choice[i.job] < 0) & (i.value > 0) & (i.primary < 0))
-    free_capacity = FreeCapacity(task.round, unchanged_choice) if len(able) else None
+    i, unchanged = task.round.instance, task.round.unchanged_choice()
+    gap = relative_gap(bound, task.choices.value_of(unchanged))
+    if gap > max(task.limits.gap, EXACT) or not task.choices.feasible(unchanged):
+        return plan
+    able = np.flatnonzero((unchanged[i.job] < 0) & (i.value > 0) & (i.primary < 0))
+    free_capacity = FreeCapacity(task.round, unchanged) if len(able) else None
     if free_capacity is None or max(free_capacity.free, default=0) <= 0:
-        return unchanged_choice
+        return unchanged
     able = able[i.load[able] <= np.array(free_capacity.free)[i.pool[able]]]
     density = i.value[able] / i.load[able]
     for o in able[np.argsort(-density, kind="stable")].tolist():
@@ -123,32 +124,28 @@ def _start_what_fits(task: Task, unchanged_choice: Ints) -> Ints:
     return free_capacity.choice
 
 
-def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
-    """Return the choice that changes nothing, whether it is legal, and the best known plan.
+def _find_start(task: Task) -> tuple[Task, Ints | None]:
+    """Return the task, with the bound that is proven by then, and the best known plan.
 
     That is the plan that changes nothing, or if that is not good enough also one put together from
-    choices of tenants, or else the rounded prices. The task comes first, with the bound that is
-    proven by then.
+    choices of tenants, or else the rounded prices.
     """
     c, enough = task.choices, PRICED * task.limits.gap
-    unchanged_choice = task.round.unchanged_choice()
-    plans = [unchanged_choice] if c.feasible(unchanged_choice) else []
-    stays = bool(plans)
+    unchanged = task.round.unchanged_choice()
+    best = unchanged if c.feasible(unchanged) else None
     is_cold = task.prices is None and not has_pair_rows(task.round.model)
-    if is_cold and not _are_proven(task, plans) and loses_in_blocks(c, task.dual, enough):
+    if is_cold and not _is_proven(task, best) and loses_in_blocks(c, task.dual, enough):
         plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
-        task = _with_bound(task, bound)
-        plans += [] if plan is None else [plan]
-    if not _are_proven(task, plans):
+        task, best = _with_bound(task, bound), _best(c, best, plan)
+    if not _is_proven(task, best):
         beyond = BEYOND if task.prices is None else 0
-        plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
-        plans += [] if plan is None else [plan]
-    return task, unchanged_choice, stays, max(plans, key=c.value_of, default=None)
+        best = _best(c, best, round_pairs(c, task.dual, task.end_of_rounding, enough, beyond))
+    return task, best
 
 
-def _are_proven(task: Task, plans: Sequence[Ints]) -> bool:
-    """Return whether one of the plans is good enough."""
-    return any(_is_proven(task, plan) for plan in plans)
+def _best(c: Choices, *plans: Ints | None) -> Ints | None:
+    """Return the plan of the largest value, None if none is known."""
+    return max((plan for plan in plans if plan is not None), key=c.value_of, default=None)
 
 
 def _with_bound(task: Task, bound: float) -> Task:
@@ -167,16 +164,13 @@ def _search_longer(given: Task, task: Task, start: Ints | None) -> tuple[Task, I
         memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
         prices = memory.row_prices(given.round.model)[0]
         longer = add_missing_pairs(dataclasses.replace(given, prices=prices), missing=0.0)
-        better = _find_starts(longer)[-1]
+        better = _find_start(longer)[1]
         if _is_proven(longer, better):
             return longer, better
         task = dataclasses.replace(task, known_bound=min(task.known_bound, longer.known_bound))
     wider = tighten_bound(task)
-    plans = [_find_starts(wider)[-1]]
-    if start is not None:
-        plans.append(same_columns(task.round, start, wider.round))
-    known = [plan for plan in plans if plan is not None]
-    return wider, max(known, key=wider.choices.value_of, default=None)
+    old = None if start is None else same_columns(task.round, start, wider.round)
+    return wider, _best(wider.choices, _find_start(wider)[1], old)
 
 
 def _is_proven(task: Task, plan: Ints | None) -> bool:

@@ -156,7 +156,7 @@ def bound_over_all_pairs(task: Task) -> float:
     It comes from the dual of a round that has all pairs.
     """
     if not task.round.has_all_pairs:
-        groups = groups_of_options(task.round.problem, task.round.option_table)
+        groups = groups_of_options(task.round.option_table)
         whole = compile_round(task.round.problem, groups=groups)
         task = Task(whole, task.limits, None, task.deadline)
     return (add_missing_pairs(task) if math.isinf(task.known_bound) else task).bound

@@ -7,7 +7,7 @@ all others. A plan that breaks a guarantee or the limit on changes in the end is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,17 +18,8 @@ from allocator.policies.free_capacity import FreeCapacity, keeps_rules
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.primal.rounding import repair
 
-
-@dataclass(frozen=True)
-class OptionRanking:
-    """Options of each job, best first; those of job j are option[start[j] : start[j + 1]]."""
-
-    start: list[int]
-    option: list[int]
-
-    def of(self, j: int) -> list[int]:
-        """Return the options of job j, best first."""
-        return self.option[self.start[j] : self.start[j + 1]]
+OptionRanking = list[list[int]]
+"""The options of each job, best first."""
 
 
 def rank_options(
@@ -49,7 +40,8 @@ def group_options(round_: CompiledRound, ranked: Ints) -> OptionRanking:
     job = round_.instance.job[ranked]
     order = np.argsort(job, kind="stable")
     start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))
-    return OptionRanking(start.tolist(), ranked[order].tolist())
+    option = ranked[order].tolist()
+    return [option[a:b] for a, b in pairwise(start.tolist())]
 
 
 def option_rates(round_: CompiledRound) -> Floats:
@@ -83,46 +75,35 @@ def is_least_of_job(start: Ints, key: Ints) -> Bools:
 
 
 def serve(
-    round_: CompiledRound,
-    free_capacity: FreeCapacity,
-    order: Ints,
-    preferred: OptionRanking,
-    pinned: Bools | None = None,
-    grows: bool = True,
+    free_capacity: FreeCapacity, order: Ints, preferred: OptionRanking, grows: bool = True
 ) -> None:
     """Give jobs the first of their preferred options that fits, in the order (J,) in each class.
 
     The classes are those of the module. The other parameters are those of `serve_first`.
     """
     now = free_capacity.choice.data
-    for j in serve_first(round_, free_capacity, order, preferred, pinned, grows):
-        if now[j] >= 0 or any(free_capacity.free):
-            free_capacity.assign_first(j, preferred.of(j))
+    for j in serve_first(free_capacity, order, preferred, grows):
+        if now[j] >= 0 or not free_capacity.is_full:
+            free_capacity.assign_first(j, preferred[j])
 
 
 def serve_first(
-    round_: CompiledRound,
-    free_capacity: FreeCapacity,
-    order: Ints,
-    preferred: OptionRanking,
-    pinned: Bools | None = None,
-    grows: bool = True,
+    free_capacity: FreeCapacity, order: Ints, preferred: OptionRanking, grows: bool = True
 ) -> list[int]:
     """Serve the pinned jobs, then those of tenants below their guarantee until it is met.
 
-    Return the other jobs, in the order. pinned (J,) are jobs that keep what they hold, including
-    the non-preemptible ones; the default is these only. With `grows`, jobs of such tenants then get
-    more than they prefer if that is not enough, in their pool and in the same order.
+    Return the other jobs, in the order. With `grows`, jobs of such tenants then get more than they
+    prefer if that is not enough, in their pool and in the same order.
     """
+    round_ = free_capacity.round
     i = round_.instance
-    first = i.mandatory if pinned is None else pinned
-    serve_pinned(round_, free_capacity, order, first)
-    order = order[~first[order]]
+    serve_pinned(free_capacity, order)
+    order = order[~free_capacity.pinned[order]]
     served = set()
     now = free_capacity.choice.data
     entitled = order[np.isin(order, i.job[i.is_guaranteed])].tolist()
     for j in entitled:
-        owed = [o for o in preferred.of(j) if free_capacity.owes(o)] if now[j] < 0 else []
+        owed = [o for o in preferred[j] if free_capacity.owes(o)] if now[j] < 0 else []
         if owed:
             free_capacity.assign_first(j, owed)
             served.add(j)
@@ -137,10 +118,9 @@ def serve_first(
     return [j for j in order.tolist() if j not in served]
 
 
-def serve_pinned(
-    round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
-) -> None:
-    """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
+def serve_pinned(free_capacity: FreeCapacity, order: Ints) -> None:
+    """Let the pinned jobs keep what they hold, with the primary jobs of their pairs first."""
+    round_, pinned = free_capacity.round, free_capacity.pinned
     unchanged_choice = round_.unchanged_choice()
     secondary, primary = round_.instance.colocations
     needed = round_.instance.job[primary[np.isin(secondary, unchanged_choice[pinned])]]
@@ -161,8 +141,11 @@ def next_larger_option(round_: CompiledRound, o: int) -> int:
     return -1
 
 
-def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]) -> Proposal:
-    """Plan from nothing by `steps(free_capacity, pinned)`, for policies that preempt.
+Steps = Callable[[FreeCapacity], None]
+
+
+def replan(task: Task, order: Ints, steps: Steps, pinned: Bools | None = None) -> Proposal:
+    """Plan from nothing by steps, for policies that preempt; jobs `pinned` (J,) stay as they are.
 
     If that changes more running jobs than max_changes allows, the first jobs in the order (J,) are
     pinned, as many as needed, with all that the plan keeps anyway, and the steps plan around them.
@@ -170,25 +153,25 @@ def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]
     `run_steps`.
     """
     i = task.round.instance
-    pinned = i.mandatory
     if i.least_kept > 0:
-        trial = FreeCapacity(task.round)
-        steps(trial, pinned)
+        trial = FreeCapacity(task.round, pinned=pinned)
+        steps(trial)
         unchanged_choice = task.round.unchanged_choice()
         kept = (unchanged_choice >= 0) & (trial.choice == unchanged_choice)
         could = order[(unchanged_choice[order] >= 0) & ~kept[order]]
         missing = i.least_kept - int(kept.sum())
         if missing > 0:
-            pinned = pinned | kept
+            pinned = trial.pinned | kept
             pinned[could[:missing]] = True
-    return run_steps(task, lambda free_capacity: steps(free_capacity, pinned))
+    return run_steps(task, steps, pinned=pinned)
 
 
 def run_steps(
     task: Task,
-    steps: Callable[[FreeCapacity], None],
+    steps: Steps,
     start: Ints | None = None,
     guaranteed: bool = True,
+    pinned: Bools | None = None,
 ) -> Proposal:
     """Run the steps from the start (None: from nothing), and repair the plan if it breaks a rule.
 
@@ -200,14 +183,14 @@ def run_steps(
     round_ = task.round
     if start is not None and not keeps_rules(round_, start, guaranteed):
         start = repair(task.choices, start, task.dual.prices)
-    free_capacity = FreeCapacity(round_, start)
+    free_capacity = FreeCapacity(round_, start, pinned)
     steps(free_capacity)
     if keeps_rules(round_, free_capacity.choice):
         return Proposal(free_capacity.choice)
     repaired = repair(task.choices, free_capacity.choice, task.dual.prices)
     if repaired is None:
         return find_fallback_plan(task)
-    free_capacity = FreeCapacity(round_, repaired)
+    free_capacity = FreeCapacity(round_, repaired, pinned)
     steps(free_capacity)
     choice = free_capacity.choice if keeps_rules(round_, free_capacity.choice) else repaired
     return Proposal(

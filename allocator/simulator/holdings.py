@@ -121,9 +121,6 @@ class Holdings:
         self.modes: dict[int, Mode] = {}
         self.moves: Ints = np.zeros(len(problem.pools), np.int64)
         self.place_spans: list[tuple[int, int, float, float, tuple[Place, ...]]] = []
-        self._shares: Floats | None = None  # of one GPU
-        if self.has_nodes.any() and not np.isnan(problem.jobs.gpu_fraction).all():
-            self._shares = np.nan_to_num(problem.jobs.gpu_fraction, nan=1.0)
         self.capacity: Ints = np.where(
             self.has_nodes, self.nodes.capacity(), problem.pools.gpus
         ).astype(np.int64)
@@ -134,8 +131,6 @@ class Holdings:
         ]
         self._spot = SpotServers(workload, options)
         self._rents: Bools = problem.pools.market != Market.RESERVED
-        self._rents_any = bool(self._rents.any())
-        self._least_billed = bool((problem.pools.min_billing_s > 0).any())
         self.spans: list[Floats] = []
         self.ground_truth = GroundTruth(problem, options, self._spot.hazard)
         self.strike: Floats = self.ground_truth.draw_failures(np.arange(n), self.ran, self.failures)
@@ -143,15 +138,13 @@ class Holdings:
     def used_gpus(self) -> Ints:
         """GPUs held in each pool, (P,); shares of GPUs are added up, and the sum is rounded up."""
         r = self._holders()
-        held = np.bincount(self.pool[r], self.own[r] * self._share(r), minlength=len(self.capacity))
+        held = np.bincount(
+            self.pool[r],
+            self.own[r] * self.problem.gpu_share(r, self.pool[r]),
+            minlength=len(self.capacity),
+        )
         used: Ints = np.ceil(held - ROUNDING).astype(np.int64)
         return used
-
-    def _share(self, jobs: Ints) -> Floats | float:
-        """Return which share of each of its GPUs a running job holds, (n,)."""
-        if self._shares is None:
-            return 1.0
-        return np.where(self.has_nodes[self.pool[jobs]], self._shares[jobs], 1.0)
 
     def _holders(self) -> Ints:
         """Return the jobs that hold GPUs themselves."""
@@ -270,9 +263,8 @@ class Holdings:
             second = self.secondary[jobs]
             stays = (second >= 0) & ~np.isin(second, jobs)
             self._close_books(jobs, at)
-            if self._least_billed:
-                ends = (self.own[jobs] > 0) & ~stays
-                self._bill_minimum(jobs[ends], at[ends])
+            ends = (self.own[jobs] > 0) & ~stays
+            self._bill_minimum(jobs[ends], at[ends])
             for j, g in (
                 zip(jobs.tolist(), np.where(stays, second, -1).tolist(), strict=True)
                 if self._spot.servers
@@ -302,9 +294,8 @@ class Holdings:
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
-        if self._rents_any:
-            tenant = self.problem.jobs.tenant[jobs]
-            np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
+        tenant = self.problem.jobs.tenant[jobs]
+        np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
     def _update_rates(self, jobs: Ints, at: Floats | float) -> None:
         """Give running jobs the speed that they have with their colocated jobs from now on."""

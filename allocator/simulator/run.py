@@ -13,7 +13,6 @@ from allocator.domain.workload import Workload
 from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
-from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem as UserProblem
@@ -252,7 +251,6 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
         solver=o.solver,
         limits=limits,
         place=PLACE[o.placement],
-        previous=PreviousOptions(),
     )
     for turn in run_rounds(state.cluster, decide, state.rounds):
         state.recorder.note(turn, world)

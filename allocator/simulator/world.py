@@ -274,7 +274,7 @@ class World(Holdings):
         self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
         since = last - self.since_s[r]
         own = self.own[r]
-        self.attained[r] = self.had_gpu_s[r] + since * own * self._share(r)
+        self.attained[r] = self.had_gpu_s[r] + since * own * self.problem.gpu_share(r, p)
         self.ran[r] = self.had_ran[r] + since * k
         self._add_dollars(r, p, held * own * self._gpu_price(r) / HOUR)
         self.received[r, self.problem.pools.gpu_type[p]] = self.had_s[r] + since

@@ -80,15 +80,7 @@ class PairColumns:
 
     def sum_of_column(self, amount: Floats) -> Floats:
         """Return for each entry the sum of the amounts (k,) over all entries of its column."""
-        if not self.has_several:
-            return amount
-        _, number = np.unique(self.secondary, return_inverse=True)
-        return np.asarray(np.bincount(number, amount)[number], np.float64)
-
-    @cached_property
-    def has_several(self) -> bool:
-        """Whether any secondary job has several primary jobs."""
-        return len(np.unique(self.secondary)) < len(self.secondary)
+        return np.asarray(np.bincount(self.secondary, amount)[self.secondary], np.float64)
 
     @cached_property
     def takes_more(self) -> Bools:
@@ -194,8 +186,7 @@ def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats
     known = np.maximum(p, 0.0)
     p[g.row] = 0.0
     wants: Floats = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
-    if g.has_several:  # what is paid to the other primary jobs
-        wants -= g.sum_of_column(known[g.row]) - known[g.row]
+    wants -= g.sum_of_column(known[g.row]) - known[g.row]  # paid to the other primary jobs
     p[g.row] = known[g.row]
     np.maximum.at(p, g.row, wants)
     return wants
@@ -266,12 +257,8 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
     loss = np.where(own, u[c.group] - reduced, np.inf)
     inside = loss <= _least(loss, NEAR * c.J)
-    short = (
-        u[c.group[g.secondary]] + u[c.group[g.primary]] - reduced[g.secondary] - reduced[g.primary]
-    )
-    if g.has_several:
-        lost = u[c.group[g.primary]] - reduced[g.primary]
-        short = u[c.group[g.secondary]] - reduced[g.secondary] + g.sum_of_column(lost)
+    lost = u[c.group[g.primary]] - reduced[g.primary]
+    short = u[c.group[g.secondary]] - reduced[g.secondary] + g.sum_of_column(lost)
     near = np.flatnonzero(short <= _least(short, NEAR * c.J))
     inside[g.secondary[near]] = True
     bound = np.isfinite(c.low)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 
 import numpy as np
 
@@ -83,8 +82,6 @@ def list_schedule(
     new: list[list[Part]] = [[] for _ in known]
     head = [parts[-1][0] if parts else math.inf for parts in known]
     possible = _find_possible(free, running, candidates)
-    find_heads = _getters(candidates, possible, len(head))
-    head.append(0.0)  # of no row
     first = np.searchsorted(possible, first)
     take_s = seconds[possible].tolist()
     number = possible.tolist()
@@ -94,7 +91,10 @@ def list_schedule(
     for i, (here, end) in enumerate(pairwise(first.tolist())):
         if here == end:
             continue
-        ends = [max(find_heads[k](head)) + take_s[k] for k in range(here, end)]
+        ends = [
+            max([head[r] for r in row[begin[c] : begin[c + 1]]], default=0.0) + take_s[k]
+            for k, c in enumerate(number[here:end], here)
+        ]
         best = here + ends.index(min(ends))
         c = number[best]
         rows = row[begin[c] : begin[c + 1]]
@@ -112,7 +112,6 @@ def list_schedule(
     return np.array(start), np.array(chosen, dtype=np.int64)
 
 
-Getter = Callable[[list[float]], tuple[float, ...]]
 Part = tuple[float, float]  # seconds from now, and what becomes free then
 
 
@@ -138,20 +137,6 @@ def _find_possible(free: Floats, running: Uses, candidates: Uses) -> Ints:
     fits = np.ones(len(candidates.first) - 1, dtype=bool)
     fits[owner[lacks]] = False
     return np.flatnonzero(fits)
-
-
-def _getters(uses: Uses, which: Ints, none: int) -> list[Getter]:
-    """Return for some things a function from a list to its items at the rows that the thing uses.
-
-    All have as many items, at least two. The item at `none` stands for each row less.
-    """
-    width = np.diff(uses.first)
-    owner = np.repeat(np.arange(len(width)), width)
-    rows = np.full((max(2, int(width.max(initial=0))), len(width)), none)
-    rows[np.arange(len(owner)) - uses.first[owner], owner] = uses.row
-    keys = list(zip(*rows[:, which].tolist(), strict=True))
-    getters: dict[tuple[int, ...], Getter] = {key: itemgetter(*key) for key in set(keys)}
-    return list(map(getters.__getitem__, keys))
 
 
 def _take(known: list[Part], new: list[Part], amount: float) -> float:

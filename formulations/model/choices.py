@@ -10,13 +10,13 @@ groups, R coupling rows, a_c the coupling entries of column c.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from formulations.model.exact_sum import exact_sum
 from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
 from formulations.model.ragged import ragged, starts
 from formulations.model.sparse_rows import SparseRows
@@ -266,7 +266,7 @@ class Choices:
 
     def value_of(self, choice: Ints) -> float:
         """Return the value of a choice, correctly rounded."""
-        return exact_sum(self.value[choice[choice >= 0]])
+        return math.fsum(self.value[choice[choice >= 0]].tolist())
 
     def use_of(self, choice: Ints) -> Floats:
         """Return the activity of the coupling rows, (R,)."""

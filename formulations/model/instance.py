@@ -6,16 +6,19 @@ This module does not depend on files, speed models or time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from formulations.model.block import Block
-from formulations.model.constant import constant
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
+
+
+def no_pairs() -> Ints:
+    """Return no pairs of options, (2, 0)."""
+    return np.zeros((2, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,6 @@ class Instance:
         US dollars per hour.
     keep : (n,)
         True where the option is what the running job holds now.
-    primary : (n,)
-        For an option of a secondary job, the option of the primary job on whose GPUs it runs; it
-        takes no GPUs itself and needs that option. -1: the option takes its own GPUs.
-    conflicting_option : (n,)
-        An option of another job that may not be chosen together with this one, -1 = none.
     mandatory : (J,)
         True where the job may not be left without an option.
     tenant : (J,)
@@ -70,13 +68,11 @@ class Instance:
         Names of the quotas, where they are not those of tenants.
     common : (K,) or None
         True for quotas of all tenants together, None = there are none.
-    primaries : (n, M) or None
-        For an option of a secondary job with several primary jobs, or with GPUs of its own besides
-        theirs, the options of all of them, first that of `primary`; -1 = none. It takes the GPUs
-        that they lack. None: no option has any.
-    conflicts : (n, M) or None
-        Of an option with several conflicting options, all of them, first `conflicting_option`;
-        -1 = none. None: no option has several.
+    colocations : (2, k)
+        Options of secondary jobs, ascending, and the option of a primary job that each needs; it
+        runs on the GPUs of all that it needs, and takes the GPUs that they lack.
+    takeovers : (2, k)
+        Options, ascending, and an option of another job that excludes each.
     """
 
     value: Floats
@@ -86,8 +82,6 @@ class Instance:
     gpus: Ints
     cost: Floats
     keep: Bools
-    primary: Ints
-    conflicting_option: Ints
     mandatory: Bools
     tenant: Ints
     capacity: Ints
@@ -107,18 +101,16 @@ class Instance:
     accounts: Ints | None = None
     quotas: Sequence[str] = ()
     common: Bools | None = None
-    primaries: Ints | None = None
-    conflicts: Ints | None = None
+    colocations: Ints = field(default_factory=no_pairs)
+    takeovers: Ints = field(default_factory=no_pairs)
 
     @cached_property
-    def colocations(self) -> tuple[Ints, Ints]:
-        """Options of secondary jobs, and the option of a primary job that each needs, (k,) each."""
-        return _pairs(self.primary, self.primaries)
-
-    @cached_property
-    def takeovers(self) -> tuple[Ints, Ints]:
-        """Options and those of other jobs that exclude them, (k,) each."""
-        return _pairs(self.conflicting_option, self.conflicts)
+    def primary(self) -> Ints:
+        """The first option that an option of a secondary job needs, (n,); -1 for other options."""
+        out = np.full(len(self.job), -1)
+        secondary, primary = self.colocations[:, ::-1]  # the last one counts
+        out[secondary] = primary
+        return out
 
     @property
     def quota_names(self) -> Sequence[str]:
@@ -175,12 +167,9 @@ class Instance:
 
         GPUs of two colocated jobs count once, for the primary job.
         """
-        held = np.where(self.primary < 0, self.gpus, 0)
-        if self.primaries is not None:
-            several = self.primaries[:, 0] >= 0
-            shared = np.append(self.gpus, 0)[self.primaries].sum(axis=1)
-            held[several] = (self.gpus - shared)[several]
-        return held
+        secondary, primary = self.colocations
+        shared = np.bincount(secondary, self.gpus[primary], len(self.gpus))
+        return self.gpus - shared.astype(np.int64)
 
     @cached_property
     def load(self) -> Ints | Floats:
@@ -195,16 +184,12 @@ class Instance:
         """
         job = self.job[option]
 
-        def numbers(others: Ints | None) -> Any:
-            """Return other options (n, ...) of the given ones, by their new numbers."""
-            if others is None:
-                return None
-            if others.ndim == 1 and not (others >= 0).any():
-                return constant(-1, len(option))
-            # the last entry stands for -1
-            place = np.full(len(self.job) + 1, -1)
-            place[option] = np.arange(len(option))
-            return place[others[option]]
+        place = np.full(len(self.job), -1)
+        place[option] = np.arange(len(option))
+
+        def take_pairs(pairs: Ints) -> Ints:
+            new = place[pairs]
+            return new[:, (new >= 0).all(axis=0)]
 
         return replace(
             self,
@@ -217,21 +202,6 @@ class Instance:
             gpus=self.gpus[option],
             cost=self.cost[option],
             keep=self.keep[option],
-            primary=numbers(self.primary),
-            conflicting_option=numbers(self.conflicting_option),
-            primaries=numbers(self.primaries),
-            conflicts=numbers(self.conflicts),
+            colocations=take_pairs(self.colocations),
+            takeovers=take_pairs(self.takeovers),
         )
-
-
-def _pairs(first: Ints, all_of: Ints | None) -> tuple[Ints, Ints]:
-    """List the options with other options, and these; `all_of` (n, M) counts where it has any."""
-    one = np.flatnonzero(first >= 0)
-    if all_of is None:
-        return one, first[one]
-    one = np.flatnonzero((first >= 0) & (all_of[:, 0] < 0))
-    several, k = np.nonzero(all_of >= 0)
-    option = np.append(one, several)
-    other = np.append(first[one], all_of[several, k])
-    order = np.argsort(option, kind="stable")
-    return option[order], other[order]

@@ -109,17 +109,13 @@ def colocation(i: Instance) -> Block:
 
     An option has at most one secondary job, which runs only where the option is chosen.
     """
-    colocated = i.primary >= 0
-    if not colocated.any():
+    secondary, primary = i.colocations
+    if not len(secondary):
         return Block.empty(linear.COLOCATION)
-    primaries = np.unique(i.colocations[1])
-    number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
-    number[primaries] = np.arange(len(primaries))
-    row = np.where(colocated, number[i.primary], number[:-1])
-    if i.primaries is not None:
-        row = np.vstack([row, number[i.primaries[:, 1:]].T])
-    use = np.where(colocated, 1.0, -1.0)
-    limit = np.zeros(len(primaries))
+    primaries, number = np.unique(primary, return_inverse=True)
+    use = np.full(len(i.job), -1.0)
+    use[secondary] = 1.0
+    row, limit = _rows_of_pairs(i, i.colocations, number), np.zeros(len(primaries))
     return Block.at_most(linear.COLOCATION, _name_options(i, primaries), row, use, limit)
 
 
@@ -136,12 +132,19 @@ def takeover(i: Instance) -> Block:
     own = option[np.sort(first)]
     # a row for each option of another job, in the order of the first option that it excludes
     number = np.argsort(np.argsort(first, kind="stable"), kind="stable")[number]
+    row = _rows_of_pairs(i, i.takeovers, number)
+    use, limit = np.ones(len(i.job)), np.ones(len(own))
+    return Block.at_most(linear.TAKEOVER, _name_options(i, own), row, use, limit)
+
+
+def _rows_of_pairs(i: Instance, pairs: Ints, number: Ints) -> Ints:
+    """Return the rows that options use, (L, n), if both of pair k (2, k) use row number[k]."""
+    option, other = pairs
     layer = np.arange(len(option)) - np.searchsorted(option, option)
     row = np.full((int(layer.max(initial=0)) + 1, len(i.job)), -1)
     row[layer, option] = number
     row[0, other] = number
-    use, limit = np.ones(len(i.job)), np.ones(len(own))
-    return Block.at_most(linear.TAKEOVER, _name_options(i, own), row, use, limit)
+    return row
 
 
 def _name_options(i: Instance, options: Ints) -> list[str]:

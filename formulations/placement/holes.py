@@ -18,12 +18,11 @@ depend on each other.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
-from itertools import chain, islice
 from typing import NamedTuple
 
 TOLERANCE = 1e-9  # rounding of sums of GPUs, CPUs or GB
@@ -143,37 +142,34 @@ class Holes:
         self._split: dict[int, list[tuple[float, int, int]]] = {}  # the same by pool, ascending
 
     @cached_property
-    def _nodes(self) -> dict[int, list[list[int]]]:
-        """The keys of the open nodes by pool and free GPUs, ascending.
+    def _open(self) -> dict[int, list[tuple[int, int, int]]]:
+        """The holes of the open nodes by pool, as `_hole` has them, ascending.
 
         They are sorted at the first search, after all jobs that stay have taken their GPUs.
         """
-        out: dict[int, list[list[int]]] = {}
+        out: dict[int, list[tuple[int, int, int]]] = {}
         for n, p in enumerate(self.pool):
             if p >= 0:
-                if p not in out:
-                    out[p] = [[] for _ in range(self.largest_size + 1)]
-                out[p][self.free[n]].append(self._key(n))
-        for keys in chain.from_iterable(out.values()):
-            keys.sort()
+                out.setdefault(p, []).append(self._hole(n))
+        for holes in out.values():
+            holes.sort()
         return out
 
-    def _key(self, n: int) -> int:
-        """Return a number that orders nodes by free CPUs, those with the fewest last.
+    def _hole(self, n: int) -> tuple[int, int, int]:
+        """Return what orders nodes for best fit: free GPUs, then free CPUs, then the number."""
+        cpus = int(1000 * min(self.cpus[n], MANY_CPUS)) if self._limits_cpus else 0
+        return self.free[n], cpus, n
 
-        Best fit prefers these, and a list is fastest at its end. The number of the node is -key
-        modulo N.
-        """
-        return -(self._level(self.cpus[n]) * len(self.pool) + n)
-
-    def _level(self, cpus: float) -> int:
-        return int(1000 * min(cpus, MANY_CPUS)) if self._limits_cpus else 0
+    def _nodes_with(self, pool: int, free: int) -> list[int]:
+        """Return the nodes of a pool with so many free GPUs, those with the fewest CPUs first."""
+        holes = self._open.get(pool, [])
+        begin, end = (bisect_left(holes, (k,)) for k in (free, free + 1))
+        return [n for _, _, n in holes[begin:end]]
 
     def nodes_of(self, pool: int) -> Iterator[int]:
         """Yield the nodes of a pool, those with most free GPUs first."""
-        N = len(self.pool)
-        for keys in reversed(self._nodes.get(pool, [])):
-            yield from (-key % N for key in reversed(keys))
+        for free in range(self.largest_size, -1, -1):
+            yield from self._nodes_with(pool, free)
 
     def split_gpus(self, pool: int) -> Iterator[tuple[int, int]]:
         """Yield (node, number) of the GPUs that are given out in shares, the emptiest first."""
@@ -182,11 +178,11 @@ class Holes:
 
     def total(self, pool: int) -> int:
         """Return the free whole GPUs of a pool."""
-        return sum(k * len(nodes) for k, nodes in enumerate(self._nodes.get(pool, [])))
+        return sum(free for free, _, _ in self._open.get(pool, []))
 
     def largest(self, pool: int) -> int:
         """Return the most whole GPUs that are free on one node of a pool."""
-        return max((k for k, nodes in enumerate(self._nodes.get(pool, [])) if nodes), default=0)
+        return max((free for free, _, _ in self._open.get(pool, [])), default=0)
 
     def usable(self, node: int, need: Need) -> int:
         """Return how many whole GPUs of a node the job could have now."""
@@ -252,23 +248,23 @@ class Holes:
         self._change(places, need, -1)
 
     def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
-        nodes = vars(self).get("_nodes")  # None before the first search
+        every = vars(self).get("_open")  # None before the first search
         for n, k, g in places:
             if need.leaves:
                 self.late[n] += sign * k
             if self.pool[n] < 0:
                 continue
-            if nodes is not None:
-                keys = nodes[self.pool[n]][self.free[n]]
-                del keys[bisect_left(keys, self._key(n))]
+            if every is not None:
+                holes = every[self.pool[n]]
+                del holes[bisect_left(holes, self._hole(n))]
             self.cpus[n] -= sign * k * need.cpus
             self.memory_gb[n] -= sign * k * need.memory_gb
             if g < 0:
                 self.free[n] -= sign * k
             else:
                 self._change_share(n, g, sign * need.share)
-            if nodes is not None:
-                insort(nodes[self.pool[n]][self.free[n]], self._key(n))
+            if every is not None:
+                insort(holes, self._hole(n))
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
         of_node = self.shares.setdefault(n, {})
@@ -305,18 +301,13 @@ class Holes:
 
     def _best_fit(self, gpus: int, need: Need, without: Collection[int]) -> int:
         """Return the node with the fewest free GPUs of those that hold so many, -1 = none."""
-        nodes = self._nodes.get(need.pool, [])
-        available = self.cpus
-        memory_gb = self.memory_gb
-        N = len(self.pool)
+        holes = self._open.get(need.pool, [])
         cpus = gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
         memory = gpus * need.memory_gb - TOLERANCE if need.memory_gb > 0 else -math.inf
-        least = self._level(max(0.0, cpus)) * N
-        for keys in islice(nodes, gpus, None):
-            for at in range(bisect_right(keys, -least) - 1, -1, -1):
-                n = -keys[at] % N
-                if available[n] >= cpus and memory_gb[n] >= memory and n not in without:
-                    return n
+        for at in range(bisect_left(holes, (gpus,)), len(holes)):
+            n = holes[at][-1]
+            if self.cpus[n] >= cpus and self.memory_gb[n] >= memory and n not in without:
+                return n
         return -1
 
     def _pack(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
@@ -341,12 +332,10 @@ class Holes:
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first, without 0 and the nodes `without`."""
-        levels = self._nodes.get(need.pool, [])
-        N = len(self.pool)
         limited = need.cpus > 0 or need.memory_gb > 0 or need.pod > 1
-        usable: list[list[int]] = [[] for _ in levels]
-        for free in range(len(levels) - 1, need.pod - 1, -1):
-            nodes: Iterable[int] = (-key % N for key in reversed(levels[free]))
+        usable: list[list[int]] = [[] for _ in range(self.largest_size + 1)]
+        for free in range(self.largest_size, need.pod - 1, -1):
+            nodes: Iterable[int] = self._nodes_with(need.pool, free)
             if limited:  # nodes with so many free GPUs, and fuller ones that hold no more
                 for n in nodes:
                     usable[need.whole(self.usable(n, need))].append(n)

@@ -173,7 +173,7 @@ def audited(round_: CompiledRound, options: Any) -> Any:
         m.primary[options],
     )
     for o in options[m.primary[options] >= 0].tolist():
-        row[m.primary[o]] = m.primary_row[o]
+        row[m.primary[o]] = m.primaries["row"][o, 0]
     plan = Allocation(pool, gpus, row, primary)
     return audit(round_.problem, plan, round_.repairs, round_.offer).value
 

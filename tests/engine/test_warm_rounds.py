@@ -10,18 +10,12 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from fakes.random_rounds import random_snapshot
 from matrix import CROSSED, FEATURES, Tables, base, made
 
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible, InvalidInput
-from allocator.options import previous_options
-from allocator.options.option_table import list_options, option_table
-from allocator.options.previous_options import PreviousOptions
-from allocator.performance.sizes import estimate_sizes
 from allocator.solvers.base import SolveLimits
 from scripts.benchmarks import bench_rounds
 
@@ -98,21 +92,6 @@ def rounds_of(name: str, objective: str, rounds: int = ROUNDS) -> list[Problem]:
     return out
 
 
-@pytest.fixture
-def always_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options of the round before are used however few jobs have stayed as they were."""
-    monkeypatch.setattr(previous_options, "MOST_CHANGED", 1.0)
-
-
-def check_kept_options(problems: list[Problem]) -> None:
-    """Each round has the same options from those of the round before and from nothing."""
-    previous = PreviousOptions()
-    for problem in map(estimate_sizes, problems):
-        kept, fresh = previous.option_table(problem), option_table(problem)
-        for name, column in vars(fresh).items():
-            np.testing.assert_array_equal(getattr(kept, name), column, err_msg=name)
-
-
 def marks_of(number: int, is_first: bool) -> list[pytest.MarkDecorator]:
     """Every sixth feature by default in one objective, nightly every feature, in the soak all."""
     if not is_first:
@@ -128,31 +107,6 @@ every_feature = pytest.mark.parametrize(
         for k, objective in enumerate(CROSSED)
     ],
 )
-
-
-@pytest.mark.usefixtures("always_updates")
-@every_feature
-def test_kept_options_of_a_feature(name: str, objective: str) -> None:
-    """Whatever a job or a pool may have, an option table does not depend on the round before."""
-    check_kept_options(rounds_of(name, objective, 5))
-
-
-def test_only_jobs_that_changed_are_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All 40 jobs in the first round, and then the one that was paused."""
-    folder, listed = random_snapshot(np.random.default_rng(0), 40), []
-    monkeypatch.setattr(
-        previous_options,
-        "list_options",
-        lambda problem, among=None: (
-            listed.append(len(problem.jobs) if among is None else int(among.sum())),
-            list_options(problem, among),
-        )[1],
-    )
-    first = validate(folder.snapshot())
-    runs = next(job for job in folder.tables["jobs.csv"] if job.get("state") == "running")
-    runs.update(state="queued", pool="", gpus="")
-    check_kept_options([first, validate(folder.snapshot())])
-    assert listed == [40, 1]
 
 
 @every_feature

@@ -94,8 +94,6 @@ def generate(size: str | tuple[int, ...], seed: int = 0, rules: InstanceRules = 
         gpus=count,
         cost=count * PRICE[pool],
         keep=keep,
-        primary=np.full(len(job), -1),
-        conflicting_option=np.full(len(job), -1),
         mandatory=mandatory,
         tenant=tenant,
         capacity=capacity,

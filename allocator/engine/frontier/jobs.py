@@ -29,6 +29,7 @@ from allocator.policies.memory import Memory
 from allocator.policies.mip import mip
 from allocator.solvers import registry
 from allocator.solvers.base import Termination
+from formulations.model.instance import no_pairs
 from formulations.rental.time_cost import Together, together
 
 
@@ -80,10 +81,8 @@ class JobsCase:
             gpus=w.gpus[order],
             cost=cost,
             keep=np.zeros(len(job), bool),
-            primary=np.full(len(job), -1),
-            conflicting_option=np.full(len(job), -1),
-            primaries=None,
-            conflicts=None,
+            colocations=no_pairs(),
+            takeovers=no_pairs(),
             mandatory=mandatory,
             budget=budget,
             tenant_budget=np.full_like(i.tenant_budget, np.inf),

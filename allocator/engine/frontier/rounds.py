@@ -242,10 +242,7 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
         own = dataclasses.replace(
             problem, budget_per_hour=_dollars_per_hour(problem, a, gpu_prices)
         )
-        groups = groups_of_plan(own, a)
-        secondary = np.setdiff1d(np.flatnonzero(a.primary >= 0), groups.secondary)
-        also = a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary]
-        whole = compile_round(own, False, also=also, groups=groups)
+        whole = compile_round(own, False, groups=groups_of_plan(own, a))
         m = whole.option_table
         choice = np.full(len(problem.jobs), -1)
         same = (m.pool == a.pool[m.job]) & (m.gpus == a.gpus[m.job])

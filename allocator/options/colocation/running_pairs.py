@@ -17,8 +17,8 @@ from allocator.options.option_table import OptionTable
 MAX_SECONDARIES = 256  # per pool and size; more do not start in one round
 
 
-def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints]:
-    """List (primary, secondary, pool, gpus) of candidate pairs, arrays (n,).
+def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints]:
+    """List the options (primary, secondary) of candidate pairs, (n,) each.
 
     The table m has only options with GPUs of their own. The caller has to check that the two jobs
     fit.
@@ -55,4 +55,4 @@ def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, 
         before = first < second + len(primaries_here) - len(secondaries_here)
         found.append((primaries_here[first[before]], secondaries_here[second[before]]))
     primary, secondary = (np.concatenate(part) for part in zip(*found, strict=True))
-    return m.job[primary], m.job[secondary], m.pool[secondary], m.gpus[secondary]
+    return primary, secondary

@@ -25,24 +25,15 @@ from enum import IntEnum
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem, State
-from allocator.options.colocation.pairs import is_primary_interchangeable
 from allocator.options.colocation.several_primaries import Groups, running_groups
 from allocator.options.moves import merge_options, options_of_moves
-from allocator.options.option_table import (
-    OptionTable,
-    held_gpus,
-    is_allowed_option,
-    no_primaries,
-)
-from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
+from allocator.options.option_table import OptionTable, is_allowed_option, no_primaries
+from allocator.performance.colocated_speed import speeds_with_several
 from allocator.performance.pauses import restart_s
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
-
-PairArrays = tuple[Ints, Ints, Ints, Ints]
-"""(primary, secondary, pool, gpus) of pairs, arrays (n,)."""
 
 
 class PairOffer(IntEnum):
@@ -58,8 +49,7 @@ def add_colocated_options(
     problem: Problem,
     exclusive: OptionTable,
     offered: PairOffer,
-    pairs: PairArrays,
-    groups: Groups | None = None,
+    groups: Groups,
 ) -> OptionTable:
     """Add options of secondary jobs to the option table.
 
@@ -69,19 +59,16 @@ def add_colocated_options(
     ----------
     exclusive : OptionTable
         Options with GPUs of their own.
-    pairs : arrays (n,)
-        Pairs to offer in addition to those that run now. Only those of positive value are offered,
-        unless `offered` is `ALL`.
-    groups : Groups, optional
-        The same for secondary jobs with several primary jobs (several_primaries.py).
+    groups : Groups
+        Secondary jobs with their primary jobs to offer in addition to those that run now. Only
+        those of positive value are offered, unless `offered` is `ALL`.
     """
     jobs = problem.jobs
-    if groups is None and not len(pairs[0]) and (jobs.secondary < 0).all():
+    if not len(groups) and (jobs.secondary < 0).all():
         return exclusive
-    sets, keep, is_several = _list_sets(problem, pairs, groups)
-    # a secondary job that may not share any more may move to as many other GPUs of its pool
-    if not len(sets) and not (jobs.primary >= 0).any():
-        return exclusive
+    running = running_groups(problem)
+    sets = running.join(groups.take(~_run_together(problem, groups)))
+    keep = np.arange(len(sets)) < len(running)
     at, member = np.nonzero(sets.primary >= 0)
     primary, size = sets.primary[at, member], sets.primary_gpus[at, member]
     speeds = speeds_with_several(
@@ -93,23 +80,18 @@ def add_colocated_options(
     which, entry = np.flatnonzero(fine), np.flatnonzero(fine[at])
     at, member, column = np.searchsorted(which, at[entry]), member[entry], column[entry]
     slowed = speeds.pairs.take(entry)
-    sets, keep, is_several = sets.take(which), keep[which], is_several[which]
-    several = no_primaries(problem, len(sets))
-    others = np.flatnonzero(is_several[at])
+    sets, keep = sets.take(which), keep[which]
+    primaries = no_primaries(problem, len(sets)).copy()
     for name, of_entry in (
         ("job", exclusive.job[column]),
         ("gpus", exclusive.gpus[column]),
         ("row", slowed.row_primary),
         ("rate", slowed.rate_primary),
     ):
-        several[name][at[others], member[others]] = of_entry[others]
-    primary_rate, primary_row = np.zeros(len(sets)), np.full(len(sets), -1)
-    single = ~is_several[at]
-    primary_rate[at[single]] = slowed.rate_primary[single]
-    primary_row[at[single]] = slowed.row_primary[single]
+        primaries[name][at, member] = of_entry
 
     g, pool, gpus, rate = sets.secondary, sets.pool, sets.gpus, speeds.rate[which]
-    own = held_gpus(sets.primary[:, 0], gpus, several)
+    own = gpus - sets.primary_gpus.sum(axis=1)
     pause = interval.pause_s(
         keep,
         jobs.state[g] == State.RUNNING,
@@ -141,10 +123,7 @@ def add_colocated_options(
         own * gpu_prices(problem, g, pool, gpus),
         keep,
         np.zeros(len(sets), np.int64),
-        sets.primary.min(axis=1, initial=len(jobs), where=sets.primary >= 0),
-        primary_rate,
-        primary_row,
-        several,
+        primaries,
     )
     stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
     separate = options_of_moves(problem, exclusive, jobs.primary >= 0)
@@ -152,68 +131,13 @@ def add_colocated_options(
     return merge_options(problem, exclusive, separate, secondaries)
 
 
-def _list_sets(
-    problem: Problem, pairs: PairArrays, groups: Groups | None
-) -> tuple[Groups, Bools, Bools]:
-    """List secondary jobs with the sets of their primary jobs: those that run, and those offered.
-
-    Pairs come first. Also return which sets run now, and which are no pairs, (k,) each.
-    """
-    new = ~_already_colocated(problem, *pairs)
-    primary, secondary, pool, gpus = (
-        np.append(a, b[new]) for a, b in zip(_running_pairs(problem), pairs, strict=True)
-    )
-    running = running_groups(problem)
-    others = running
-    if groups is not None:
-        others = Groups.of(problem, [*running.rows(), *groups.rows()])
-    width = ((0, 0), (0, others.primary.shape[1] - 1))
-    sets = Groups(
-        np.append(secondary, others.secondary),
-        np.append(pool, others.pool),
-        np.append(gpus, others.gpus),
-        np.vstack([np.pad(primary[:, None], width, constant_values=-1), others.primary]),
-        np.vstack([np.pad(gpus[:, None], width), others.primary_gpus]),
-    )
-    keep = _already_colocated(problem, primary, secondary, pool, gpus)
-    return (
-        sets,
-        np.append(keep, np.arange(len(others)) < len(running)),
-        np.arange(len(sets)) >= len(primary),
-    )
-
-
-def _running_pairs(problem: Problem) -> PairArrays:
-    """List the pairs that run, in both orders where the order makes a difference.
-
-    It makes one by itself where the memory of a GPU leaves less to the secondary job.
-    """
-    jobs = problem.jobs
-    secondary = np.flatnonzero((jobs.primary >= 0) & (jobs.held == 0))
-    primary = jobs.primary[secondary]
-    secondary = secondary[jobs.gpus[primary] == jobs.gpus[secondary]]  # others are groups
-    primary = jobs.primary[secondary]
-    pool, gpus = jobs.pool[secondary], jobs.gpus[secondary]
-    now = colocated_speeds(problem, primary, secondary, pool, gpus)
-    back = colocated_speeds(problem, secondary, primary, pool, gpus)
-    matters = ~(now.mirrors(back) & is_primary_interchangeable(problem))
-    return (
-        np.append(primary, secondary[matters]),
-        np.append(secondary, primary[matters]),
-        np.append(pool, pool[matters]),
-        np.append(gpus, gpus[matters]),
-    )
-
-
-def _already_colocated(
-    problem: Problem, primary: Ints, secondary: Ints, pool: Ints, gpus: Ints
-) -> Bools:
-    """Find the pairs that run on these GPUs now, in either order, (n,)."""
-    jobs = problem.jobs
-    paired = (jobs.primary[secondary] == primary) | (jobs.primary[primary] == secondary)
-    there: Bools = paired & (jobs.pool[secondary] == pool) & (jobs.gpus[secondary] == gpus)
-    there &= jobs.gpus[primary] == gpus
-    return there
+def _run_together(problem: Problem, groups: Groups) -> Bools:
+    """Find the groups that run now, pairs in either order, or are left of one that runs, (k,)."""
+    jobs, g, h = problem.jobs, groups.secondary, groups.primary
+    is_member: Bools = (jobs.secondary[h] == g[:, None]) | (jobs.primary[h] == g[:, None])
+    is_member &= jobs.gpus[h] == groups.primary_gpus
+    there: Bools = (jobs.pool[g] == groups.pool) & (jobs.gpus[g] == groups.gpus)
+    return there & (is_member | (h < 0)).all(axis=1)
 
 
 def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
@@ -221,7 +145,7 @@ def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
 
     It is what the job holds, or else the packed shape.
     """
-    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep))
+    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep)) if len(job) else job
     if not len(own):
         return np.full(len(job), -1)
     pools = int(max(m.pool.max(), pool.max(initial=0))) + 1

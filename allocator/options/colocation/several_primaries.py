@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Bools, Ints, Isolation, Market, Problem, State
+from allocator.domain.problem import Bools, Ints, Isolation, Jobs, Market, Problem, State
 from allocator.domain.schema.colocation import other_jobs
+from allocator.options.colocation.pairs import is_primary_interchangeable
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
+from allocator.performance.modes import number_rows
 from formulations.columns import Columns
 from formulations.model.ragged import begins_run
 
@@ -72,17 +73,34 @@ class Groups(Columns):
         secondary, pool, gpus = columns.T
         return cls(secondary, pool, gpus, members[:, :, 0], members[:, :, 1])
 
+    @classmethod
+    def of_pairs(cls, problem: Problem, m: OptionTable, primary: Ints, secondary: Ints) -> Groups:
+        """Return pairs of options (k,) with GPUs of their own."""
+        more = ((0, 0), (0, problem.max_primaries - 1))
+        return cls(
+            m.job[secondary],
+            m.pool[secondary],
+            m.gpus[secondary],
+            np.pad(m.job[primary, None], more, constant_values=-1),
+            np.pad(m.gpus[primary, None], more),
+        )
+
     def __len__(self) -> int:
         return len(self.secondary)
 
-    def rows(self) -> list[Group]:
-        """List them as `of` takes them."""
-        return [
-            (g, p, k, tuple((h, n) for h, n in zip(jobs, gpus, strict=True) if h >= 0))
-            for g, p, k, jobs, gpus in zip(
-                *(column.tolist() for column in vars(self).values()), strict=True
-            )
-        ]
+    @property
+    def is_pair(self) -> Bools:
+        """Whether one primary job has as many GPUs, (k,)."""
+        return np.asarray(self.primary_gpus[:, 0] == self.gpus)
+
+    def join(self, others: Groups) -> Groups:
+        """Return these and others; equal ones count once."""
+        columns = zip(vars(self).values(), vars(others).values(), strict=True)
+        both = Groups(*map(np.concatenate, columns))
+        number = number_rows(
+            both.secondary, both.pool, both.gpus, *both.primary.T, *both.primary_gpus.T
+        )
+        return both.take(np.sort(np.unique(number, return_index=True)[1]))
 
 
 def can_share_with_several(problem: Problem, job: Ints, pool: Ints) -> Bools:
@@ -98,22 +116,24 @@ def can_share_with_several(problem: Problem, job: Ints, pool: Ints) -> Bools:
 
 
 def running_groups(problem: Problem) -> Groups:
-    """List the groups that run, and what is left of them where primary jobs leave."""
-    jobs = problem.jobs
-    held = jobs.held
-    found: list[Group] = []
-    if problem.max_primaries > 1:
-        others = other_jobs(jobs.secondary)
-        for g in np.flatnonzero(jobs.primary >= 0).tolist():
-            if len(others[g]) == 1 and held[g] == 0:
-                continue
-            members = tuple((h, int(jobs.gpus[h])) for h in sorted(others[g]))
-            found += [
-                (g, int(jobs.pool[g]), int(jobs.gpus[g]), part)
-                for n in range(len(members), 0, -1)
-                for part in combinations(members, n)
-            ]
-    return Groups.of(problem, found)
+    """List the groups that run, and what is left of them where primary jobs leave.
+
+    Pairs are listed in both orders where the order makes a difference. It makes one by itself where
+    the memory of a GPU leaves less to the secondary job.
+    """
+    found: list[Group] = [
+        (g, pool, gpus, part)
+        for g, pool, gpus, members in _list_groups_of(problem.jobs)
+        for n in range(len(members), 0, -1)
+        for part in combinations(members, n)
+    ]
+    groups = Groups.of(problem, found)
+    pairs = groups.take(groups.is_pair)
+    h, g = pairs.primary[:, 0], pairs.secondary
+    now, back = (colocated_speeds(problem, *x, pairs.pool, pairs.gpus) for x in ((h, g), (g, h)))
+    swapped = np.where(pairs.primary >= 0, g[:, None], -1)
+    matters = ~(now.mirrors(back) & is_primary_interchangeable(problem))
+    return groups.join(replace(pairs, secondary=h, primary=swapped).take(matters))
 
 
 def list_groups(problem: Problem, m: OptionTable) -> Groups:
@@ -183,28 +203,21 @@ def _sets(several: list[tuple[int, int]], gpus: int, most: int) -> Iterator[Memb
                 yield tuple(sorted(members))
 
 
-def groups_of_options(problem: Problem, m: OptionTable) -> Groups:
-    """List the groups that are options of a round."""
-    return Groups.of(
-        problem,
-        (
-            (int(m.job[o]), int(m.pool[o]), int(m.gpus[o]), _members(m.several[o]))
-            for o in np.flatnonzero(m.has_several).tolist()
-        ),
-    )
-
-
-def _members(several: NDArray[np.void]) -> Members:
-    there = several[several["job"] >= 0]
-    return tuple(zip(there["job"].tolist(), there["gpus"].tolist(), strict=True))
+def groups_of_options(m: OptionTable) -> Groups:
+    """List the groups that are options of a round, but for pairs."""
+    o = np.flatnonzero(m.has_several)
+    members = m.primaries[o]
+    return Groups(m.job[o], m.pool[o], m.gpus[o], members["job"], members["gpus"])
 
 
 def groups_of_plan(problem: Problem, plan: Allocation) -> Groups:
     """List the groups of a plan."""
-    held = plan.held
-    found = [
-        (g, int(plan.pool[g]), int(plan.gpus[g]), tuple((h, int(plan.gpus[h])) for h in others))
-        for g, others in enumerate(other_jobs(plan.secondary))
-        if plan.primary[g] >= 0 and (len(others) > 1 or held[g] > 0)
-    ]
-    return Groups.of(problem, found)
+    return Groups.of(problem, _list_groups_of(plan))
+
+
+def _list_groups_of(plan: Allocation | Jobs) -> Iterator[Group]:
+    """Yield the groups of a plan, or those that run."""
+    others = other_jobs(plan.secondary)
+    for g in np.flatnonzero(plan.primary >= 0).tolist():
+        members = tuple((h, int(plan.gpus[h])) for h in others[g])
+        yield g, int(plan.pool[g]), int(plan.gpus[g]), members

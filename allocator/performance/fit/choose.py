@@ -129,45 +129,26 @@ def fit(
     ]
     # speeds that differ by many powers of ten may overflow
     with np.errstate(all="ignore"):
-        plain = _try_plain_forms(groups, [f for f in forms if f in FORMS]) if groups else {}
-        tried = [
-            {**{f: p[i] for f, p in plain.items()}, **_try_batched_forms(g, forms)}
-            for i, g in enumerate(groups)
-        ]
+        tried = [_try_plain_forms(g, forms) | _try_batched_forms(g, forms) for g in groups]
         return [_choose_form(g, found) for g, found in zip(groups, tried, strict=True) if found]
 
 
-def _try_plain_forms(
-    groups: list[_Group], forms: Sequence[str]
-) -> dict[str, list[tuple[Parameters, Floats]]]:
-    """Fit the forms of the size alone to all groups at once.
+def _try_plain_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
+    """Fit the forms of the size alone to one group.
 
-    Return, by form, the parameters of each group and the relative error of each size when it is
-    left out.
+    The result has, by form, the parameters and the relative error of each size when it is left out.
     """
-    most = max(len(g.best) for g in groups)
-    k = np.ones((len(groups), most))
-    rate = np.ones((len(groups), most))
-    weight = np.zeros((len(groups), most))
-    for i, g in enumerate(groups):
-        s = len(g.best)
-        k[i, :s], rate[i, :s], weight[i, :s] = g.best.gpus, g.best.useful, 1.0
-    several = weight.sum(axis=1) > 1
-    out: dict[str, list[tuple[Parameters, Floats]]] = {}
-    for form in forms:
-        q = FORMS[form](k, rate, weight)
-        wrong = np.full(k.shape, np.nan)
-        for s in range(most):
-            left = np.flatnonzero(several & (weight[:, s] > 0))
-            if len(left):
-                without = weight[left].copy()
-                without[:, s] = 0.0
-                p = FORMS[form](k[left], rate[left], without)
-                wrong[left, s] = curves.KINDS[KIND[form]](p, k[left, s]) / rate[left, s] - 1.0
-        out[form] = [
-            ({name: float(v[i]) for name, v in q.items()}, wrong[i, : len(g.best)])
-            for i, g in enumerate(groups)
-        ]
+    S, rate = len(g.best), g.best.useful
+    k = g.best.gpus.astype(np.float64)
+    every, each = np.ones((1, S)), 1.0 - np.eye(S)
+    out = {}
+    for form in (name for name in forms if name in FORMS):
+        q = FORMS[form](k[None], rate[None], every)
+        wrong = np.full(S, np.nan)
+        if S > 1:
+            p = FORMS[form](np.tile(k, (S, 1)), np.tile(rate, (S, 1)), each)
+            wrong = curves.KINDS[KIND[form]](p, k) / rate - 1.0
+        out[form] = {name: float(v[0]) for name, v in q.items()}, wrong
     return out
 
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.rules.srtf import order_by_remaining_time
@@ -39,7 +38,7 @@ from allocator.policies.steps import (
     replan,
     serve_first,
 )
-from formulations.model.linear import Bools, Ints
+from formulations.model.linear import Ints
 
 
 def afs(task: Task) -> Proposal:
@@ -49,23 +48,22 @@ def afs(task: Task) -> Proposal:
     order = order_by_remaining_time(round_, smallest)
     preferred = rank_options(round_, smallest)
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        others = serve_first(round_, free_capacity, order, preferred, pinned)
-        _assign_smallest(round_, free_capacity, others, preferred)
-        _grow_by_gain(
-            round_, free_capacity, order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
-        )
+    def steps(free_capacity: FreeCapacity) -> None:
+        others = serve_first(free_capacity, order, preferred)
+        _assign_smallest(free_capacity, others, preferred)
+        _grow_by_gain(free_capacity, free_capacity.movable(order))
 
     return replan(task, order, steps)
 
 
 def _assign_smallest(
-    round_: CompiledRound, free_capacity: FreeCapacity, jobs: list[int], preferred: OptionRanking
+    free_capacity: FreeCapacity, jobs: list[int], preferred: OptionRanking
 ) -> None:
     """Give each job, in this order, its smallest size.
 
     It stays where it runs, or goes where speed times GPUs per job is best.
     """
+    round_ = free_capacity.round
     i = round_.instance
     pool = i.pool.data
     rate = option_rates(round_).data
@@ -83,17 +81,17 @@ def _assign_smallest(
         return float(-rate[o] * capacity[pool[o]] / jobs_in_pool[pool[o]])
 
     for j in jobs:
-        if now[j] < 0 and not any(free_capacity.free):
+        if now[j] < 0 and free_capacity.is_full:
             continue
-        options = preferred.of(j)
-        if home[j] < 0 and len(options) > 1:
-            options.sort(key=negative_appeal)
+        options = preferred[j]
+        if home[j] < 0:
+            options = sorted(options, key=negative_appeal)
         before = now[j]
         if free_capacity.assign_first(j, options) and before < 0:
             jobs_in_pool[pool[now[j]]] += 1
 
 
-def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints) -> None:
+def _grow_by_gain(free_capacity: FreeCapacity, jobs: Ints) -> None:
     """Grow the jobs (k,) that hold something, one step at a time, by the comparison of the module.
 
     Arrays over these jobs:
@@ -105,8 +103,9 @@ def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints
     `champions` holds the champions of the last scan. What the last one is given changes nothing for
     those before it, so the next scan continues from there.
     """
+    round_ = free_capacity.round
     i = round_.instance
-    n = len(round_.instance.job)
+    n = len(i.job)
     rate = option_rates(round_).data
     gpus = i.gpus.data
     job = i.job.data

@@ -27,7 +27,7 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Bools, Floats
+from formulations.model.linear import Floats
 
 
 def edf(task: Task) -> Proposal:
@@ -49,10 +49,10 @@ def edf(task: Task) -> Proposal:
     size = np.where(ok, i.gpus[preferred], -rate[preferred])
     options = rank_options(round_, preferred, ~ok, size)
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve(round_, free_capacity, order, options, pinned)
-        for j in order[~pinned[order] & (free_capacity.choice[order] >= 0)].tolist():
-            if any(free_capacity.free):
+    def steps(free_capacity: FreeCapacity) -> None:
+        serve(free_capacity, order, options)
+        for j in free_capacity.movable(order).tolist():
+            if not free_capacity.is_full:
                 now = int(free_capacity.choice[j])
                 better = np.arange(i.start[j], i.start[j + 1])
                 better = better[(i.pool[better] == i.pool[now]) & (done[better] > done[now])]

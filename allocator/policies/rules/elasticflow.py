@@ -29,8 +29,7 @@ import heapq
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, State
-from allocator.options.instance_building import CompiledRound
+from allocator.domain.problem import Ints, State
 from allocator.options.promises import accept_promises, build_reservations, first_option
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
@@ -63,27 +62,26 @@ def elasticflow(task: Task) -> Proposal:
         [first, order[len(first) :][np.argsort(~running[len(first) :], kind="stable")]]
     )
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        others = serve_first(round_, free_capacity, order, by_size, pinned)
+    def steps(free_capacity: FreeCapacity) -> None:
+        others = serve_first(free_capacity, order, by_size)
         unserved = set(others)
         # accepted jobs get their share of the first slot, or the most that fits below it
         for j, promise in zip(accepted.jobs, accepted.made, strict=True):
             gpus, pool = int(promise.reservation.size[0]), promise.place.pool
             if gpus and j in unserved:
-                less = [o for o in by_size.of(j) if i.pool[o] == pool and i.gpus[o] < gpus]
+                less = [o for o in by_size[j] if i.pool[o] == pool and i.gpus[o] < gpus]
                 free_capacity.assign_first(j, [first_option(round_, j, pool, gpus), *less])
         for j in others:
-            if free_capacity.choice[j] < 0 and any(free_capacity.free):
-                free_capacity.assign_first(j, small.of(j))
-        _grow_by_return(round_, free_capacity, accepted, order[~pinned[order]])
+            if free_capacity.choice[j] < 0 and not free_capacity.is_full:
+                free_capacity.assign_first(j, small[j])
+        _grow_by_return(free_capacity, accepted, free_capacity.movable(order))
 
     return replan(task, by_claim, steps)
 
 
-def _grow_by_return(
-    round_: CompiledRound, free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints
-) -> None:
+def _grow_by_return(free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints) -> None:
     """Grow the job that loses least GPU time, one size at a time, while that adds work now."""
+    round_ = free_capacity.round
     i = round_.instance
     rate = option_rates(round_).data
     done = work_in_round(round_).data
@@ -98,7 +96,7 @@ def _grow_by_return(
 
     def push_step(place: int, j: int) -> None:
         now = int(free_capacity.choice[j])
-        step = next_larger_option(round_, now) if now >= 0 else -1
+        step = next_larger_option(round_, now)
         while step >= 0 and done[step] <= done[now]:
             step = next_larger_option(round_, step)
         if step >= 0:
@@ -108,7 +106,7 @@ def _grow_by_return(
 
     for place, j in enumerate(order.tolist()):
         push_step(place, j)
-    while heap and any(free_capacity.free):
+    while heap and not free_capacity.is_full:
         _, place, j, step = heapq.heappop(heap)
         if free_capacity.assign(j, step):
             push_step(place, j)

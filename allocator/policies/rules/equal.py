@@ -23,7 +23,6 @@ from allocator.policies.steps import (
     replan,
     serve,
 )
-from formulations.model.linear import Bools
 
 
 def equal(task: Task) -> Proposal:
@@ -37,9 +36,9 @@ def equal(task: Task) -> Proposal:
     preferred = rank_options(round_, within, -i.gpus[within])
     last = np.flatnonzero(np.diff(i.job * len(i.capacity) + i.pool, append=-1))  # of job and pool
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve(round_, free_capacity, order, preferred, pinned)
-        for j in order[~pinned[order] & (free_capacity.choice[order] >= 0)].tolist():
+    def steps(free_capacity: FreeCapacity) -> None:
+        serve(free_capacity, order, preferred)
+        for j in free_capacity.movable(order).tolist():
             now = int(free_capacity.choice[j])
             if free_capacity.free[i.pool[now]] > 0:
                 largest = int(last[np.searchsorted(last, now)])

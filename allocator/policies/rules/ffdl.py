@@ -29,7 +29,7 @@ import numpy as np
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Floats, Ints
 from formulations.model.ragged import begins_run
 
 Sizes = tuple[Ints, Floats]  # sizes of one job: GPUs (s,) ascending, and speed (s,) at each
@@ -74,8 +74,8 @@ def ffdl(task: Task) -> Proposal:
         pool.
         """
         jobs = np.bincount(home[home >= 0], minlength=len(i.capacity)).tolist()
-        for j in order[free_capacity.choice[order] < 0].tolist():
-            if not any(free_capacity.free):
+        for j in free_capacity.waiting(order):
+            if free_capacity.is_full:
                 break
             places = []
             for b in range(*np.searchsorted(i.job[first], [j, j + 1]).tolist()):
@@ -88,11 +88,11 @@ def ffdl(task: Task) -> Proposal:
                 p = int(i.pool[free_capacity.choice[j]])
                 jobs[p] += int(p != home[j])
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_pinned(round_, free_capacity, order, pinned)
+    def steps(free_capacity: FreeCapacity) -> None:
+        serve_pinned(free_capacity, order)
         place_owed(free_capacity)
         place(free_capacity)
-        placed = order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
+        placed = free_capacity.movable(order)
         at = i.pool[free_capacity.choice[placed]] if len(placed) else placed
         for p, spare in enumerate(map(int, free_capacity.free)):
             here = placed[at == p]

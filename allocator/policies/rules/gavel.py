@@ -54,13 +54,14 @@ from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import (
+    Steps,
     group_options,
     option_rates,
     replan,
     run_steps,
     serve_first,
 )
-from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.linear import Floats, Ints
 from formulations.model.ragged import begins_run
 
 LEASE_S = 360.0  # default of the original, whose rounds have the same length
@@ -78,7 +79,7 @@ def maxmin(task: Task) -> Proposal:
     renewed = is_lease_start(round_.problem.now_s, round_.problem.interval_s)
     unchanged_choice = round_.unchanged_choice()
     if not renewed and (
-        not any(FreeCapacity(round_, unchanged_choice).free) or (unchanged_choice >= 0).all()
+        FreeCapacity(round_, unchanged_choice).is_full or (unchanged_choice >= 0).all()
     ):
         return run_steps(task, lambda free_capacity: None, start=unchanged_choice)
     demand = ThroughputDemand.of(round_)
@@ -87,11 +88,7 @@ def maxmin(task: Task) -> Proposal:
     proposal = (
         replan(task, order, steps)
         if renewed
-        else run_steps(
-            task,
-            lambda free_capacity: steps(free_capacity, unchanged_choice >= 0),
-            start=unchanged_choice,
-        )
+        else run_steps(task, steps, start=unchanged_choice, pinned=unchanged_choice >= 0)
     )
     if solved:
         return proposal
@@ -249,7 +246,7 @@ def solve_shares(
 
 def _fill_by_priority(
     round_: CompiledRound, demand: ThroughputDemand, X: Floats
-) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
+) -> tuple[Ints, Steps]:
     """Return the order of the jobs (J,) by best priority, and the step that fills free GPUs."""
     i = round_.instance
     problem = round_.problem
@@ -277,11 +274,11 @@ def _fill_by_priority(
     wishes = group_options(round_, ranked)
     pairs = list(zip(i.job[ranked].tolist(), ranked.tolist(), strict=True))
 
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve_first(round_, free_capacity, order, wishes, pinned)
+    def steps(free_capacity: FreeCapacity) -> None:
+        serve_first(free_capacity, order, wishes)
         now = free_capacity.choice.data
         for j, o in pairs:
-            if now[j] < 0 and free_capacity.assign(j, o) and not any(free_capacity.free):
+            if now[j] < 0 and free_capacity.assign(j, o) and free_capacity.is_full:
                 break
 
     return order, steps

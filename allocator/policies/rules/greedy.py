@@ -21,7 +21,6 @@ there.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 
 import numpy as np
 
@@ -46,8 +45,8 @@ def greedy(task: Task) -> Proposal:
     preferred = _rank_halved_sizes(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve(round_, free_capacity, order, preferred, grows=False)
-        _double_sizes(round_, free_capacity)
+        serve(free_capacity, order, preferred, grows=False)
+        _double_sizes(free_capacity)
 
     return run_steps(
         task, steps, start=round_.unchanged_choice() if round_.instance.least_kept > 0 else None
@@ -61,7 +60,7 @@ def greedy_naive(task: Task) -> Proposal:
     return run_steps(
         task,
         lambda free_capacity: serve(
-            round_, free_capacity, order, _rank_largest_first(round_, free_capacity), grows=False
+            free_capacity, order, _rank_largest_first(free_capacity), grows=False
         ),
         start=round_.unchanged_choice(),
     )
@@ -88,9 +87,9 @@ def _binary_digits(k: Ints) -> Ints:
     return np.asarray(np.frexp(k.astype(float))[1])
 
 
-def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> OptionRanking:
+def _rank_largest_first(free_capacity: FreeCapacity) -> OptionRanking:
     """Rank what a running job holds, or a waiting job's options by GPUs, then speed."""
-    i = round_.instance
+    i = free_capacity.round.instance
     may_keep = np.zeros(len(i.mandatory), dtype=bool)
     may_keep[i.job[i.keep]] = True
     kept = free_capacity.choice[free_capacity.choice >= 0]
@@ -98,32 +97,27 @@ def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> O
     # larger options never fit
     reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))
     preferred = np.flatnonzero(i.keep | (~may_keep[i.job] & (i.gpus <= reach[i.pool])))
-    return rank_options(round_, preferred, -i.gpus[preferred])
+    return rank_options(free_capacity.round, preferred, -i.gpus[preferred])
 
 
-def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
+def _double_sizes(free_capacity: FreeCapacity) -> None:
     """Double sizes by gain per GPU (step 2 of the module), with a heap of possible doublings.
 
     After a doubling a job enters the heap again with its next one.
     """
+    round_ = free_capacity.round
     i = round_.instance
-    P = len(i.capacity)
-    most = int(i.gpus.max(initial=0)) + 1
-    # options lie job by job, then by pool and size
-    own = np.flatnonzero(i.primary < 0).data
-    name = ((i.job * P + i.pool) * most + i.gpus)[i.primary < 0].data
-    job = i.job.data
-    pool = i.pool.data
-    gpus = i.gpus.data
+    job, pool, gpus, primary, start = (x.data for x in (i.job, i.pool, i.gpus, i.primary, i.start))
     rate = option_rates(round_).data
     asked = round_.problem.jobs.requested_gpus.data
     heap: list[tuple[float, int, int]] = []
 
     def find_option(o: int, k: int) -> int:
         """Return the option of the same job and pool with k GPUs, -1 if there is none."""
-        wanted = (job[o] * P + pool[o]) * most + k
-        at = bisect_left(name, wanted) if k < most else len(name)
-        return own[at] if at < len(name) and name[at] == wanted else -1
+        for x in range(start[job[o]], start[job[o] + 1]):
+            if gpus[x] == k and pool[x] == pool[o] and primary[x] < 0:
+                return x
+        return -1
 
     def push_doubling(j: int, o: int) -> None:
         twice = find_option(o, 2 * gpus[o])

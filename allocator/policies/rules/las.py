@@ -36,8 +36,4 @@ def las(task: Task) -> Proposal:
     queue = np.searchsorted(THRESHOLDS_GPU_S, jobs.attained_gpu_s, side="right")
     order = np.lexsort((jobs.submitted_s, jobs.attained_gpu_s <= 0, queue))
     preferred = rank_options(round_, options_at_requested_size(round_))
-    return replan(
-        task,
-        order,
-        lambda free_capacity, pinned: serve(round_, free_capacity, order, preferred, pinned),
-    )
+    return replan(task, order, lambda free_capacity: serve(free_capacity, order, preferred))

@@ -55,12 +55,12 @@ def serve_with_several(task: Task, judge: Judge) -> Proposal:
         )
         if not joins.missing:
             break
-        groups = [*groups_of_options(task.round.problem, task.round.option_table).rows()]
+        groups = groups_of_options(task.round.option_table)
         wider_round = compile_round(
             task.round.problem,
             False,
             PairOffer.ALL,
-            groups=Groups.of(task.round.problem, [*groups, *joins.missing]),
+            groups=groups.join(Groups.of(task.round.problem, joins.missing)),
         ).without_new_spread()
         task = dataclasses.replace(task, round=wider_round, prices=None)
     if proposal.task is None and task is not given:
@@ -100,9 +100,9 @@ class _Joins:
         self.missing = []
         taken: set[int] = set()
         reserved = [0.0] * len(free_capacity.free)
-        serve_first(self._round, free_capacity, self._order, self._preferred)
-        for j in self._order[free_capacity.choice[self._order] < 0].tolist():
-            options = self._preferred.of(j)
+        serve_first(free_capacity, self._order, self._preferred)
+        for j in free_capacity.waiting(self._order):
+            options = self._preferred[j]
             left = [f - r for f, r in zip(free_capacity.free, reserved, strict=True)]
             idle = [o for o in options if i.load[o] <= left[i.pool[o]]]
             if not free_capacity.assign_first(j, idle):

@@ -87,10 +87,10 @@ def _serve_without_preemption(task: Task, colocated: Ints, key: Ints | Floats) -
     preferred = rank_options(round_, asked)
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_first(round_, free_capacity, order, preferred)
-        for j in order[free_capacity.choice[order] < 0].tolist():
-            if not free_capacity.assign_first(j, preferred.of(j)):
-                free_capacity.assign_first(j, colocated_options.of(j))
+        serve_first(free_capacity, order, preferred)
+        for j in free_capacity.waiting(order):
+            if not free_capacity.assign_first(j, preferred[j]):
+                free_capacity.assign_first(j, colocated_options[j])
 
     return run_steps(task, steps, start=round_.unchanged_choice(), guaranteed=False)
 
@@ -131,5 +131,5 @@ def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats,
         jobs.remaining_work[i.job[o]] / rate[alone],
         jobs.remaining_work[i.job[primary]] / rate[primary],
         rate[alone] / rate[o],
-        rate[primary] / m.primary_rate[round_.option[o]],
+        rate[primary] / m.primaries["rate"][round_.option[o], 0],
     )

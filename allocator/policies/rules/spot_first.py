@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Ints, Market, State
+from allocator.domain.problem import Ints, Market, State
 from allocator.performance.pipelines import due_s
 from allocator.policies.base import Proposal, Task
-from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import (
     option_rates,
     options_at_requested_size,
@@ -64,8 +63,5 @@ def _serve_preferred(task: Task, preferred: Ints) -> Proposal:
     ways = rank_options(round_, preferred, rank[round_.instance.pool[preferred]])
     on_spot = (jobs.state == State.RUNNING) & (np.append(rank, -1)[jobs.pool] == 0)
     on_spot &= np.isin(round_.unchanged_choice(), preferred)
-
-    def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
-        serve(round_, free_capacity, order, ways, pinned | on_spot)
-
-    return replan(task, order, steps)
+    pinned = round_.instance.mandatory | on_spot
+    return replan(task, order, lambda free_capacity: serve(free_capacity, order, ways), pinned)

@@ -36,11 +36,7 @@ def srtf(task: Task) -> Proposal:
     asked = options_at_requested_size(round_)
     order = order_by_remaining_time(round_, asked)
     preferred = rank_options(round_, asked)
-    return replan(
-        task,
-        order,
-        lambda free_capacity, pinned: serve(round_, free_capacity, order, preferred, pinned),
-    )
+    return replan(task, order, lambda free_capacity: serve(free_capacity, order, preferred))
 
 
 def order_by_remaining_time(round_: CompiledRound, options: Ints) -> Ints:

@@ -44,16 +44,16 @@ def serve_in_order(task: Task, preferred: OptionRanking, changing: Bools | None 
     start[moving] = -1
 
     def steps(free_capacity: FreeCapacity) -> None:
-        serve_first(round_, free_capacity, order, preferred)
+        serve_first(free_capacity, order, preferred)
         for j, present in held.items():
             if free_capacity.choice[j] < 0:
-                free_capacity.assign_first(j, [*preferred.of(j), present])
+                free_capacity.assign_first(j, [*preferred[j], present])
         # each pool has a queue, until an earlier job blocks it
         open_ = {p for p, free in enumerate(free_capacity.free) if free > 0}
-        for j in order[free_capacity.choice[order] < 0].tolist():
+        for j in free_capacity.waiting(order):
             if not open_:
                 break
-            able = [(o, int(round_.instance.pool[o])) for o in preferred.of(j)]
+            able = [(o, int(round_.instance.pool[o])) for o in preferred[j]]
             if not free_capacity.assign_first(j, (o for o, p in able if p in open_)):
                 open_ -= {p for o, p in able if free_capacity.can_afford(o)}
 

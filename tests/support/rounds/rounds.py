@@ -52,8 +52,6 @@ def random_instance(
         gpus=gpus_,
         cost=gpus_ * price[pool_] if n else np.zeros(0),
         keep=keep,
-        primary=np.full(n, -1),
-        conflicting_option=np.full(n, -1),
         mandatory=mandatory,
         tenant=rng.integers(0, tenants, jobs),
         capacity=rng.integers(0, 7, pools),
@@ -94,8 +92,6 @@ def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: in
         "gpus": i.gpus[primary],
         "cost": np.zeros(k),
         "keep": rng.random(k) < 0.2,
-        "primary": place[primary],
-        "conflicting_option": np.full(k, -1),
     }
     both = {name: np.append(getattr(i, name), x)[order] for name, x in parts.items()}
     rules = tuple(
@@ -109,7 +105,9 @@ def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: in
         for x in i.rules
     )
     start = np.searchsorted(both["job"], np.arange(len(i.start)))
-    return replace(i, start=start, rules=rules, **both)
+    secondary = place[len(i.job) :]
+    colocations = np.stack([secondary, place[primary]])[:, np.argsort(secondary)]
+    return replace(i, start=start, rules=rules, colocations=colocations, **both)
 
 
 def best(model: LinearModel, start: np.ndarray) -> float | None:
