@@ -67,17 +67,11 @@ class SweepStore:
         Raises AllocatorError if the disk is full. Then no partial result is left.
         """
         record = self.failed / f"{task.key}.json"
+        seen = {name: value for name, value in vars(outcome).items() if name != "files"}
         if outcome.failure:
-            told = {k: getattr(outcome, k) for k in ("failure", "words", "seconds", "host")}
-            write_files(self.failed, {record.name: _json(task.identity | told)})
+            write_files(self.failed, {record.name: _json(task.identity | seen)})
             return
-        files = {
-            **outcome.files,
-            TASK_FILE: _json(task.identity),
-            RUN_FILE: _json(
-                {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")}
-            ),
-        }
+        files = {**outcome.files, TASK_FILE: _json(task.identity), RUN_FILE: _json(seen)}
         part = self.tasks / f"{_PART}{task.key}"
         place = self.tasks / task.key
         try:

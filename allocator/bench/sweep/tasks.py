@@ -1,4 +1,4 @@
-"""One task of a sweep: a simulation, identified by everything on which its result depends."""
+"""One task of a sweep, identified by everything on which its result depends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WorkloadSource:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """One simulation.
+    """One simulation, or one measurement of a solver (solvers/runs.py).
 
     Attributes
     ----------
@@ -84,7 +84,8 @@ class SweepTask:
 
     def __str__(self) -> str:
         load = "" if self.load is None else f" load {self.load:g}"
-        return f"{self.workload}{load} {self.policy} seed {self.seed}"
+        options = "".join(f" {value}" for value in self.options.values() if isinstance(value, str))
+        return f"{self.workload}{load} {self.policy} seed {self.seed}{options}"
 
 
 def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:

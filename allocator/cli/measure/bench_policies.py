@@ -8,7 +8,7 @@ from pathlib import Path
 from allocator import UsageError
 from allocator.bench.paired import FEWEST_SEEDS, LEVEL
 from allocator.bench.sweep.executors import TaskExecutor, TaskOutcome, on_processes
-from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
+from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tables import write_tables
 from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
@@ -29,22 +29,15 @@ def policies(args: Namespace) -> Answer:
     with SweepStore(args.out) as store:
         if tasks is None:
             tasks, baseline = store.last_request()
-            failed: Sequence[object] = ()
+            code = 0
         else:
             baseline = args.baseline
             store.save_request(tasks, baseline)
-            failed = run(tasks, store, executor).failed
+            code = run(tasks, store, executor)
         text = write_tables(store, tasks, baseline)
         page = write_policy_report(store.folder)
-    if failed:
-        warn(
-            [
-                f"{len(failed)} of {len(tasks)} tasks failed; why is in {store.failed}, and the"
-                " next call tries them again"
-            ]
-        )
     document = {"folder": str(store.folder), "report": str(page), "tables": text}
-    return Answer(document, text, exit_code=1 if failed else 0, notes=[str(page)])
+    return Answer(document, text, exit_code=code, notes=[str(page)])
 
 
 def parse_tasks(args: Namespace) -> list[SweepTask]:
@@ -135,14 +128,14 @@ def build_executor(args: Namespace) -> TaskExecutor:
     return on_dask(args.scheduler, limit_s=args.task_limit, quiet=True)
 
 
-def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> SweepSummary:
-    """Run what is missing.
+def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> int:
+    """Run what is missing; return the exit code, 1 if a task failed.
 
     Standard error has how much is missing, a line per task with how much is left, and a bar.
     """
 
     there = sum(map(store.is_done, tasks))
-    note(f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""))
+    note(f"{len(tasks)} tasks" + (f", {there} of them are there" if there else ""))
     begin, count = time.monotonic(), 0
     with progress_bar(is_counted=True) as progress:
         bar = progress.add_task("", total=len(tasks), completed=there)
@@ -159,11 +152,19 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
             )
 
         try:
-            return sweep(tasks, store, executor, tell)
+            failed = sweep(tasks, store, executor, tell).failed
         # Ctrl-C, SIGTERM or a full disk: the caller reports which
         except BaseException:
             note(f"the same command goes on after {there + count} of {len(tasks)}")
             raise
+    if failed:
+        warn(
+            [
+                f"{len(failed)} of {len(tasks)} tasks failed; why is in {store.failed}, and the"
+                " next call tries them again"
+            ]
+        )
+    return 1 if failed else 0
 
 
 def describe_task(task: SweepTask, outcome: TaskOutcome) -> str:
