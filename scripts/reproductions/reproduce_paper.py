@@ -73,9 +73,8 @@ def main() -> None:
     )
     with SweepStore(args.out) as store:
         store.save_request(tasks, POLICIES[0])
-        swept = run(tasks, store, on_processes(args.workers))
-        if swept.failed:
-            sys.exit(f"{len(swept.failed)} tasks failed: {store.failed}")
+        if run(tasks, store, on_processes(args.workers)):
+            sys.exit(1)
         write_tables(store, tasks, POLICIES[0])
         text = tables({task: store.metrics(task) for task in tasks}, args.seeds, args.jobs)
     print(text)
