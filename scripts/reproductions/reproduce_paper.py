@@ -16,7 +16,14 @@ from allocator.bench.machine import machine
 from allocator.bench.paired import PairedComparison, compare
 from allocator.bench.sweep.executors import on_processes
 from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
+from allocator.bench.sweep.tables import (
+    COMPARED,
+    POOLED,
+    comparisons,
+    list_results,
+    table,
+    write_tables,
+)
 from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid
 from allocator.cli.measure.bench_policies import run
 from allocator.simulator import SimulationOptions
@@ -82,6 +89,7 @@ def main() -> None:
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
     """Return the tables."""
+    compared = comparisons(list_results(metrics), "greedy")
     return "\n".join(
         (
             (
@@ -103,11 +111,11 @@ def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
                 " paired p below 5 %); plain: open."
             ),
             "",
-            *table(comparisons(metrics, "greedy")),
+            *table(compared),
             "",
             "Where `mip` is worse than `greedy`, by that rule:",
             "",
-            *losses(comparisons(metrics, "greedy")),
+            *losses(compared),
         )
     )
 

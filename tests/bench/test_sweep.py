@@ -21,7 +21,7 @@ from waiting import PATIENCE_S, gone, in_time, wait_for
 
 from allocator.bench.sweep.executors import TaskOutcome, on_processes, perform
 from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
-from allocator.bench.sweep.tables import comparisons, markdown, write_tables
+from allocator.bench.sweep.tables import comparisons, list_results, markdown, write_tables
 from allocator.bench.sweep.tasks import (
     METRICS_FILE,
     SweepTask,
@@ -290,5 +290,6 @@ def test_the_share_of_the_bound_by_hand() -> None:
     """`least` is 60 s and 100 s, and the mean of mip 120 s and 125 s: 50 and 80 %. las has one."""
     means = {"least": (60.0, 100.0), "mip": (120.0, 125.0), "las": (100.0, None)}
     asked = {t: {"jct_s_mean": means[t.policy][t.seed]} for t in tasks(*means, seeds=2)}
-    text = markdown(comparisons(asked, "las"), asked, len(asked), "las")
+    results = list_results(asked)
+    text = markdown(comparisons(results, "las"), results, len(asked), "las")
     assert "completion below 80 s (`least`)" in text and "mip 65%, las 60%." in text
