@@ -47,7 +47,7 @@ def plan(args: Namespace) -> Answer:
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
     chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}
-    front = set(undominated_clusters(seen))
+    front = undominated_clusters(seen)
     rows: Rows = [
         {
             "cluster": o.cluster.name,
@@ -93,7 +93,9 @@ def plan(args: Namespace) -> Answer:
         files={
             "plan.csv": format_csv(rows),
             "plan.json": document,
-            "time-against-cost.svg": partial(draw_spot, seen, choice, args.cost),
+            "time-against-cost.svg": partial(
+                draw_spot, seen, front, [row["best"] for row in rows], args.cost
+            ),
         },
     )
 
