@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from allocator.domain.step_means import span_means
 from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack, steps
 from allocator.report.charts.gpu_rows import assign_rows
-from allocator.report.charts.series import Floats, read_pools, span_means
+from allocator.report.charts.series import Floats, read_pools
 from allocator.report.measures import duration
 from allocator.report.runs import Frame, SimulationRun
 
