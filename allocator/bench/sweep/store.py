@@ -9,19 +9,20 @@ the disk, and renamed.
 
 from __future__ import annotations
 
-import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from allocator.bench.machine import write_machine
 from allocator.bench.sweep.executors import Finished, TaskExecutor, TaskOutcome
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask, from_identity
 from allocator.errors import UsageError
+from allocator.executors.disk import try_lock
 from allocator.io.plans import write_files
 
 TASK_FILE = "task.json"
@@ -42,7 +43,10 @@ class SweepStore:
         self.failed = self.folder / "failed"
         for made in (self.tasks, self.failed):
             made.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock_file(self.folder / ".lock")
+        lock = try_lock(self.folder / ".lock")
+        if lock is None:
+            raise UsageError(f'another sweep is writing to "{self.folder}"')
+        self._lock = lock
         # of a sweep that was killed while writing
         for left in self.tasks.glob(f"{_PART}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -51,7 +55,7 @@ class SweepStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        os.close(self._lock)
 
     def is_done(self, task: SweepTask) -> bool:
         """Return whether the store has the result of the task."""
@@ -102,16 +106,6 @@ class SweepStore:
 
 def _json(values: Mapping[str, object]) -> bytes:
     return (json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _lock_file(path: Path) -> IO[bytes]:
-    file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise UsageError(f'another sweep is writing to "{path.parent}"') from None
-    return file
 
 
 Tell = Callable[[SweepTask, TaskOutcome], None]
