@@ -24,7 +24,7 @@ from allocator.bench.sweep.tables import (
     table,
     write_tables,
 )
-from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid
+from allocator.bench.sweep.tasks import SweepTask, grid
 from allocator.cli.measure.bench_policies import run
 from allocator.simulator import SimulationOptions
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="simulations at a time (default: the cores)")
     args = parser.parse_args()
     tasks = grid(
-        [WorkloadSource("reproduction", LOADS, args.jobs)],
+        [SweepTask("reproduction", load, jobs=args.jobs) for load in LOADS],
         POLICIES,
         args.seeds,
         SimulationOptions(objective="progress"),

@@ -85,7 +85,7 @@ def grid(
             if name not in known:
                 raise UsageError(f'unknown {what} "{name}" (known: {", ".join(known)}{more})')
     made = [
-        SweepTask(size, None, "", seed, options={"rules": rule, "round": turn, **how})
+        SweepTask(size, seed=seed, options={"rules": rule, "round": turn, **how})
         for size, rule, seed, turn in itertools.product(sizes, rules, range(seeds), rounds)
     ]
     for file in files:

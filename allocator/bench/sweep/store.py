@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,33 +110,25 @@ def _json(values: Mapping[str, object]) -> bytes:
 Tell = Callable[[SweepTask, TaskOutcome], None]
 
 
-@dataclass(frozen=True)
-class SweepSummary:
-    """What a call did: tasks that were finished before, tasks that ran, and those that failed."""
-
-    before: int
-    ran: int
-    failed: tuple[Finished, ...]
-
-
 def sweep(
     tasks: Sequence[SweepTask],
     store: SweepStore,
     executor: TaskExecutor,
     tell: Tell = lambda task, outcome: None,
-) -> SweepSummary:
+) -> list[Finished]:
     """Run every task that has no result yet; call tell(task, outcome) after each.
 
+    Returns those that failed.
     A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
     results is full (AllocatorError), the sweep stops at once and keeps all that has finished.
     """
     write_machine(store.folder)
-    missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []
+    missing = [task for task in tasks if not store.is_done(task)]
     with closing(executor(missing)) as results:
         for task, outcome in results:
             store.add(task, outcome)
             if outcome.failure:
                 failed.append((task, outcome))
             tell(task, outcome)
-    return SweepSummary(len(tasks) - len(missing), len(missing), tuple(failed))
+    return failed

@@ -10,7 +10,7 @@ from allocator.bench.paired import FEWEST_SEEDS, LEVEL
 from allocator.bench.sweep.executors import TaskExecutor, TaskOutcome, on_processes
 from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tables import write_tables
-from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
+from allocator.bench.sweep.tasks import LEAST, SweepTask, grid, has_seeds, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
@@ -59,18 +59,13 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
     )
     options = take(SimulationOptions, args)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
-    if (
-        args.seeds > 1
-        and not options.is_random
-        and any(source.digest and not source.revocable for source in found)
-    ):
+    differs = [has_seeds(source, options) for source in found]
+    if args.seeds > 1 and not all(differs):
         note(
             "folders are simulated once: without --misjudged, --noise or --failures, and without"
             " hazards of spot pools, every seed would be the same"
         )
-    if 1 < args.seeds < FEWEST_SEEDS and any(
-        not source.digest or options.is_random for source in found
-    ):
+    if 1 < args.seeds < FEWEST_SEEDS and any(differs):
         note(
             f"with {args.seeds} seeds every difference will stay open, because the paired test"
             f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell"
@@ -80,17 +75,18 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
 
 def sources(
     names: Sequence[str], loads: Sequence[float] | None, jobs: int | None
-) -> list[WorkloadSource]:
-    """Return every workload.
+) -> list[SweepTask]:
+    """Return every workload, at each of its loads.
 
     Raises UsageError for a workload that does not exist, and for loads if there are only folders.
     """
 
-    found: list[WorkloadSource] = []
+    found: list[SweepTask] = []
     for name in dict.fromkeys(names):
         if name in GENERATORS:
             made = GENERATORS[name]
-            found.append(WorkloadSource(name, tuple(loads or made.loads), jobs or made.jobs))
+            each = dict.fromkeys(loads or made.loads)
+            found += (SweepTask(name, load, jobs=jobs or made.jobs) for load in each)
         elif Path(name).is_dir():
             found.append(source_of_folder(name))
         else:
@@ -125,7 +121,7 @@ def build_executor(args: Namespace) -> TaskExecutor:
 
     from allocator.bench.sweep.on_dask import on_dask
 
-    return on_dask(args.scheduler, limit_s=args.task_limit, quiet=True)
+    return on_dask(args.scheduler, limit_s=args.task_limit)
 
 
 def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> int:
@@ -152,7 +148,7 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
             )
 
         try:
-            failed = sweep(tasks, store, executor, tell).failed
+            failed = sweep(tasks, store, executor, tell)
         # Ctrl-C, SIGTERM or a full disk: the caller reports which
         except BaseException:
             note(f"the same command goes on after {there + count} of {len(tasks)}")
