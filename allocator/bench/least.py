@@ -5,7 +5,6 @@ import numpy as np
 from allocator.bench.sweep.tasks import LEAST
 from allocator.domain.phases import find_phases
 from allocator.domain.problem import Floats, Isolation, Problem
-from allocator.domain.step_means import bin_means
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.performance.gpu_types import allowed_types
@@ -15,6 +14,7 @@ from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions
 from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
 from formulations.model.ragged import ragged
+from formulations.step_means import bin_means
 
 INTERVALS = 300
 

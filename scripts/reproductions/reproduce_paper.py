@@ -177,7 +177,7 @@ def means(metrics: Metrics) -> list[str]:
     ]
     for load in LOADS:
         for policy in ("static", "greedy-naive", "greedy", "mip"):
-            rows: Sequence[Mapping[str, object]] = [
+            rows = [
                 found
                 for task, found in metrics.items()
                 if (task.load, task.policy) == (load, policy)

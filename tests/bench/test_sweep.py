@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import fake_runners
 import pytest
@@ -49,19 +49,12 @@ def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> 
     return grid(sources, policies, seeds, SimulationOptions())
 
 
-class Swept(NamedTuple):
-    before: int
-    ran: int
-    failed: list[tuple[SweepTask, TaskOutcome]]
-
-
-def run(folder: Path, asked: list[SweepTask], limit_s: float = 60.0) -> Swept:
+def run(folder: Path, asked: list[SweepTask]) -> SimpleNamespace:
     told: list[SweepTask] = []
     with SweepStore(folder) as store:
-        before = sum(map(store.is_done, asked))
-        executor = on_processes(2, RUNNER, limit_s)
+        before, executor = sum(map(store.is_done, asked)), on_processes(2, RUNNER)
         failed = sweep(asked, store, executor, lambda task, _: told.append(task))
-    return Swept(before, len(told), failed)
+    return SimpleNamespace(before=before, ran=len(told), failed=failed)
 
 
 def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:

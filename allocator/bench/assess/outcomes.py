@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
-from allocator.domain.step_means import span_means
 from allocator.domain.workload import Workload
 from allocator.simulator import Simulation
+from formulations.step_means import span_means
 
 QUANTILES = (50, 90, 99)
 BINS = 48  # of the time between the first and the last submission

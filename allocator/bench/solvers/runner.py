@@ -93,6 +93,7 @@ def run(task: SweepTask, folder: Path) -> None:
         before = make_before()
         answer = engine(before, limits, hint, lambda values, bound: None)
         hint = warm_hint(before, answer, model)
+        del before, answer
     until_s = late_s(limits.time_s)
     figures: dict[str, Any] = {
         "version": version,
@@ -104,6 +105,7 @@ def run(task: SweepTask, folder: Path) -> None:
         "ready_cpu_s": cpu_seconds(),
         "wall_s": until_s,
     }
+    del model  # the engine that is measured has its own, and the memory to itself
     write_metrics(folder, figures)
     # nothing handles the signal, so that it ends an engine that holds the interpreter, too
     signal.setitimer(signal.ITIMER_REAL, until_s)

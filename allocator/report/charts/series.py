@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.domain.step_means import bin_means, span_means
 from allocator.report.measures import duration
 from allocator.report.runs import MEMORY_PRICE, Frame, SimulationRun
+from formulations.step_means import bin_means, span_means
 
 Floats = NDArray[np.float64]
 BINS = 240

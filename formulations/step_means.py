@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints
+from formulations.model.linear import Floats, Ints
 
 
 def bin_means(times: Floats, steps: Floats | Ints, edges: Floats) -> Floats:
