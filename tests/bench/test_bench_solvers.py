@@ -74,7 +74,7 @@ def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
         write_runs(store)
     told, hung, after = rows(tmp_path)
     assert hung["ended"] == "killed" and hung["value"] == hung["gap"] == ""
-    assert float(hung["wall_s"]) == late_s(0.2) and float(hung["cpu_s"]) >= 0
+    assert float(hung["wall_s"]) == late_s(0.2)
     assert told["ended"] == "killed" and float(told["bound"]) == 20.0
     assert after["ended"] == "time_limit" and float(after["value"]) > 0
     assert "killed" in markdown(read_results(tmp_path))
