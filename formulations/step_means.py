@@ -1,20 +1,30 @@
-"""Exact means over the bins of a grid, of functions that change in steps."""
+"""Exact means over time of functions that change in steps."""
 
 import numpy as np
 
 from formulations.model.linear import Floats, Ints
 
 
+def means_between(times: Floats, steps: Floats | Ints, begin: Floats, end: Floats) -> Floats:
+    """Return the means, from each begin to its end, of what rises by steps[i] at times[i], (B,)."""
+    if not len(times):
+        return np.zeros(len(begin))
+    order = np.argsort(times, kind="stable")
+    t = times[order]
+    level: Floats = np.cumsum(steps[order])
+    area: Floats = np.append(0.0, np.cumsum(level[:-1] * np.diff(t)))
+
+    def integral_until(x: Floats) -> Floats:
+        i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
+        return area[i] + level[i] * np.maximum(0.0, x - t[i])
+
+    length = np.maximum(end - begin, 1e-9)
+    return (integral_until(np.maximum(end, begin + 1e-9)) - integral_until(begin)) / length
+
+
 def bin_means(times: Floats, steps: Floats | Ints, edges: Floats) -> Floats:
     """Return the mean over each bin of the function that rises by steps[i] at times[i], (B,)."""
-    if not len(times):
-        return np.zeros(len(edges) - 1)
-    order = np.argsort(times, kind="stable")
-    t, s = times[order], steps[order]
-    level = np.concatenate([[0.0], np.cumsum(s)])
-    moment = np.concatenate([[0.0], np.cumsum(s * t)])
-    k = np.searchsorted(t, edges, side="right")
-    mean = np.diff(level[k] * edges - moment[k]) / np.diff(edges)
+    mean = means_between(times, steps, edges[:-1], edges[1:])
     return np.where(np.abs(mean) < 1e-9, 0.0, mean)
 
 
