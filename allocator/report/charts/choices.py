@@ -132,11 +132,11 @@ def draw_spot(
     line = _spent([seen[i] for i in front])
     marks = [Mark("line", *line, "no other is both faster and cheaper", INK)]
     for has_spot, name, shade in ((True, "with spot servers", BLUE), (False, "without", ORANGE)):
-        mine = [
-            o for o in seen if math.isfinite(o.seconds) and bool(o.cluster.spot.any()) == has_spot
-        ]
-        tips = [o.cluster.name for o in mine]
-        marks.append(Mark("dots", *_spent(mine), name, shade, tips=tips))
+        mine = [i for i, o in enumerate(seen) if bool(o.cluster.spot.any()) == has_spot]
+        mine = [i for i in mine if math.isfinite(seen[i].seconds)]
+        # the best ones have words beside them
+        tips = ["" if best[i] else seen[i].cluster.name for i in mine]
+        marks.append(Mark("dots", *_spent([seen[i] for i in mine]), name, shade, tips=tips))
     for o, labels in zip(seen, best, strict=True):
         if labels:
             words = [f"{o.cluster.name}: {', '.join(labels)}"]
