@@ -14,6 +14,7 @@ from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions
 from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
 from formulations.model.ragged import ragged
+from formulations.step_means import bin_means
 
 INTERVALS = 300
 
@@ -104,8 +105,7 @@ def _mean_gpus(workload: Workload, times: Floats) -> Floats:
     on_nodes = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
     for p, gpus in enumerate(problem.pools.gpus.tolist()):
         mine = (changes.pool == p) & (changes.gpus >= 0) & (not problem.has_nodes[p])
-        at = np.concatenate([times[:1], np.maximum(changes.at_s[mine], times[0]), times[-1:]])
+        at = np.append(times[0], np.maximum(changes.at_s[mine], times[0]))
         size = np.append(max(gpus, on_nodes[p]), changes.gpus[mine])
-        until = np.append(0.0, np.cumsum(size * np.diff(np.minimum(at, times[-1]))))
-        out[p] = np.diff(np.interp(times, np.minimum(at, times[-1]), until)) / np.diff(times)
+        out[p] = bin_means(at, np.diff(size, prepend=0), times)
     return out

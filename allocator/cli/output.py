@@ -26,6 +26,8 @@ Values: TypeAlias = dict[str, Any]
 """What is shown of one thing: values by name."""
 Lazy: TypeAlias = Value | str | Callable[[], Value | str]
 """A value or a text of it, or what makes either where it is asked for."""
+Columns: TypeAlias = dict[str, str | Callable[[Any], Any]]
+"""Titles of a table, and what is below: a value of each record by its name, or made of it."""
 SCHEMA_VERSION = 1
 CODES: tuple[tuple[type[BaseException], str], ...] = (
     (InvalidInput, "invalid_input"),
@@ -76,18 +78,26 @@ class Table:
 
     @classmethod
     def of(
-        cls, title: str, records: Sequence[Values], columns: Mapping[str, str] | None = None
+        cls,
+        title: str,
+        records: Sequence[Any],
+        columns: Columns | None = None,
+        droppable: Sequence[str] = (),
     ) -> Table:
-        """Return a table of records; `columns` are the names of values by column.
+        """Return a table of records.
 
-        By default they are those that a record has; what is no text is aligned to the right.
+        By default the columns are what a record has; what is no text is aligned to the right.
         """
         columns = columns or {
             name if any(isinstance(row[name], str) for row in records) else f">{name}": name
             for name in (records[0] if records else ())
             if any(row[name] not in (None, "") for row in records)
         }
-        return cls(title, [*columns], [[r[name] for name in columns.values()] for r in records])
+        rows = [
+            [record[of] if isinstance(of, str) else of(record) for of in columns.values()]
+            for record in records
+        ]
+        return cls(title, [*columns], rows, droppable)
 
 
 class Answer(NamedTuple):

@@ -16,8 +16,15 @@ from allocator.bench.machine import machine
 from allocator.bench.paired import PairedComparison, compare
 from allocator.bench.sweep.executors import on_processes
 from allocator.bench.sweep.store import SweepStore
-from allocator.bench.sweep.tables import COMPARED, POOLED, comparisons, table, write_tables
-from allocator.bench.sweep.tasks import SweepTask, WorkloadSource, grid
+from allocator.bench.sweep.tables import (
+    COMPARED,
+    POOLED,
+    comparisons,
+    list_results,
+    table,
+    write_tables,
+)
+from allocator.bench.sweep.tasks import SweepTask, grid
 from allocator.cli.measure.bench_policies import run
 from allocator.simulator import SimulationOptions
 
@@ -66,16 +73,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="simulations at a time (default: the cores)")
     args = parser.parse_args()
     tasks = grid(
-        [WorkloadSource("reproduction", LOADS, args.jobs)],
+        [SweepTask("reproduction", load, jobs=args.jobs) for load in LOADS],
         POLICIES,
         args.seeds,
         SimulationOptions(objective="progress"),
     )
     with SweepStore(args.out) as store:
         store.save_request(tasks, POLICIES[0])
-        swept = run(tasks, store, on_processes(args.workers))
-        if swept.failed:
-            sys.exit(f"{len(swept.failed)} tasks failed: {store.failed}")
+        if run(tasks, store, on_processes(args.workers)):
+            sys.exit(1)
         write_tables(store, tasks, POLICIES[0])
         text = tables({task: store.metrics(task) for task in tasks}, args.seeds, args.jobs)
     print(text)
@@ -83,6 +89,7 @@ def main() -> None:
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
     """Return the tables."""
+    compared = comparisons(list_results(metrics), "greedy")
     return "\n".join(
         (
             (
@@ -104,11 +111,11 @@ def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
                 " paired p below 5 %); plain: open."
             ),
             "",
-            *table(comparisons(metrics, "greedy")),
+            *table(compared),
             "",
             "Where `mip` is worse than `greedy`, by that rule:",
             "",
-            *losses(comparisons(metrics, "greedy")),
+            *losses(compared),
         )
     )
 
@@ -170,7 +177,7 @@ def means(metrics: Metrics) -> list[str]:
     ]
     for load in LOADS:
         for policy in ("static", "greedy-naive", "greedy", "mip"):
-            rows: Sequence[Mapping[str, object]] = [
+            rows = [
                 found
                 for task, found in metrics.items()
                 if (task.load, task.policy) == (load, policy)

@@ -5,27 +5,31 @@ reported.
 from __future__ import annotations
 
 import csv
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from allocator.bench.solvers.process import Point, measure
-from allocator.bench.solvers.records import RUNS, TRACE, MeasurementStore, run_all
-from allocator.bench.solvers.runs import SolverRun
+from allocator.bench.solvers.runs import TRACE, grid, late_s
+from allocator.bench.solvers.tables import RUNS, write_runs
+from allocator.bench.sweep.executors import TaskOutcome, on_processes
+from allocator.bench.sweep.store import SweepStore, sweep
+from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask
 from allocator.cli import main
-from allocator.errors import UsageError
+from allocator.cli.measure.bench import RUNNER
 from allocator.report.solvers.results import markdown, read_results
 
 TINY = "20x16x2"
 Output = pytest.CaptureFixture[str]
 
 
-def run(
-    engine: str, instance: str = TINY, rules: str = "standard", limit_s: float = 20.0
-) -> SolverRun:
-    return SolverRun(instance, rules, 0, engine, 1e-4, limit_s)
+def tasks(
+    *engines: str, size: str = TINY, seeds: int = 1, limit_s: float = 20.0
+) -> list[SweepTask]:
+    how = {"gap_asked": 1e-3, "limit_s": limit_s, "threads": 1}
+    return grid(engines, [size], seeds, ["standard"], ["cold"], [], **how)
 
 
 @pytest.fixture
@@ -64,42 +68,24 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
 def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     """It never returns: killed after limit and grace, its row says so, and the next run goes on;
     what an engine reported before it hung counts."""
-    runs = [run("faulty_backends.has_children", limit_s=0.2), run("greedy")]
-    assert run_all(runs, MeasurementStore(tmp_path)) == 2
-    hung, after = rows(tmp_path)
+    engines = ("faulty_backends.has_children", "greedy", "faulty_backends.hangs_with_plan")
+    with SweepStore(tmp_path) as store:
+        assert sweep(tasks(*engines, limit_s=0.2), store, on_processes(1, RUNNER)) == []
+        write_runs(store)
+    told, hung, after = rows(tmp_path)
     assert hung["ended"] == "killed" and hung["value"] == hung["gap"] == ""
+    assert float(hung["wall_s"]) == late_s(0.2)
+    assert told["ended"] == "killed" and float(told["bound"]) == 20.0
     assert after["ended"] == "time_limit" and float(after["value"]) > 0
-    told, trace = measure(run("faulty_backends.hangs_with_plan", limit_s=0.2))
-    assert told["ended"] == "killed" and trace[-1].bound == 20.0
     assert "killed" in markdown(read_results(tmp_path))
 
 
-def engine(folder: Path, body: str) -> None:
-    """The module pack.engine in the folder, whose `solve` has that body."""
-    (folder / "pack").mkdir()
-    lines = "\n".join(f"    {line}" for line in body.splitlines())
-    (folder / "pack" / "engine.py").write_text(
-        "import os, pathlib, subprocess, sys, time\n"
-        f"from allocator.solvers.base import SolverResult, Termination\n"
-        f"def solve(model, limits, hint, report):\n{lines}\n"
-    )
-
-
-def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
-    """Half a line at the end is cut, the row it stood for is measured again; other headers are
-    refused.
-    """
-    store = MeasurementStore(tmp_path)
-    store.add(run("greedy"), {}, ())
-    with (tmp_path / RUNS).open("a") as out:
-        out.write("S,standard,0,hi")
-    again = MeasurementStore(tmp_path)
-    assert again.finished() == {run("greedy").key}
-    assert run_all([run("greedy"), run("marginal")], again) == 1
-    assert [r["engine"] for r in rows(tmp_path)] == ["greedy", "marginal"]
-    (tmp_path / RUNS).write_text("engine,seconds\n")
-    with pytest.raises(UsageError, match="another version"):
-        MeasurementStore(tmp_path)
+@pytest.mark.usefixtures("faulty")
+def test_an_engine_that_does_not_load_is_a_failure(tmp_path: Path, capsys: Output) -> None:
+    """Nothing was measured: exit code 1, and no row."""
+    argv = f"bench solvers --engines faulty_backends.fails_to_load --sizes {TINY} --seeds 1"
+    assert main.run([*argv.split(), "--out", str(tmp_path)]) == 1
+    assert "1 of 1 tasks failed" in capsys.readouterr().err and rows(tmp_path) == []
 
 
 WRONG = ("--engines higs", "--engines ,", "--sizes XS", "--sizes 0x4x1", "--rules none", "report")
@@ -113,21 +99,19 @@ def test_wrong_calls(tmp_path: Path, capsys: Output, argv: str) -> None:
 
 
 def filled(folder: Path) -> Path:
-    """Invented results: two sizes, two engines, one of which lies about its bound on seed 1."""
-    store = MeasurementStore(folder)
-    for size, jobs in (("S", 100), ("M", 500)):
-        for seed in (0, 1):
-            for engine, value, bound in (
-                ("highs", 100.0, 100.02),
-                ("pulp", 99.0, 99.5 if seed else 101.0),
-                ("greedy", 90.0, None),
-            ):
-                trace = (Point(0.25, 0.3, value, None), Point(0.5, 0.6, value, bound))
-                store.add(
-                    SolverRun(size, "standard", seed, engine, 1e-3, 9.0),
-                    {"jobs": jobs, "ended": "gap", "cpu_s": 0.5 + seed},
-                    trace,
-                )
+    """Invented results: two sizes, three engines, one of which lies about its bound on seed 1."""
+    found = {"highs": (100.0, 100.02), "pulp": (99.0, 101.0), "greedy": (90.0, "")}
+    with SweepStore(folder) as store:
+        for size, jobs in (("S", 100), ("M", 500)):
+            for task in tasks(*found, size=size, seeds=2):
+                value, bound = found[task.policy]
+                if task.policy == "pulp" and task.seed:
+                    bound = 99.5
+                trace = f"cpu_s,wall_s,value,bound\n.25,.3,{value},\n.5,.6,{value},{bound}\n"
+                figures = {"jobs": jobs, "ended": "gap", "cpu_s": 0.5 + task.seed, "ready_cpu_s": 0}
+                files = {METRICS_FILE: json.dumps(figures).encode(), TRACE: trace.encode()}
+                store.add(task, TaskOutcome(files))
+        write_runs(store)
     (folder / "machine.txt").write_text("a small machine\n")
     return folder
 

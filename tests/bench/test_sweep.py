@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_runners
 import pytest
@@ -20,12 +21,11 @@ from examples import series
 from waiting import PATIENCE_S, gone, in_time, wait_for
 
 from allocator.bench.sweep.executors import TaskOutcome, on_processes, perform
-from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
-from allocator.bench.sweep.tables import comparisons, markdown, write_tables
+from allocator.bench.sweep.store import SweepStore, sweep
+from allocator.bench.sweep.tables import comparisons, list_results, markdown, write_tables
 from allocator.bench.sweep.tasks import (
     METRICS_FILE,
     SweepTask,
-    WorkloadSource,
     from_identity,
     grid,
     source_of_folder,
@@ -45,12 +45,16 @@ def runners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def tasks(*policies: str, seeds: int = 1, loads: tuple[float, ...] = (0.5,)) -> list[SweepTask]:
-    return grid([WorkloadSource("made", loads, 10)], policies, seeds, SimulationOptions())
+    sources = [SweepTask("made", load, jobs=10) for load in loads]
+    return grid(sources, policies, seeds, SimulationOptions())
 
 
-def run(folder: Path, asked: list[SweepTask], limit_s: float = 60.0) -> SweepSummary:
+def run(folder: Path, asked: list[SweepTask]) -> SimpleNamespace:
+    told: list[SweepTask] = []
     with SweepStore(folder) as store:
-        return sweep(asked, store, on_processes(2, RUNNER, limit_s))
+        before, executor = sum(map(store.is_done, asked)), on_processes(2, RUNNER)
+        failed = sweep(asked, store, executor, lambda task, _: told.append(task))
+    return SimpleNamespace(before=before, ran=len(told), failed=failed)
 
 
 def test_a_task_is_what_its_result_depends_on(tmp_path: Path) -> None:
@@ -84,7 +88,7 @@ def test_a_folder_in_a_world_without_chance_has_one_seed(tmp_path: Path) -> None
     with noise it is not.
     """
     (tmp_path / "workload.csv").write_text("job_id\nj1\n")
-    sources = [source_of_folder(tmp_path), WorkloadSource("made", (0.5,), 10)]
+    sources = [source_of_folder(tmp_path), SweepTask("made", 0.5, jobs=10)]
     for noise, seeds in ((0.0, [0, 0, 1, 2]), (0.1, [0, 0, 1, 1, 2, 2])):
         made = grid(sources, ["mip"], 3, SimulationOptions(noise=noise))
         assert [t.seed for t in made] == seeds
@@ -99,7 +103,7 @@ def test_a_task_has_the_options_that_were_asked_for() -> None:
     simulator's options back."""
     given = {"objective": "cost", "budget_amount": 100.0, "until_s": 3600.0, "victims": "random"}
     asked = SimulationOptions(seed=7, gap=1e-3, **given)
-    source = WorkloadSource("made", (0.5,), 10)
+    source = SweepTask("made", 0.5, jobs=10)
     first, second = grid([source], ["mip"], 2, asked)
     assert first.options == second.options == given
     again = SimulationOptions(seed=second.seed, **second.options)
@@ -112,7 +116,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     anew.
     """
     first = run(tmp_path, tasks("greedy", "mip", seeds=3))
-    assert (first.before, first.ran, first.failed) == (0, 6, ())
+    assert (first.before, first.ran, first.failed) == (0, 6, [])
     key = tasks("mip")[0].key
     files = {path.name: path.read_bytes() for path in (tmp_path / "tasks" / key).iterdir()}
     assert {*files} == {"jobs.csv", "metrics.json", "run.json", "task.json"}
@@ -150,7 +154,7 @@ def test_a_task_that_fails_is_recorded_and_tried_again(tmp_path: Path, kind: str
     assert not (tmp_path / "tasks" / task.key).exists()
     (tmp_path / "fault").unlink()
     again = run(tmp_path, asked)
-    assert (again.before, again.ran, again.failed) == (2, 1, ()) and not record.exists()
+    assert (again.before, again.ran, again.failed) == (2, 1, []) and not record.exists()
 
 
 def test_a_task_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -290,5 +294,6 @@ def test_the_share_of_the_bound_by_hand() -> None:
     """`least` is 60 s and 100 s, and the mean of mip 120 s and 125 s: 50 and 80 %. las has one."""
     means = {"least": (60.0, 100.0), "mip": (120.0, 125.0), "las": (100.0, None)}
     asked = {t: {"jct_s_mean": means[t.policy][t.seed]} for t in tasks(*means, seeds=2)}
-    text = markdown(comparisons(asked, "las"), asked, len(asked), "las")
+    results = list_results(asked)
+    text = markdown(comparisons(results, "las"), results, len(asked), "las")
     assert "completion below 80 s (`least`)" in text and "mip 65%, las 60%." in text

@@ -7,6 +7,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.workload import Workload
 from allocator.simulator import Simulation
+from formulations.step_means import span_means
 
 QUANTILES = (50, 90, 99)
 BINS = 48  # of the time between the first and the last submission
@@ -53,7 +54,7 @@ def outcome_of(workload: Workload, run: Simulation) -> Outcome:
     spans = run.tables["spans"]
     own = np.asarray(spans["shared_with"], dtype=str) == ""
     start, end, gpus = (np.asarray(spans[name])[own] for name in ("from_s", "to_s", "gpus"))
-    return Outcome(times[0], times[1], mean_use(workload, start, end, gpus))
+    return Outcome(times[0], times[1], span_means(start, end, gpus, edges(workload)))
 
 
 def recorded_outcome(workload: Workload) -> Outcome:
@@ -69,7 +70,7 @@ def with_rigid_use(workload: Workload, outcome: Outcome, chosen: Bools) -> Outco
     """
     jobs = workload.problem.jobs
     start, end = (jobs.submitted_s + s for s in (outcome.waiting_s, outcome.completion_s))
-    used = mean_use(workload, start[chosen], end[chosen], jobs.requested_gpus[chosen])
+    used = span_means(start[chosen], end[chosen], jobs.requested_gpus[chosen], edges(workload))
     return Outcome(outcome.waiting_s, outcome.completion_s, used)
 
 
@@ -77,18 +78,6 @@ def edges(workload: Workload) -> Floats:
     """Return the ends of the parts of the time between first and last submission, (BINS + 1,)."""
     at = workload.problem.jobs.submitted_s
     return np.linspace(at[0], max(at[-1], at[0] + 1.0), BINS + 1)
-
-
-def mean_use(workload: Workload, start: Floats, end: Floats, gpus: Ints) -> Floats:
-    """Return the mean GPUs in use in each part of the time, (BINS,), of spans (n,)."""
-    if not len(start):
-        return np.zeros(BINS)
-    bounds = edges(workload)
-    at = np.concatenate([start, end])
-    order = np.argsort(at, kind="stable")
-    at, level = at[order], np.cumsum(np.concatenate([gpus, -gpus])[order])
-    area = np.append(0.0, np.cumsum(level[:-1] * np.diff(at)))
-    return np.asarray(np.diff(np.interp(bounds, at, area)) / np.diff(bounds))
 
 
 def periods(workload: Workload) -> tuple[str, Ints]:

@@ -4,10 +4,12 @@ A cluster that does not answer is a gap in the record, and an answer that cannot
 neither is an end.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from allocator.bench.shadow.judging import judge
 from allocator.bench.shadow.record import FAULT, GAP, ROUND, Look, Record
@@ -55,10 +57,11 @@ def observer(cluster: str, request: ObserveRequest, added: Sequence[Path]) -> Ob
     return observe
 
 
+@dataclass
 class Watch:
     """A shadow of a cluster.
 
-    Parameters
+    Attributes
     ----------
     record : Record
         Where looks go; one that has some goes on.
@@ -74,27 +77,27 @@ class Watch:
         Who decides.
     tell : callable
         Called with each look that was added, and with what its snapshot notes and warns of.
+    stopping, deciding : bool
+        For signal handlers, as of a controller.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        cluster: str,
-        observe: Observe,
-        clock: Clock,
-        every_s: float,
-        policy: str = "mip",
-        tell: Callable[[Look, Sequence[str]], None] = lambda look, notes: None,
-    ) -> None:
-        self.record, self.cluster, self.clock = record, cluster, clock
-        self.every_s, self.policy, self.tell = every_s, policy, tell
-        self._observe = observe
-        first = next(record.looks(), None)
-        if first is not None and first.cluster != cluster:
-            raise UsageError(f'"{record.path}" is a record of {first.cluster}, not of {cluster}')
-        self._start_s = clock.now() if first is None else first.at_s
-        # for signal handlers, as of a controller
-        self.stopping = self.deciding = False
+    record: Record
+    cluster: str
+    observe: Observe
+    clock: Clock
+    every_s: float
+    policy: str = "mip"
+    tell: Callable[[Look, Sequence[str]], None] = lambda look, notes: None
+    stopping: bool = False
+    deciding: bool = False
+
+    def __post_init__(self) -> None:
+        first = next(self.record.looks(), None)
+        if first is not None and first.cluster != self.cluster:
+            raise UsageError(
+                f'"{self.record.path}" is a record of {first.cluster}, not of {self.cluster}'
+            )
+        self._start_s = self.clock.now() if first is None else first.at_s
 
     def run(self, rounds: int | None = None) -> int:
         """Look until `stopping` is set, at most so many times; return how many were decided.
@@ -106,18 +109,18 @@ class Watch:
         AllocatorError
             If the record cannot be written.
         """
-        looks = decided = 0
-        while not self.stopping and (rounds is None or looks < rounds):
-            if looks:
+        decided = 0
+        for number in itertools.count() if rounds is None else range(rounds):
+            if number and not self.stopping:
                 self._wait()
-                if self.stopping:
-                    break
+            if self.stopping:
+                break
             try:
-                look, notes = self._look(looks == 0)
+                look, notes = self._look(number == 0)
             except Stopped:
                 break
             self.tell(self.record.add(look), notes)
-            looks, decided = looks + 1, decided + (look.kind == ROUND)
+            decided += look.kind == ROUND
         return decided
 
     def _wait(self) -> None:
@@ -128,25 +131,27 @@ class Watch:
 
     def _look(self, is_first: bool) -> tuple[Look, Sequence[str]]:
         """Return a look that is not yet recorded, and its notes and warnings."""
-        begin = time.monotonic()
-        look = Look(self.cluster, self.clock.now(), self.every_s, GAP, "")
-        notes: list[str] = []
+        begin, at_s = time.monotonic(), self.clock.now()
+        kind, plan, content = GAP, "", None
+        said: Any
+        notes: Sequence[str] = ()
         try:
             self.deciding = True
-            snapshot, said = self._observe()
-            look = replace(look, kind=FAULT)
+            snapshot, notes = self.observe()
+            kind = FAULT
             config = {**snapshot.config, "interval_s": self.every_s}
             snapshot = replace(snapshot, config=config)
-            notes += [*said, *validate(snapshot).warnings]
-            look = replace(look, snapshot=pack_snapshot(snapshot))
-            figures, plan = judge(look.snapshot or b"", self.policy)
-            look = replace(look, kind=ROUND, said=figures, plan=plan)
+            notes = [*notes, *validate(snapshot).warnings]
+            content = pack_snapshot(snapshot)
+            said, plan = judge(content, self.policy)
+            kind = ROUND
         except UsageError as error:
             if is_first:
                 raise
-            look = replace(look, said=str(error))
+            said = str(error)
         except Exception as error:  # whatever a cluster answers, the next look may succeed
-            look = replace(look, said=f"{type(error).__name__}: {error}")
+            said = f"{type(error).__name__}: {error}"
         finally:
             self.deciding = False
-        return replace(look, seconds=time.monotonic() - begin), notes
+        seconds = time.monotonic() - begin
+        return Look(self.cluster, at_s, self.every_s, kind, said, seconds, content, plan), notes

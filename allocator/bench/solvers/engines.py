@@ -60,7 +60,7 @@ def auto(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
     """Solve as policy `mip` does: prices, rounding, branch and bound, and HiGHS for the rest."""
-    answer = _solve_without_solver(model, limits, hint, report, closes=True)
+    answer = marginal(model, limits, hint, report, closes=True)
     if answer.termination is Termination.GAP:
         return answer
     start = hint if answer.values is None else replace(hint, values=answer.values)
@@ -68,19 +68,17 @@ def auto(
 
 
 def marginal(
-    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
+    model: LinearModel,
+    limits: SolveLimits,
+    hint: WarmStart,
+    report: ReportProgress,
+    closes: bool = False,
 ) -> SolverResult:
     """Return the Lagrangian bound, and the plan that its prices suggest.
 
-    The plan is rounded by formulations/primal/rounding.py.
+    The plan is rounded by formulations/primal/rounding.py; `closes` asks for branch and bound where
+    value and bound differ.
     """
-    return _solve_without_solver(model, limits, hint, report, closes=False)
-
-
-def _solve_without_solver(
-    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress, closes: bool
-) -> SolverResult:
-    """Return bound and plan of the prices; `closes` asks for branch and bound where they differ."""
     until = time.monotonic() + limits.time_s / 2
     try:
         view = choices(model)
@@ -110,11 +108,8 @@ def _solve_without_solver(
 def greedy(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Return the plan of the greedy loop, without a bound."""
-    try:
-        view = choices(model)
-    except NotChoices as lack:
-        return SolverResult(Termination.FAILED, detail=str(lack))
+    """Return the plan of the greedy loop, without a bound. Raises NotChoices."""
+    view = choices(model)
     plan = plain_greedy(view, time.monotonic() + limits.time_s)
     if plan is None:
         return SolverResult(

@@ -1,15 +1,16 @@
-"""One measurement of the solver benchmarks as data: what to run, and on which problem."""
+"""The measurements of the solver benchmarks as tasks of a sweep, and their problems."""
 
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from allocator.bench.solvers.engines import check
 from allocator.bench.solvers.instances import EVERYTHING, PLAIN, SIZES, TENANTS, generate
 from allocator.bench.solvers.next_round import next_round
+from allocator.bench.sweep.tasks import SweepTask, digest
 from allocator.errors import UsageError
 from allocator.io.model_files.knapsacks import read_knapsacks
 from allocator.io.model_files.sia_ilp import read_sia_ilp
@@ -32,38 +33,15 @@ COLD, WARM = ROUNDS = ("cold", "warm")
 - warm: what it found for a round; it then solves the next round (next_round.py)
 """
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
+TRACE = "trace.csv"
+POINT = ("cpu_s", "wall_s", "value", "bound")
+"""Columns of the trace of a measurement: when a plan or a bound got better, and both then."""
+START_S = 300.0  # to load the library and make the instance
 
 
-@dataclass(frozen=True, order=True)
-class SolverRun:
-    """One measurement.
-
-    Attributes
-    ----------
-    instance : a key of SIZES, "JOBSxGPUSxTYPES", or a file with rules FILE.
-    seed : of the random numbers; with a file the number of its problem, from 0.
-    engine : a name of engines.py.
-    gap : relative gap that the engine is asked for.
-    limit_s : wall seconds that the engine is given. It is killed some time later.
-    """
-
-    instance: str
-    rules: str
-    seed: int
-    engine: str
-    gap: float
-    limit_s: float
-    threads: int = 1
-    round: str = COLD
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Return the texts of the CSV that identify the measurement; a file counts by its name."""
-        name = Path(self.instance).name if self.rules == FILE else self.instance
-        return (name, *map(str, astuple(self)[1:]))
-
-
-KEY = ("instance", "rules", "seed", "engine", "gap_asked", "limit_s", "threads", "round")
+def late_s(limit_s: float) -> float:
+    """Return the seconds after which an engine is killed, which include the check of its answer."""
+    return limit_s + max(3.0, 0.1 * limit_s)
 
 
 def grid(
@@ -71,16 +49,29 @@ def grid(
     sizes: Sequence[str],
     seeds: int,
     rules: Sequence[str],
-    *,
-    files: Sequence[str] = (),
-    gap: Callable[[str, str], float],
-    limit_s: float,
-    threads: int = 1,
-    rounds: Sequence[str] = (COLD,),
-) -> list[SolverRun]:
-    """Return all runs, instance by instance, so that early results compare engines.
+    rounds: Sequence[str],
+    files: Sequence[str],
+    **how: float,
+) -> list[SweepTask]:
+    """Return all measurements, instance by instance, so that early results compare engines.
 
-    `gap(size, rules)` returns the gap to ask for. Raises UsageError for names that are not known.
+    A task names the instance as its workload and the engine as its policy; its options are rules,
+    round and `how`.
+
+    Parameters
+    ----------
+    engines : names of engines.py.
+    sizes : keys of SIZES, or "JOBSxGPUSxTYPES".
+    seeds : how many seeds of the random numbers.
+    rules, rounds : of RULES and ROUNDS.
+    files : with problems, each of which is a seed, from 0.
+    how : `gap_asked`, `limit_s` and `threads`: relative gap that an engine is asked for, wall
+    seconds that it is given, and its threads. It is killed some time after the limit.
+
+    Raises
+    ------
+    UsageError
+        For names that are not known.
     """
     for engine in engines:
         check(engine)
@@ -93,27 +84,34 @@ def grid(
         for name in names:
             if name not in known:
                 raise UsageError(f'unknown {what} "{name}" (known: {", ".join(known)}{more})')
-    made = list(itertools.product(sizes, rules, range(seeds), rounds))
-    made += [(file, FILE, i, COLD) for file in files for i in range(len(_read_models(file)))]
-    return [
-        SolverRun(s, r, i, e, gap(s, r), limit_s, threads, w)
-        for s, r, i, w in made
-        for e in engines
+    made = [
+        SweepTask(size, seed=seed, options={"rules": rule, "round": turn, **how})
+        for size, rule, seed, turn in itertools.product(sizes, rules, range(seeds), rounds)
     ]
+    for file in files:
+        models, path = _read_models(file), Path(file)
+        options = {"rules": FILE, "round": COLD, **how}
+        key = digest({path.name: path.read_bytes()})
+        made += [
+            SweepTask(path.name, None, "", i, None, key, options, str(path.resolve()))
+            for i in range(len(models))
+        ]
+    return [replace(task, policy=engine) for task in made for engine in engines]
 
 
-def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
-    """Return the functions that make the problems of a run.
+def problems(task: SweepTask) -> tuple[Callable[[], LinearModel], ...]:
+    """Return the functions that make the problems of a measurement.
 
-    A warm run has two: the problem that it solves before, and its own.
+    A warm one has two: the problem that it solves before, and its own.
     """
-    if run.rules == FILE:
-        model = _read_models(run.instance)[run.seed]
+    rules, instance = task.options["rules"], task.workload
+    if rules == FILE:
+        model = _read_models(task.path)[task.seed]
         return (lambda: model,)
-    size = SIZES.get(run.instance) or tuple(map(int, run.instance.split("x")))
-    rounds = [generate(size, run.seed, RULES[run.rules])]
-    if run.round == WARM:
-        rounds.append(next_round(rounds[0], run.seed))
+    size = SIZES.get(instance) or tuple(map(int, instance.split("x")))
+    rounds = [generate(size, task.seed, RULES[rules])]
+    if task.options["round"] == WARM:
+        rounds.append(next_round(rounds[0], task.seed))
     return tuple(partial(build_model, instance) for instance in rounds)
 
 

@@ -4,7 +4,7 @@ A task is named by its content and runs in its own process:
 
     tasks = grid(sources, policies, 10, SimulationOptions())
     with SweepStore("results") as store:
-        done = sweep(tasks, store, on_processes(workers=4))
+        failed = sweep(tasks, store, on_processes(workers=4))
         write_tables(store, tasks, "greedy")
 
 Tasks that the store already has are not run again. `grid` is in tasks.py, `SweepStore` and

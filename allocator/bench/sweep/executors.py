@@ -22,7 +22,8 @@ from allocator.solvers.isolation.scratch_folders import scratch_folder
 RUNNER = "allocator.bench.sweep.runner:run"
 """The function that runs a task, as "module:function".
 
-function(task, folder) writes the files of the result into the folder.
+function(task, folder) writes the files of the result into the folder, METRICS_FILE last. Whatever
+becomes of the process then, they are the result.
 """
 
 
@@ -90,11 +91,10 @@ def perform(
         if not failure and child.process.returncode:
             failure = child.how_it_ended()
         files = {p.name: p.read_bytes() for p in sorted(out.iterdir()) if p.is_file()}
-    if not failure and METRICS_FILE not in files:
-        failure = f"left no {METRICS_FILE}"
+    is_result = METRICS_FILE in files
     return TaskOutcome(
-        {} if failure else files,
-        failure,
+        files if is_result else {},
+        "" if is_result else failure or f"left no {METRICS_FILE}",
         words.decode("utf-8", "replace").strip()[-LAST_WORDS:],
         time.monotonic() - begin,
         child.cpu_s,

@@ -27,9 +27,7 @@ from allocator.solvers.isolation.scratch_folders import scratch_folder
 CONNECT_S = 10.0
 
 
-def on_dask(
-    address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False
-) -> TaskExecutor:
+def on_dask(address: str, runner: str = RUNNER, limit_s: float = float("inf")) -> TaskExecutor:
     """Return who runs tasks on the cluster whose scheduler listens at `address`.
 
     It runs as many tasks at a time as the cluster has threads. Workers notice within a second that
@@ -39,7 +37,6 @@ def on_dask(
     ----------
     address : address of the scheduler.
     runner, limit_s : as in on_processes; the workers must be able to import the runner.
-    quiet : turn off the log of Dask's client, which repeats the outcomes of tasks in many lines.
 
     Raises
     ------
@@ -50,7 +47,7 @@ def on_dask(
     def results(tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         if not tasks:
             return
-        client = _connect(address, quiet)
+        client = _connect(address)
         pool = client.get_executor(pure=False)
         try:
             folders = {path: contents(Path(path)) for path in {t.path for t in tasks} if path}
@@ -103,15 +100,15 @@ def _cancelled() -> Callable[[], bool]:
     return asked
 
 
-def _connect(address: str, quiet: bool) -> Any:
+def _connect(address: str) -> Any:
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
         raise UsageError(
             f"Dask is not installed; here and on every worker: {install_command('distributed')}"
         ) from None
-    if quiet:
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
+    # it would repeat the outcomes of tasks in many lines
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
     try:
         return distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -2,8 +2,8 @@
 
     python -m allocator.bench.sweep.runner MODULE:FUNCTION FOLDER '{"path": ..., ...}'
 
-The function writes the files of the task into the folder; the last argument is the identity of the
-task with its path. Exit code 0 means that the files are complete. Errors go to standard error. When
+The function writes the files of the task into the folder, METRICS_FILE when they are a result; the
+last argument is the identity of the task with its path. Errors go to standard error. When
 standard input ends, the parent is gone, and this process ends itself with everything that it
 started.
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from allocator.bench.sweep.tasks import (
     from_identity,
 )
 from allocator.errors import AllocatorError, UsageError
+from allocator.io.plans import dumps, write_files
 from allocator.solvers.isolation.child_processes import end_with_parent
 
 if TYPE_CHECKING:  # heavy; other runners do without
@@ -52,12 +53,12 @@ def run(task: SweepTask, folder: Path) -> None:
         for name, text in texts_of([simulation]).items():
             (folder / name).write_text(text, encoding="utf-8")
         metrics |= simulation.metrics
-    known = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in metrics.items()
-    }
-    text = json.dumps(known, indent=1, allow_nan=False) + "\n"
-    (folder / METRICS_FILE).write_text(text, encoding="utf-8")
+    write_metrics(folder, metrics)
+
+
+def write_metrics(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Write METRICS_FILE whole, which makes the files of the folder a result."""
+    write_files(folder, {METRICS_FILE: dumps(metrics) + "\n"})
 
 
 def workload(task: SweepTask) -> Workload:

@@ -9,19 +9,19 @@ the disk, and renamed.
 
 from __future__ import annotations
 
-import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from allocator.bench.machine import write_machine
 from allocator.bench.sweep.executors import Finished, TaskExecutor, TaskOutcome
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask, from_identity
 from allocator.errors import UsageError
+from allocator.executors.disk import try_lock
 from allocator.io.plans import write_files
 
 TASK_FILE = "task.json"
@@ -42,7 +42,10 @@ class SweepStore:
         self.failed = self.folder / "failed"
         for made in (self.tasks, self.failed):
             made.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock_file(self.folder / ".lock")
+        lock = try_lock(self.folder / ".lock")
+        if lock is None:
+            raise UsageError(f'another sweep is writing to "{self.folder}"')
+        self._lock = lock
         # of a sweep that was killed while writing
         for left in self.tasks.glob(f"{_PART}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -51,7 +54,7 @@ class SweepStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        os.close(self._lock)
 
     def is_done(self, task: SweepTask) -> bool:
         """Return whether the store has the result of the task."""
@@ -67,17 +70,11 @@ class SweepStore:
         Raises AllocatorError if the disk is full. Then no partial result is left.
         """
         record = self.failed / f"{task.key}.json"
+        seen = {name: value for name, value in vars(outcome).items() if name != "files"}
         if outcome.failure:
-            told = {k: getattr(outcome, k) for k in ("failure", "words", "seconds", "host")}
-            write_files(self.failed, {record.name: _json(task.identity | told)})
+            write_files(self.failed, {record.name: _json(task.identity | seen)})
             return
-        files = {
-            **outcome.files,
-            TASK_FILE: _json(task.identity),
-            RUN_FILE: _json(
-                {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")}
-            ),
-        }
+        files = {**outcome.files, TASK_FILE: _json(task.identity), RUN_FILE: _json(seen)}
         part = self.tasks / f"{_PART}{task.key}"
         place = self.tasks / task.key
         try:
@@ -110,26 +107,7 @@ def _json(values: Mapping[str, object]) -> bytes:
     return (json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def _lock_file(path: Path) -> IO[bytes]:
-    file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise UsageError(f'another sweep is writing to "{path.parent}"') from None
-    return file
-
-
 Tell = Callable[[SweepTask, TaskOutcome], None]
-
-
-@dataclass(frozen=True)
-class SweepSummary:
-    """What a call did: tasks that were finished before, tasks that ran, and those that failed."""
-
-    before: int
-    ran: int
-    failed: tuple[Finished, ...]
 
 
 def sweep(
@@ -137,19 +115,20 @@ def sweep(
     store: SweepStore,
     executor: TaskExecutor,
     tell: Tell = lambda task, outcome: None,
-) -> SweepSummary:
+) -> list[Finished]:
     """Run every task that has no result yet; call tell(task, outcome) after each.
 
+    Returns those that failed.
     A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
     results is full (AllocatorError), the sweep stops at once and keeps all that has finished.
     """
     write_machine(store.folder)
-    missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []
+    missing = [task for task in tasks if not store.is_done(task)]
     with closing(executor(missing)) as results:
         for task, outcome in results:
             store.add(task, outcome)
             if outcome.failure:
                 failed.append((task, outcome))
             tell(task, outcome)
-    return SweepSummary(len(tasks) - len(missing), len(missing), tuple(failed))
+    return failed

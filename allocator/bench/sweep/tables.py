@@ -4,9 +4,11 @@ results.csv has a row per finished task. The other two compare every policy with
 docs/policies.md explains the columns.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
 
 from allocator.bench.paired import (
     CONFIDENCE,
@@ -71,79 +73,81 @@ COMPARISON = "comparison.csv"
 COMPARISON_TEXT = "comparison.md"
 POOLED = "all"
 """The load of rows that pool all loads of a workload."""
-FIELDS = (
-    "workload",
-    "load",
-    "policy",
-    "baseline",
-    "metric",
-    *(field.name for field in fields(PairedComparison)),
-    "verdict",
-)
+NAMED = ("workload", "load", "policy", "baseline", "metric")
+FIELDS = (*NAMED, *(field.name for field in fields(PairedComparison)), "verdict")
 
-Row = Mapping[str, object]
-Metrics = Mapping[SweepTask, Mapping[str, object]]
+NAMES = ("workload", "load", "seed", "policy")
+Row = Mapping[str, Any]
+Frame = Any
+"""A pandas.DataFrame, which is loaded where one is made."""
 
 
 def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -> str:
     """Write the three files from the finished tasks; return the Markdown."""
-    metrics = {task: store.metrics(task) for task in tasks if store.is_done(task)}
-    rows = comparisons(metrics, baseline)
-    text = markdown(rows, metrics, len(tasks), baseline)
-    names = ("workload", "load", "seed", "policy")
-    results = [
+    import pandas as pd
+
+    results = list_results({task: store.metrics(task) for task in tasks if store.is_done(task)})
+    rows = comparisons(results, baseline)
+    text = markdown(rows, results, len(tasks), baseline)
+    compared = pd.DataFrame(rows, columns=[*FIELDS], dtype=object)
+    tables = {RESULTS: results.drop(columns=ASSUMED), COMPARISON: compared}
+    files = {name: table.to_csv(index=False) for name, table in tables.items()}
+    write_files(store.folder, {**files, COMPARISON_TEXT: text})
+    return text
+
+
+def list_results(metrics: Mapping[SweepTask, Row]) -> Frame:
+    """Return a row per task, with its metrics; a load is text, empty for a folder."""
+    import pandas as pd
+
+    rows = [
         {
-            **{name: getattr(task, name) for name in names},
-            "load": load_text(task.load),
-            **{name: found.get(name) for name in METRICS},
+            **{name: getattr(task, name) for name in NAMES},
+            "load": "" if task.load is None else f"{task.load:g}",
+            **found,
             "task": task.key,
         }
         for task, found in metrics.items()
     ]
-    tables = {RESULTS: _csv((*names, *METRICS, "task"), results), COMPARISON: _csv(FIELDS, rows)}
-    write_files(store.folder, {**tables, COMPARISON_TEXT: text})
-    return text
+    return pd.DataFrame(rows, columns=[*NAMES, *METRICS, "task", ASSUMED], dtype=object)
 
 
-def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
+def comparisons(results: Frame, baseline: str) -> list[Row]:
     """Return a row per workload, load, policy and metric.
 
     If a workload has several loads, further rows pool all of them.
     """
-    cells = {(t.workload, t.load, t.policy, t.seed): found for t, found in metrics.items()}
-    seeds = sorted({t.seed for t in metrics})
     rows: list[Row] = []
-    for workload in dict.fromkeys(t.workload for t in metrics):
-        mine = [t for t in metrics if t.workload == workload]
-        loads = list(dict.fromkeys(t.load for t in mine))
-        compared = [
-            name
-            for name in COMPARED
-            if name not in WHERE_ANY or any(_number(metrics[t].get(name)) > 0 for t in mine)
-        ]
-        for policy in dict.fromkeys(t.policy for t in mine if t.policy != baseline):
-            for metric in compared:
-                x, b = (
-                    [
-                        [
-                            _number(cells.get((workload, load, name, s), {}).get(metric))
-                            for s in seeds
-                        ]
-                        for load in loads
-                    ]
-                    for name in (policy, baseline)
-                )
-                found = [(load_text(loads[i]), compare(x[i], b[i])) for i in range(len(loads))]
-                if len(loads) > 1:
-                    found.append((POOLED, compare(x, b)))
-                rows += [_row(workload, load, policy, baseline, metric, c) for load, c in found]
+    for workload, mine in results.astype(dict.fromkeys(METRICS, float)).groupby(
+        "workload", sort=False
+    ):
+        loads, policies = mine["load"].unique(), mine["policy"].unique()
+        by_seed = mine.pivot(index=["policy", "load"], columns="seed", values=[*COMPARED])
+        for policy, metric in itertools.product(policies, COMPARED):
+            if policy == baseline or (metric in WHERE_ANY and not (mine[metric] > 0).any()):
+                continue
+            x, b = (
+                by_seed[metric].reindex([(name, load) for load in loads]).to_numpy()
+                for name in (policy, baseline)
+            )
+            found = dict(zip(loads, map(compare, x, b), strict=True))
+            if len(loads) > 1:
+                found[POOLED] = compare(x, b)
+            rows += (
+                {
+                    **dict(zip(NAMED, (workload, load, policy, baseline, metric), strict=True)),
+                    **asdict(c),
+                    "verdict": c.verdict(metric in MORE_IS_BETTER),
+                }
+                for load, c in found.items()
+            )
     return rows
 
 
-def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -> str:
+def markdown(rows: Sequence[Row], results: Frame, tasks: int, baseline: str) -> str:
     """Return the comparison as one table per workload, with what is needed to judge it."""
-    n = max((int(str(row["n"])) for row in rows), default=0)
-    short = sum(_number(m.get("finished")) < _number(m.get("jobs")) for m in metrics.values())
+    n = max((row["n"] for row in rows), default=0)
+    short = int((results["finished"] < results["jobs"]).sum())
     lines = [
         f"# Policies against {baseline}",
         "",
@@ -163,46 +167,44 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
             ),
             "",
         ]
-    if len(metrics) < tasks:
-        lines += [f"Incomplete: {tasks - len(metrics)} of {tasks} tasks have no result.", ""]
+    if len(results) < tasks:
+        lines += [f"Incomplete: {tasks - len(results)} of {tasks} tasks have no result.", ""]
     if short:
         lines += [
             (
-                f"In {short} of {len(metrics)} simulations not every job finished; completion times"
+                f"In {short} of {len(results)} simulations not every job finished; completion times"
                 " leave those jobs out."
             ),
             "",
         ]
-    for said in dict.fromkeys(
-        f"{t.workload}: assumed: {m[ASSUMED]}" for t, m in metrics.items() if ASSUMED in m
-    ):
-        lines += [said, ""]
-    for workload in dict.fromkeys(row["workload"] for row in rows):
+    for workload, assumed in results.groupby("workload", sort=False)[ASSUMED]:
         lines += [
-            f"## {workload}",
-            "",
-            *table([row for row in rows if row["workload"] == workload]),
-            "",
-            *_reached({t: m for t, m in metrics.items() if t.workload == workload}),
+            line
+            for words in assumed.dropna().unique()
+            for line in (f"{workload}: assumed: {words}", "")
         ]
+    for workload, mine in results.groupby("workload", sort=False):
+        here = [row for row in rows if row["workload"] == workload]
+        if here:
+            lines += [f"## {workload}", "", *table(here), "", *_reached(mine)]
     return "\n".join(lines)
 
 
-def _reached(metrics: Metrics) -> Iterator[str]:
+def _reached(results: Frame) -> Iterator[str]:
     """Yield a paragraph per load: the bound, and how close to it each policy comes."""
-    mean_s = {(t.load, t.policy, t.seed): _number(m.get(MEAN)) for t, m in metrics.items()}
-    for load in dict.fromkeys(t.load for t in metrics if t.policy == LEAST):
-        least = {seed: s for (at, name, seed), s in mean_s.items() if (at, name) == (load, LEAST)}
-        shares = []
-        for policy in dict.fromkeys(t.policy for t in metrics if t.policy != LEAST):
-            found = [s / mean_s.get((load, policy, seed), math.nan) for seed, s in least.items()]
-            known = [share for share in found if math.isfinite(share)]
-            shares += [f"{policy} {sum(known) / len(known):.0%}"] if known else []
-        at = "No" if load is None else f"At load {load_text(load)} no"
+    policies = [policy for policy in results["policy"].unique() if policy != LEAST]
+    for load, mine in results.astype({MEAN: float}).groupby("load", sort=False):
+        mean_s = mine.pivot(index="policy", columns="seed", values=MEAN)
+        if LEAST not in mean_s.index:
+            continue
+        least = mean_s.loc[LEAST].dropna()
+        share = (least / mean_s.reindex(policies)).mean(axis=1).dropna()
+        at = f"At load {load} no" if load else "No"
         yield (
             f"{at} policy, even one that knows everything, can have a mean completion below"
-            f" {sum(least.values()) / len(least):,.0f} s (`{LEAST}`). This bound divided by the"
-            f" mean completion of each policy: {', '.join(shares)}."
+            f" {least.mean():,.0f} s (`{LEAST}`). This bound divided by the"
+            f" mean completion of each policy:"
+            f" {', '.join(f'{policy} {part:.0%}' for policy, part in share.items())}."
         )
         yield ""
 
@@ -221,34 +223,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _cell(row: Row) -> str:
-    change, low, high = (_number(row[k]) for k in ("change_percent", "low_percent", "high_percent"))
+    change, low, high = (row[name] for name in ("change_percent", "low_percent", "high_percent"))
     if math.isnan(change):
         return "–"
-    mark: Callable[[str], str] = {"better": "**{}**".format, "worse": "_{}_".format}.get(
-        str(row["verdict"]), str
-    )
-    return mark(f"{change:+.1f}") + ("" if math.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
-
-
-def _row(
-    workload: str, load: str, policy: str, baseline: str, metric: str, c: PairedComparison
-) -> Row:
-    cells = (workload, load, policy, baseline, metric, *astuple(c))
-    return dict(zip(FIELDS, (*cells, c.verdict(metric in MORE_IS_BETTER)), strict=True))
-
-
-def load_text(load: float | None) -> str:
-    """Return a load as text of the tables; empty for a folder."""
-    return "" if load is None else f"{load:g}"
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _csv(fields: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return rows as CSV; None and nan are empty cells."""
-    import pandas as pd
-
-    frame = pd.DataFrame(rows, columns=list(fields), dtype=object)
-    return str(frame.to_csv(index=False, lineterminator="\n"))
+    mark = {"better": "**{}**", "worse": "_{}_"}.get(row["verdict"], "{}")
+    interval = "" if math.isnan(low) else f" [{low:+.1f}, {high:+.1f}]"
+    return mark.format(f"{change:+.1f}") + interval

@@ -1,4 +1,4 @@
-"""One task of a sweep: a simulation, identified by everything on which its result depends."""
+"""One task of a sweep, identified by everything on which its result depends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,29 +26,8 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class WorkloadSource:
-    """A workload: a generator, or a folder of files.
-
-    Attributes
-    ----------
-    name : as in the tables.
-    loads : of a generator, in its own unit.
-    jobs : of a generator, how many.
-    digest, path : of a folder; digest is that of its content. A folder is simulated unchanged.
-    revocable : whether it has spot servers with a hazard, so that seeds differ.
-    """
-
-    name: str
-    loads: tuple[float, ...] = ()
-    jobs: int | None = None
-    digest: str = ""
-    path: str = ""
-    revocable: bool = False
-
-
-@dataclass(frozen=True)
 class SweepTask:
-    """One simulation.
+    """One simulation, or one measurement of a solver (solvers/runs.py).
 
     Attributes
     ----------
@@ -57,13 +36,14 @@ class SweepTask:
     jobs : how many to generate; None for the default of the generator.
     options : fields of SimulationOptions that differ from their default, by name. A new option
     therefore does not change the identity of existing tasks.
+    digest : of the content of a folder, which is simulated unchanged.
     path : location of a folder; it is not part of the identity.
     """
 
     workload: str
-    load: float | None
-    policy: str
-    seed: int
+    load: float | None = None
+    policy: str = ""
+    seed: int = 0
     jobs: int | None = None
     digest: str = ""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -84,7 +64,8 @@ class SweepTask:
 
     def __str__(self) -> str:
         load = "" if self.load is None else f" load {self.load:g}"
-        return f"{self.workload}{load} {self.policy} seed {self.seed}"
+        options = "".join(f" {value}" for value in self.options.values() if isinstance(value, str))
+        return f"{self.workload}{load} {self.policy} seed {self.seed}{options}"
 
 
 def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:
@@ -97,22 +78,26 @@ def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:
     return SweepTask(**values, path=path)
 
 
-def source_of_folder(path: Path | str) -> WorkloadSource:
-    """Return the workload in a folder; raise UsageError if it has no workload.csv."""
+def source_of_folder(path: Path | str) -> SweepTask:
+    """Return the source of the workload in a folder. Raises UsageError: it has no workload.csv."""
     folder = Path(path)
     if not (folder / "workload.csv").is_file():
         raise UsageError(
             f'"{path}" is neither a generator of workloads nor a folder with a workload.csv'
         )
-    files = contents(folder)
-    pools = csv.DictReader(io.StringIO(files.get("pools.csv", b"").decode("utf-8-sig", "replace")))
-    columns = ("revocations_per_gpu_hour", "hazard_by_age")
-    hazards = {(row.get(name) or "").strip() for row in pools for name in columns}
-    return WorkloadSource(
-        folder.resolve().name,
-        digest=digest(files),
-        path=str(folder.resolve()),
-        revocable=bool(hazards - {"", "0", "0.0"}),
+    place = folder.resolve()
+    return SweepTask(place.name, digest=digest(contents(folder)), path=str(place))
+
+
+def has_seeds(source: SweepTask, options: SimulationOptions) -> bool:
+    """Return whether two seeds give different simulations: by chance, or by hazards of servers."""
+    if not source.digest or options.is_random:
+        return True
+    pools = contents(Path(source.path)).get("pools.csv", b"").decode("utf-8-sig", "replace")
+    return options.revocations > 0 and any(
+        (row.get(name) or "").strip() not in ("", "0", "0.0")
+        for row in csv.DictReader(io.StringIO(pools))
+        for name in ("revocations_per_gpu_hour", "hazard_by_age")
     )
 
 
@@ -134,32 +119,29 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def grid(
-    sources: Sequence[WorkloadSource],
+    sources: Sequence[SweepTask],
     policies: Sequence[str],
     seeds: int,
     options: SimulationOptions,
 ) -> list[SweepTask]:
     """Return all tasks, seed by seed, so that early results compare policies on equal inputs.
 
-    `options` hold for every simulation, except for the seed, which is that of the task. A folder
-    without randomness has seed 0 only: other seeds would repeat the same simulation, and count as
-    evidence. Raises UsageError for two workloads of one name.
+    Sources are tasks without policy and seed. `options` hold for every simulation, except for the
+    seed, which is that of the task. A folder without randomness has seed 0 only: other seeds would
+    repeat the same simulation, and count as evidence. Raises UsageError for two workloads of one
+    name.
     """
-    if len({s.name for s in sources}) < len(sources):
+    if len({s.workload for s in sources}) < len({(s.workload, s.path) for s in sources}):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
     asked = {
         f.name: value
         for f in fields(options)
         if f.name != "seed" and (value := getattr(options, f.name)) != f.default
     }
+    several = [source for source in sources if has_seeds(source, options)]
     return [
-        SweepTask(source.name, load, policy, seed, source.jobs, source.digest, asked, source.path)
+        replace(source, policy=policy, seed=seed, options=asked)
         for seed in range(seeds)
-        for source in sources
-        if not source.digest
-        or options.is_random
-        or (source.revocable and options.revocations > 0)
-        or seed == 0
-        for load in ((None,) if source.digest else dict.fromkeys(source.loads))
+        for source in (several if seed else sources)
         for policy in dict.fromkeys(policies)
     ]

@@ -114,16 +114,17 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedW
     submitted = _submissions(rng, batch, window)
     order = np.argsort(submitted, kind="stable")
     wide = draw.elastic_max(rng, size, min(64, gpus))[batch]
-    model = [training.model[i] for i in order.tolist()]
-    workload = draw.job_columns(
-        submitted[order], model, training.work[order], requested[order], wide[order]
+    training = replace(
+        training,
+        **{name: getattr(training, name)[order] for name in ("model", "work", "requested")},
     )
-    return GeneratedWorkload.of(
+    return training.workload(
         "bursty",
         window,
-        workload={**workload, "tenant": [names[t] for t in tenant[batch][order].tolist()]},
-        pools=columns_of(pools_of("bursty", gpus)),
-        models=training.curves,
+        submitted[order],
+        wide[order],
+        pools_of("bursty", gpus),
+        {"tenant": np.array(names)[tenant[batch][order]]},
         tenants={"tenant": names},
     )
 
@@ -219,7 +220,7 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generated
     training = draw_training(rng, requested, run_s)
     window = training.demand / (gpus * load)
     teams = f["teams"]
-    team = rng.choice(len(teams), jobs, p=list(teams.values()))
+    team = rng.choice(list(teams), jobs, p=list(teams.values()))
     # slots from Monday midnight on, at most five minutes long, that fill the window exactly
     slots = int(np.ceil(window / 300.0))
     middle = (np.arange(slots) + 0.5) * (window / slots)
@@ -233,7 +234,7 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generated
         submitted,
         draw.elastic_max(rng, requested, min(64, gpus)),
         pools_of("diurnal", gpus),
-        {"tenant": [list(teams)[t] for t in team.tolist()]},
+        {"tenant": team},
         tenants={"tenant": list(teams)},
     )
 
@@ -254,8 +255,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     """
     f = FIGURES["mixed"]
     rng = np.random.default_rng(seed)
-    share = {i: c["share"] for i, c in enumerate(f["classes"])}
-    kind = [f["classes"][i] for i in draw.draw_in_strata(rng, share, np.ones(jobs)).tolist()]
+    kind = draw.draw_records(rng, f["classes"], jobs)
     low, high = np.array([c["hours"] for c in kind]).T
     gpu_s = 3_600.0 * np.exp(rng.uniform(np.log(low), np.log(high)))
     pick = rng.integers(0, 12, jobs).tolist()
@@ -265,27 +265,25 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     training = draw_training(rng, requested, gpu_s / requested, pools)
     window = training.demand / (training.count_v100s(pools) * load)
     tenants, accepted = f["tenants"], f["accepted"]
-    tenant = rng.choice(len(tenants), jobs, p=[t["share"] for t in tenants])
+    names, share = ([t[name] for t in tenants] for name in ("tenant", "share"))
+    tenant = rng.choice(names, jobs, p=share)
     picky = np.where(rng.random(jobs) < f["picky"], rng.integers(0, len(accepted), jobs), -1)
     submitted = draw.poisson(rng, window, jobs)
     wide = draw.elastic_max(rng, requested, 32)
     columns: Columns = {
         "gpu_types": [None if p < 0 else tuple(accepted[p]) for p in picky.tolist()],
-        "tenant": [tenants[t]["tenant"] for t in tenant.tolist()],
+        "tenant": tenant,
         **checkpoints(jobs),
     }
     total = sum(p["gpus"] for p in pools)
-    limits = columns_of(
-        {
-            "tenant": t["tenant"],
-            "weight": t["weight"],
-            **{
-                name: int(total * t[name]) if name in t else None
-                for name in ("max_gpus", "guaranteed_gpus")
-            },
-        }
-        for t in tenants
-    )
+    limits = {
+        "tenant": names,
+        "weight": [t["weight"] for t in tenants],
+        **{
+            name: [int(total * t[name]) if name in t else None for t in tenants]
+            for name in ("max_gpus", "guaranteed_gpus")
+        },
+    }
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     made = training.workload("mixed", window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
@@ -307,9 +305,7 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gen
     spread = 0.3  # sd of ln(work) within an application; assumed, 0 in the published workloads
     applications = FIGURES["heterogeneous"]["applications"]
     rng = np.random.default_rng(seed)
-    share = {i: a["share"] for i, a in enumerate(applications)}
-    kind = draw.draw_in_strata(rng, share, np.ones(jobs)).tolist()
-    apps = [applications[i] for i in kind]
+    apps = draw.draw_records(rng, applications, jobs)
     work = np.array([a["hours"][-1] for a in apps]) * np.exp(
         spread * rng.normal(size=jobs) - 0.5 * spread**2
     )
@@ -338,8 +334,8 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gen
             "kind": "overhead",
             "parameters": {"c": c, "rate_1": float(f"{a['hours'][-1] / hours / 3_600.0:.5g}")},
         }
-        for i, a in enumerate(applications)
-        if i in kind
+        for a in applications
+        if a in apps
         for pool, hours, c in zip(pools, a["hours"], a["overhead"], strict=True)
     )
     return GeneratedWorkload.of(

@@ -10,7 +10,6 @@ from allocator.bench.workloads.parts import availability, draw
 from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
-from allocator.domain.problem import Floats
 from allocator.io.markets.base import Steps
 
 DAY_S = 86_400.0
@@ -45,17 +44,11 @@ def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[dict[str
     ]
 
 
-def _window_of_zones(zones: Sequence[Steps], others: int, gpu_s: float, end: float) -> float:
-    """Return when so many GPU-seconds were there, of the machines of all zones and other GPUs."""
-    at = np.unique(np.concatenate([z.at_s for z in zones]))
-    machines = np.sum([z.at(at) for z in zones], axis=0)
-    return _window(at, others + MACHINE * machines, gpu_s, end)
-
-
-def _window(at: Floats, gpus: Any, gpu_s: float, end: float) -> float:
-    """Return when so many GPU-seconds were there, of GPUs that change at some times, (n,)."""
-    given = np.concatenate([[0.0], np.cumsum(np.diff(at, append=end) * gpus)])
-    return float(np.interp(gpu_s, given, np.append(at, end)))
+def _window(machines: Steps, others: int, gpu_s: float, end: float, faster: float = 1.0) -> float:
+    """Return when so many GPU-seconds were there, of some machines, so much faster, and others."""
+    gpus = others + machines.value * MACHINE * faster
+    given = np.append(0.0, np.cumsum(np.diff(machines.at_s, append=end) * gpus))
+    return float(np.interp(gpu_s, given, np.append(machines.at_s, end)))
 
 
 def _changes(
@@ -99,11 +92,10 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWor
     machines = max(1, round((total - reserved) / MACHINE))
     both = [{"gpu_type": "V100"}, {"gpu_type": "A100"}]
     _, training = draw_demand(rng, "spot", jobs, reserved, both)
-    faster = training.mean_speed_up("A100")
+    faster = training.speed_up["A100"]
     horizon = 3.0 * training.demand / (reserved * load) + DAY_S
     there = availability.groups(rng, machines, horizon)
-    at, v100s = there.at_s, reserved + there.value * MACHINE * faster
-    window = _window(at, v100s, training.demand / load, horizon)
+    window = _window(there, reserved, training.demand / load, horizon, faster)
     until = 3.0 * window + DAY_S
     walk = availability.prices(rng, A100, until)
     submitted = draw.poisson(rng, window, jobs)
@@ -144,7 +136,8 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     run_s, training = draw_demand(rng, "zones", jobs, reserved)
     horizon = 3.0 * training.demand / ((reserved + rented) * load) + 4 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
-    window = _window_of_zones(there, reserved + rented, training.demand / load, horizon)
+    machines_there = availability.combine(np.sum, there)
+    window = _window(machines_there, reserved + rented, training.demand / load, horizon)
     until = min(horizon, 3.0 * window + 2 * DAY_S)
     submitted = draw.poisson(rng, window, jobs)
     slack_s = rng.uniform(1.5, 4.0, jobs) * run_s
@@ -190,7 +183,8 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generat
     horizon = 6.0 * training.demand / (most * load) + 8 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
     walks = [availability.prices(rng, V100, horizon) for _ in ZONES]
-    window = max(1.0, _window_of_zones(there, 0, training.demand / load, horizon))
+    machines_there = availability.combine(np.sum, there)
+    window = max(1.0, _window(machines_there, 0, training.demand / load, horizon))
     submitted = draw.poisson(rng, window, jobs)
     # on-demand GPUs are always enough: 16 for each spot GPU
     plenty = 16 * MACHINE * int(max(z.value.max() for z in there)) * len(ZONES)
@@ -206,7 +200,7 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generat
     )
 
 
-SPOT_JOBS: Mapping[int | None, float] = {0: 0.2, 4: 0.2, None: 0.6}
+SPOT_JOBS: Mapping[Any, float] = {0: 0.2, 4: 0.2, None: 0.6}
 """Share of the jobs by the most GPUs on spot."""
 
 
@@ -221,12 +215,10 @@ def exposure(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generate
     made = deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus)
     rng = np.random.default_rng([seed, 1])
     tenants = columns_of(f["tenants"])
-    tenant = rng.choice(len(f["shares"]), jobs, p=f["shares"])
-    limit = rng.choice(len(SPOT_JOBS), jobs, p=list(SPOT_JOBS.values()))
     owned: Columns = {
         **made.tables["workload.csv"],
-        "tenant": [tenants["tenant"][i] for i in tenant.tolist()],
-        "max_spot_gpus": [list(SPOT_JOBS)[i] for i in limit.tolist()],
+        "tenant": rng.choice(tenants["tenant"], jobs, p=f["shares"]),
+        "max_spot_gpus": rng.choice(list(SPOT_JOBS), jobs, p=list(SPOT_JOBS.values())),
     }
     tables = {**made.tables, "workload.csv": owned, "tenants.csv": tenants}
     return replace(made, name="exposure", tables=tables)

@@ -8,7 +8,6 @@ module of MODULES.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from allocator.bench.workloads.parts.figures import FIGURES
+from allocator.domain.findings import did_you_mean
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,9 +78,8 @@ def generate(
         For an unknown name or an argument out of range.
     """
     if name not in GENERATORS:
-        near = difflib.get_close_matches(name, GENERATORS, 1)
-        hint = f', did you mean "{near[0]}"?' if near else ""
-        raise UsageError(f'unknown generator "{name}"{hint} (known: {", ".join(GENERATORS)})')
+        near = did_you_mean(name, GENERATORS)
+        raise UsageError(f'unknown generator "{name}"{near} (known: {", ".join(GENERATORS)})')
     generator = GENERATORS[name]
     load = generator.load if load is None else load
     jobs = generator.jobs if jobs is None else jobs

@@ -1,55 +1,36 @@
 """`allocator bench solvers`: measure solvers resumably, and report."""
 
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
-from allocator.bench.solvers.records import MeasurementStore, run_all, summary
-from allocator.bench.solvers.runs import SolverRun, grid
-from allocator.cli.output import Answer, note, progress_bar
+from allocator.bench.solvers.runs import START_S, grid, late_s
+from allocator.bench.solvers.tables import write_runs
+from allocator.bench.sweep.executors import on_processes
+from allocator.bench.sweep.store import SweepStore
+from allocator.cli.measure.bench_policies import run
+from allocator.cli.output import Answer, note
 from allocator.io.plans import write_files
 from allocator.report.solvers.page import write_pictures
 from allocator.report.solvers.results import markdown, read_results
 
+RUNNER = "allocator.bench.solvers.runner:run"
+
 
 def solvers(args: Namespace) -> Answer:
+    code = 0
     if args.what == "run":
         sizes = args.sizes or (() if args.files else ("S", "M", "L"))
-        runs = grid(
-            args.engines,
-            sizes,
-            args.seeds,
-            args.rules,
-            files=args.files,
-            gap=lambda size, rules: args.gap,
-            limit_s=args.limit,
-            threads=args.threads,
-            rounds=args.rounds,
-        )
-        measure_all(runs, args.out)
+        how = {"gap_asked": args.gap, "limit_s": args.limit, "threads": args.threads}
+        asked = (args.engines, sizes, args.seeds, args.rules, args.rounds, args.files)
+        tasks = grid(*asked, **how)
+        # a warm measurement solves a round before
+        executor = on_processes(1, RUNNER, START_S + 2.0 * late_s(args.limit))
+        with SweepStore(args.out) as store:
+            code = run(tasks, store, executor)
+            write_runs(store)
     results = read_results(args.out)
     tables = markdown(results)
     write_files(Path(args.out), {"tables.md": tables})
     if args.what == "report":
         note(*map(str, write_pictures(results, args.out)))
-    return Answer({"folder": args.out, "tables": tables}, tables)
-
-
-def measure_all(runs: Sequence[SolverRun], folder: str) -> None:
-    """Measure what is missing, with a bar and a line per measurement on standard error."""
-    store = MeasurementStore(folder)
-    finished = store.finished()
-    there = sum(run.key in finished for run in runs)
-    with progress_bar(is_counted=True) as progress:
-        task = progress.add_task("", total=len(runs), completed=there)
-
-        def tell(run: SolverRun, row: dict[str, object] | None) -> None:
-            progress.update(
-                task,
-                description=f"{run.engine} {Path(run.instance).name} {run.rules} seed {run.seed}",
-            )
-            if row is not None:
-                progress.advance(task)
-                note(summary(row))
-
-        run_all(runs, store, tell)
+    return Answer({"folder": args.out, "tables": tables}, tables, exit_code=code)

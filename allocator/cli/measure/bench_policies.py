@@ -8,9 +8,9 @@ from pathlib import Path
 from allocator import UsageError
 from allocator.bench.paired import FEWEST_SEEDS, LEVEL
 from allocator.bench.sweep.executors import TaskExecutor, TaskOutcome, on_processes
-from allocator.bench.sweep.store import SweepStore, SweepSummary, sweep
+from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tables import write_tables
-from allocator.bench.sweep.tasks import LEAST, SweepTask, WorkloadSource, grid, source_of_folder
+from allocator.bench.sweep.tasks import LEAST, SweepTask, grid, has_seeds, source_of_folder
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
@@ -29,22 +29,15 @@ def policies(args: Namespace) -> Answer:
     with SweepStore(args.out) as store:
         if tasks is None:
             tasks, baseline = store.last_request()
-            failed: Sequence[object] = ()
+            code = 0
         else:
             baseline = args.baseline
             store.save_request(tasks, baseline)
-            failed = run(tasks, store, executor).failed
+            code = run(tasks, store, executor)
         text = write_tables(store, tasks, baseline)
         page = write_policy_report(store.folder)
-    if failed:
-        warn(
-            [
-                f"{len(failed)} of {len(tasks)} tasks failed; why is in {store.failed}, and the"
-                " next call tries them again"
-            ]
-        )
     document = {"folder": str(store.folder), "report": str(page), "tables": text}
-    return Answer(document, text, exit_code=1 if failed else 0, notes=[str(page)])
+    return Answer(document, text, exit_code=code, notes=[str(page)])
 
 
 def parse_tasks(args: Namespace) -> list[SweepTask]:
@@ -66,18 +59,13 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
     )
     options = take(SimulationOptions, args)
     found = sources(args.workloads, args.loads, args.jobs_per_workload)
-    if (
-        args.seeds > 1
-        and not options.is_random
-        and any(source.digest and not source.revocable for source in found)
-    ):
+    differs = [has_seeds(source, options) for source in found]
+    if args.seeds > 1 and not all(differs):
         note(
             "folders are simulated once: without --misjudged, --noise or --failures, and without"
             " hazards of spot pools, every seed would be the same"
         )
-    if 1 < args.seeds < FEWEST_SEEDS and any(
-        not source.digest or options.is_random for source in found
-    ):
+    if 1 < args.seeds < FEWEST_SEEDS and any(differs):
         note(
             f"with {args.seeds} seeds every difference will stay open, because the paired test"
             f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell"
@@ -87,17 +75,18 @@ def parse_tasks(args: Namespace) -> list[SweepTask]:
 
 def sources(
     names: Sequence[str], loads: Sequence[float] | None, jobs: int | None
-) -> list[WorkloadSource]:
-    """Return every workload.
+) -> list[SweepTask]:
+    """Return every workload, at each of its loads.
 
     Raises UsageError for a workload that does not exist, and for loads if there are only folders.
     """
 
-    found: list[WorkloadSource] = []
+    found: list[SweepTask] = []
     for name in dict.fromkeys(names):
         if name in GENERATORS:
             made = GENERATORS[name]
-            found.append(WorkloadSource(name, tuple(loads or made.loads), jobs or made.jobs))
+            each = dict.fromkeys(loads or made.loads)
+            found += (SweepTask(name, load, jobs=jobs or made.jobs) for load in each)
         elif Path(name).is_dir():
             found.append(source_of_folder(name))
         else:
@@ -132,17 +121,17 @@ def build_executor(args: Namespace) -> TaskExecutor:
 
     from allocator.bench.sweep.on_dask import on_dask
 
-    return on_dask(args.scheduler, limit_s=args.task_limit, quiet=True)
+    return on_dask(args.scheduler, limit_s=args.task_limit)
 
 
-def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> SweepSummary:
-    """Run what is missing.
+def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> int:
+    """Run what is missing; return the exit code, 1 if a task failed.
 
     Standard error has how much is missing, a line per task with how much is left, and a bar.
     """
 
     there = sum(map(store.is_done, tasks))
-    note(f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""))
+    note(f"{len(tasks)} tasks" + (f", {there} of them are there" if there else ""))
     begin, count = time.monotonic(), 0
     with progress_bar(is_counted=True) as progress:
         bar = progress.add_task("", total=len(tasks), completed=there)
@@ -159,11 +148,19 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
             )
 
         try:
-            return sweep(tasks, store, executor, tell)
+            failed = sweep(tasks, store, executor, tell)
         # Ctrl-C, SIGTERM or a full disk: the caller reports which
         except BaseException:
             note(f"the same command goes on after {there + count} of {len(tasks)}")
             raise
+    if failed:
+        warn(
+            [
+                f"{len(failed)} of {len(tasks)} tasks failed; why is in {store.failed}, and the"
+                " next call tries them again"
+            ]
+        )
+    return 1 if failed else 0
 
 
 def describe_task(task: SweepTask, outcome: TaskOutcome) -> str:

@@ -438,8 +438,8 @@ is there
                 "time to proven gaps, memory",
                 """
                 Run every engine on every instance, each in a process of its own that is killed some
-                time after the limit. Rows go to OUT/runs.csv (and plans and bounds over time to
-                OUT/trace.csv); what is there is not run again. Then, or with `report` alone, the
+                time after the limit. What is in OUT/tasks is not run again. Rows go to OUT/runs.csv
+                (and plans and bounds over time to OUT/trace.csv). Then, or with `report` alone, the
                 tables go to standard output and OUT/tables.md; `report` draws the pictures too.""",
                 """
                 allocator bench solvers --sizes S,M,L --rules standard,all --seeds 3 --limit 20 \

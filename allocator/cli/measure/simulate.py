@@ -105,16 +105,16 @@ def run_all(
     done = []
     with progress_bar(is_counted=False) as bar:
         for policy in policies:
-            if out is None:
-                done.append(_run(workload, policy, options, bar))
-                continue
-            store = CheckpointFile(out / ".state", workload, policy, options, checkpoint_s)
-            folders = RoundFolders(out / "snapshots" / policy, options) if snapshots else None
+            store = folders = None
+            if out is not None:
+                store = CheckpointFile(out / ".state", workload, policy, options, checkpoint_s)
+                folders = RoundFolders(out / "snapshots" / policy, options) if snapshots else None
             try:
                 done.append(_run(workload, policy, options, bar, store, folders, len(policies) > 1))
             # Ctrl-C, SIGTERM or a full disk: the caller reports which
             except BaseException:
-                note(_resume_command(store, policies, policy))
+                if store is not None:
+                    note(_resume_command(store, policies, policy))
                 raise
     return done
 
@@ -124,9 +124,9 @@ def _run(
     policy: str,
     options: SimulationOptions,
     bar: Any,
-    store: CheckpointFile | None = None,
-    folders: RoundFolders | None = None,
-    is_kept: bool = False,
+    store: CheckpointFile | None,
+    folders: RoundFolders | None,
+    is_kept: bool,
 ) -> Simulation:
     """Simulate one policy from its checkpoint; `is_kept`: keep its last state, too."""
     state = initial_state(workload, policy, options) if store is None else store.state()

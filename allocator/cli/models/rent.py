@@ -7,7 +7,7 @@ from functools import partial
 
 from allocator import UsageError
 from allocator.cli.models import rent_source
-from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
+from allocator.cli.output import Answer, Columns, Table, Values, format_csv, pick, text, warn
 from allocator.market.rent import RentResult, rent as find_widths
 from allocator.report.charts.choices import draw_rent
 
@@ -104,13 +104,15 @@ def _show(found: RentResult, with_curve: bool) -> list[str | Table]:
             f"the policy `rental` carries it out with dollar_price = {p.mu:.9g} and, in [rental],"
             f" wider_share = {found.wider_share:.9g}"
         )
-    numbers = ("mean_response_h", "mean_jobs", "mean_gpus", "spend")
-    rows = [
-        (row["class_id"], _width(row["options"]), *(row[name] for name in numbers))
-        for row in found.rows()
-    ]
-    what = ("class", "width", ">response h", ">jobs", ">GPUs", f">{spend}")
-    tables = [Table("classes", what, rows)]
+    columns: Columns = {
+        "class": "class_id",
+        "width": lambda row: _width(row["options"]),
+        ">response h": "mean_response_h",
+        ">jobs": "mean_jobs",
+        ">GPUs": "mean_gpus",
+        f">{spend}": "spend",
+    }
+    tables = [Table.of("classes", found.rows(), columns)]
     rules = [("this plan", p), *((RULES[name], other) for name, other in found.rules.items())]
     others = [
         (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from allocator import UsageError
-from allocator.cli.output import Answer, Table, Values, format_csv, pick, text, warn
+from allocator.cli.output import Answer, Columns, Table, Values, format_csv, pick, text, warn
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.schema.spot_columns import (
     CLUSTERS,
@@ -47,7 +47,7 @@ def plan(args: Namespace) -> Answer:
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
     chosen = {name.replace("_", " "): at for name, at in vars(choice).items()}
-    front = set(undominated_clusters(seen))
+    front = undominated_clusters(seen)
     rows: Rows = [
         {
             "cluster": o.cluster.name,
@@ -72,28 +72,28 @@ def plan(args: Namespace) -> Answer:
         "choice": {r: None if i is None else rows[i]["cluster"] for r, i in chosen.items()},
         "clusters": rows,
     }
-    cells = [
-        (
-            *(row[name] for name in ("cluster", "work_per_s", "dollars_per_hour")),
-            row["seconds"] if row["seconds"] < math.inf else "never",
-            row["dollars"],
-            text(row["revocations"], 3),
-            f"{100 * row['useful_share']:.2f} %",
-            1000 * row["dollars_per_work"],
-            ", ".join(row["best"] + [BOTTLENECK] * row["bottleneck"]),
-        )
-        for row in rows
-    ]
-    what = ("cluster", ">work/s", ">$/h", ">seconds", ">dollars", ">lost", ">useful")
+    columns: Columns = {
+        "cluster": "cluster",
+        ">work/s": "work_per_s",
+        ">$/h": "dollars_per_hour",
+        ">seconds": lambda row: row["seconds"] if row["seconds"] < math.inf else "never",
+        ">dollars": "dollars",
+        ">lost": lambda row: text(row["revocations"], 3),
+        ">useful": lambda row: f"{100 * row['useful_share']:.2f} %",
+        ">$ per 1000 work": lambda row: 1000 * row["dollars_per_work"],
+        "": lambda row: ", ".join(row["best"] + [BOTTLENECK] * row["bottleneck"]),
+    }
     title = f"{args.work:g} units of work"
     return Answer(
         document,
-        [Table(title, (*what, ">$ per 1000 work", ""), cells)],
+        [Table.of(title, rows, columns)],
         rows,
         files={
             "plan.csv": format_csv(rows),
             "plan.json": document,
-            "time-against-cost.svg": partial(draw_spot, seen, choice, args.cost),
+            "time-against-cost.svg": partial(
+                draw_spot, seen, front, [row["best"] for row in rows], args.cost
+            ),
         },
     )
 

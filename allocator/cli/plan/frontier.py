@@ -2,13 +2,14 @@
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from allocator import UsageError
 from allocator.cli.output import (
     Answer,
+    Columns,
     Table,
     format_csv,
     percent,
@@ -26,6 +27,7 @@ from allocator.io.plans import to_csv, to_json, write_plan
 from allocator.report.charts.choices import draw_jobs_frontier, draw_round_frontier
 from allocator.solvers.registry import find
 
+MOST_NAMED = 8  # jobs, of which each has a column of the joint plans
 MEANT = {
     "listed": (
         "budgets and spending in listed prices of all pools, as budget_per_hour counts; added: what"
@@ -138,36 +140,36 @@ def _show_round(found: RoundFrontier) -> Iterator[str | Table]:
             f" plans {percent(found.found.open_share)} of the area is open"
         ),
     )
-    pools = (f">{text(pool)}" for pool in found.problem.pools.pool)
-    money = (">budget", ">spent", ">added", ">value", ">at most", ">gap", ">1 $/h more", ">jobs")
-    rows = [
-        (
-            *(math.inf if budget is None else budget, spent, added),
-            *(text(value, 6), text(bound, 6), percent(gap)),
-            *more,
-        )
-        for budget, spent, added, value, bound, gap, *more in map(dict.values, found.rows())
-    ]
+    columns: Columns = {
+        ">budget": lambda r: math.inf if r["budget_per_hour"] is None else r["budget_per_hour"],
+        ">spent": "spent_per_hour",
+        ">added": "added_per_hour",
+        ">value": lambda row: text(row["value"], 6),
+        ">at most": lambda row: text(row["bound"], 6),
+        ">gap": lambda row: percent(row["gap"]),
+        ">1 $/h more": "dollar_value",
+        ">jobs": "jobs_running",
+        **{f">{text(pool)}": f"gpus:{pool}" for pool in found.problem.pools.pool},
+    }
     title = "plans (budget: the largest looked at that buys nothing better; by pool: GPUs)"
-    yield Table(title, (*money, *pools), rows)
+    yield Table.of(title, found.rows(), columns)
 
 
 def _show_jobs(found: JobsFrontier) -> list[str | Table]:
     """Return the ways of the jobs, and their sums."""
     ways = found.rows()
-    cells: list[Sequence[Any]] = [
-        (
-            *(w["job_id"], w["pool"], w["gpus"]),
-            f"{100 * w['useful_share']:.4g} %",
-            *(w["hours"], w["dollars"], w["added_dollars"]),
-            "x" if w["hull"] else "",
-        )
-        for w in ways
-        if w["front"]
-    ]
-    columns = ("job", "pool", ">GPUs", ">useful", ">hours", ">listed $", ">added $", "hull")
+    columns: Columns = {
+        "job": "job_id",
+        "pool": "pool",
+        ">GPUs": "gpus",
+        ">useful": lambda way: f"{100 * way['useful_share']:.4g} %",
+        ">hours": "hours",
+        ">listed $": "dollars",
+        ">added $": "added_dollars",
+        "hull": lambda way: "x" if way["hull"] else "",
+    }
     title = "ways to the end that no other of the job beats in both (hull: nor a mix of two)"
-    made = [Table(title, columns, cells)]
+    made = [Table.of(title, [way for way in ways if way["front"]], columns)]
     head = [
         (
             f"snapshot {text(found.problem.name)}: {len(ways)} ways to run {len(found.ways.name)} "
@@ -176,21 +178,19 @@ def _show_jobs(found: JobsFrontier) -> list[str | Table]:
         TO_THE_END[found.dollars],
     ]
     if found.found is not None:
-        names = tuple(map(text, found.ways.name)) if len(found.ways.name) <= 8 else ()
-        cells = [
-            (
-                *(p["budget"], p["spent"]),
-                *(text(p[name], 5) for name in ("weighted_hours", "bound")),
-                percent(p["gap"]),
-                p["hours_per_dollar"],
-                text(p["without_limits"], 5),
-                *(p["jobs"][n] for n in (found.ways.name if names else ())),
-            )
-            for p in found.plans()
-        ]
-        dollars = (">at most $", ">spent $", ">weighted h", ">at least", ">gap", ">h per $ more")
+        columns = {
+            ">at most $": "budget",
+            ">spent $": "spent",
+            ">weighted h": lambda plan: text(plan["weighted_hours"], 5),
+            ">at least": lambda plan: text(plan["bound"], 5),
+            ">gap": lambda plan: percent(plan["gap"]),
+            ">h per $ more": "hours_per_dollar",
+            ">without limits": lambda plan: text(plan["without_limits"], 5),
+        }
+        if len(found.ways.name) <= MOST_NAMED:
+            columns |= {text(name): name for name in found.ways.name}
         title = "all at the same time (without limits: the least by mixing if pools had no ends)"
-        made.append(Table(title, (*dollars, ">without limits", *names), cells))
+        made.append(Table.of(title, [plan | plan["jobs"] for plan in found.plans()], columns))
         best = int(found.fits.sum())
         head.append(
             f"{len(found.fits)} corners without limits of pools and tenants, {best} of them keep"

@@ -4,8 +4,8 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from allocator import Queue
-from allocator.cli.output import Answer, Table, note, percent, pick, text_of, warn
-from allocator.controller.reporting.expected import Outcome, measure_estimates
+from allocator.cli.output import Answer, Columns, Table, Values, note, percent, pick, text_of, warn
+from allocator.controller.reporting.expected import measure_estimates
 from allocator.domain.times import format_time
 from allocator.queue.database.connection import open_queue
 
@@ -20,34 +20,32 @@ def history(args: Namespace) -> Answer:
         rounds = queue.rounds(limit=args.last)
         with queue.store.read() as connection:
             measured = measure_estimates(connection, args.last) if args.estimates else {}
-    documents = []
-    for one in rounds:
-        outcomes = {name: asdict(o) for name, o in measured.get(one.number, {}).items()}
-        more = {"estimates": outcomes} if args.estimates else {}
-        documents.append(pick(one, *ROUND) | more)
-    ends = {"start": "starts as told", "done": "ends as told"} if args.estimates else {}
-    rows = [
-        (
-            r.number,
-            format_time(r.at_s),
-            *(r.policy, r.status, r.outcome, r.value, r.bound),
-            "-" if r.gap is None else percent(r.gap),
-            r.seconds.get("decide"),
-            *(_describe_outcome(measured.get(r.number, {}).get(name)) for name in ends),
-            r.detail,
-        )
-        for r in rounds
-    ]
-    what = (">round", "at (UTC)", "policy", "status", "outcome", ">value", ">bound", ">gap")
-    columns = (*what, ">decided in s", *ends.values(), "detail")
-    return Answer(documents, [Table("rounds", columns, rows)])
+    rows = [pick(found, *ROUND) for found in rounds]
+    columns: Columns = {
+        ">round": "number",
+        "at (UTC)": lambda row: format_time(row["at_s"]),
+        **{name: name for name in ("policy", "status", "outcome")},
+        ">value": "value",
+        ">bound": "bound",
+        ">gap": lambda row: "-" if row["gap"] is None else percent(row["gap"]),
+        ">decided in s": lambda row: row["seconds"].get("decide"),
+    }
+    if args.estimates:
+        for row in rows:
+            outcomes = measured.get(row["number"], {})
+            row["estimates"] = {name: asdict(outcome) for name, outcome in outcomes.items()}
+        columns |= {
+            "starts as told": lambda row: _describe_outcome(row["estimates"].get("start")),
+            "ends as told": lambda row: _describe_outcome(row["estimates"].get("done")),
+        }
+    return Answer(rows, [Table.of("rounds", rows, columns | {"detail": "detail"})])
 
 
-def _describe_outcome(found: Outcome | None) -> str:
+def _describe_outcome(found: Values | None) -> str:
     """Return how many outcomes were in the range of 90 %, and the median error."""
-    if found is None or found.error is None:
+    if found is None or found["error"] is None:
         return "-"
-    return f"{found.covered} of {found.number} in range, error {100 * found.error:.0f} %"
+    return f"{found['covered']} of {found['number']} in range, error {100 * found['error']:.0f} %"
 
 
 def replay(args: Namespace) -> Answer:

@@ -13,7 +13,18 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator import Queue, UsageError, read_snapshot, validate
-from allocator.cli.output import Answer, Table, Values, note, percent, pick, text, text_of, warn
+from allocator.cli.output import (
+    Answer,
+    Columns,
+    Table,
+    Values,
+    note,
+    percent,
+    pick,
+    text,
+    text_of,
+    warn,
+)
 from allocator.cli.parsing import find_given
 from allocator.cli.queue.job_options import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
@@ -191,31 +202,22 @@ def _show_jobs(
     rows: Sequence[Values], numbers: Mapping[str, int], now: float
 ) -> Iterator[str | Table]:
     yield ", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"
-    cells = [
-        (
-            r["job_id"],
-            r["tenant"],
-            r["model"],
-            r["state"],
-            _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
-            _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
-            percent(r["progress"]),
-            duration(round(now - r["submitted_s"])),
-            r["position"],
-            describe_estimate(r, "expected_start", now),
-            describe_estimate(r, "expected_done", now),
-            f"{r['dollars']:.2f}" if r["dollars"] else "-",
-            _describe_job(r, now),
-        )
-        for r in rows
-    ]
-    what = ("job", "tenant", "model", "state", "holds", "shall hold", ">done", ">age", ">place")
-    yield Table(
-        "jobs",
-        (*what, "starts in", "ends in", ">$", "note"),
-        cells,
-        ("model", "shall hold", "age", "$", "starts in"),
-    )
+    columns: Columns = {
+        "job": "job_id",
+        **{name: name for name in ("tenant", "model", "state")},
+        "holds": lambda r: _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
+        "shall hold": lambda r: _place(
+            r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]
+        ),
+        ">done": lambda r: percent(r["progress"]),
+        ">age": lambda r: duration(round(now - r["submitted_s"])),
+        ">place": "position",
+        "starts in": lambda r: describe_estimate(r, "expected_start", now),
+        "ends in": lambda r: describe_estimate(r, "expected_done", now),
+        ">$": lambda r: f"{r['dollars']:.2f}" if r["dollars"] else "-",
+        "note": lambda r: _describe_job(r, now),
+    }
+    yield Table.of("jobs", rows, columns, ("model", "shall hold", "age", "$", "starts in"))
 
 
 def _place(pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Values] | None) -> str:
@@ -244,7 +246,7 @@ def _describe_job(row: Values, now: float) -> str:
     return "" if row["pool"] else row["reason"] or ""
 
 
-ALLOCATION_COLUMNS = {
+ALLOCATION_COLUMNS: Columns = {
     ">generation": "generation",
     "pool": "pool",
     ">GPUs": "gpus",
@@ -374,20 +376,19 @@ NODE_COLUMNS = (
 
 def list_nodes(args: Namespace, queue: Queue) -> Answer:
     rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
-    cells = [
-        (
-            *(row[name] for name in ("node", "pool", "gpus", "used")),
-            describe_state(row, queue.clock()),
-            " ".join(f"{k}={v}" for k, v in row["labels"].items()),
-            " ".join(row["jobs"]),
-        )
-        for row in rows
-    ]
-    columns = ("node", "pool", ">GPUs", ">used", "state", "labels", "jobs")
+    columns: Columns = {
+        "node": "node",
+        "pool": "pool",
+        ">GPUs": "gpus",
+        ">used": "used",
+        "state": lambda row: describe_state(row, queue.clock()),
+        "labels": lambda row: " ".join(f"{k}={v}" for k, v in row["labels"].items()),
+        "jobs": lambda row: " ".join(row["jobs"]),
+    }
     head = f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"
     return Answer(
         {"nodes": rows},
-        [head, Table("nodes", columns, cells)],
+        [head, Table.of("nodes", rows, columns)],
         csv_jobs.format_csv(NODE_COLUMNS, rows),
     )
 
@@ -452,16 +453,15 @@ def reserve(args: Namespace, queue: Queue) -> Answer:
 
 def list_reservations(args: Namespace, queue: Queue) -> Answer:
     rows = queue.reservations()
-    cells = [
-        (
-            *(row[name] for name in ("reservation", "pool", "gpus")),
-            *("" if row[name] is None else format_time(row[name]) for name in ("at_s", "until_s")),
-            row["job_id"] or row["tenant"] or "nobody",
-        )
-        for row in rows
-    ]
-    columns = ("reservation", "pool", ">GPUs", "from", "until", "for")
-    return Answer({"reservations": rows}, [Table("reservations", columns, cells)], rows)
+    columns: Columns = {
+        "reservation": "reservation",
+        "pool": "pool",
+        ">GPUs": "gpus",
+        "from": lambda row: format_time(row["at_s"]),
+        "until": lambda row: "" if row["until_s"] is None else format_time(row["until_s"]),
+        "for": lambda row: row["job_id"] or row["tenant"] or "nobody",
+    }
+    return Answer({"reservations": rows}, [Table.of("reservations", rows, columns)], rows)
 
 
 def cancel_reservation(args: Namespace, queue: Queue) -> Answer:

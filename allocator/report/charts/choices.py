@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from allocator.engine.frontier.jobs import JobsFrontier
     from allocator.engine.frontier.rounds import RoundFrontier
     from allocator.market.rent import RentResult
-    from allocator.market.spot import ClusterChoice, RunForecast
+    from allocator.market.spot import RunForecast
     from allocator.options.configure import RunConfigurations
     from allocator.performance.fit.choose import SpeedFit
 
@@ -123,33 +123,24 @@ def draw_rent(rent: RentResult) -> bytes:
 
 
 def draw_spot(
-    seen: Sequence[RunForecast], choice: ClusterChoice, cost: float | None = None
+    seen: Sequence[RunForecast],
+    front: Sequence[int],
+    best: Sequence[Sequence[str]],
+    cost: float | None = None,
 ) -> bytes:
-    """Draw forecasts, named where they are the best of something."""
-    from allocator.market.spot import undominated_clusters
-
-    ends = [o for o in seen if math.isfinite(o.seconds)]
-    best: dict[int, list[str]] = {}
-    for at, words in (
-        (choice.cheapest, "cheapest"),
-        (choice.fastest, "fastest"),
-        (choice.fastest_within_cost, f"fastest below {cost} $"),
-        (choice.cheapest_by_deadline, "cheapest in time"),
-    ):
-        if at is not None:
-            best.setdefault(at, []).append(words)
-    front = [seen[i] for i in undominated_clusters(seen)]
-    marks = [Mark("line", *_spent(front), "no other is both faster and cheaper", INK)]
+    """Draw forecasts, the front, and the names of those that are the best of something."""
+    line = _spent([seen[i] for i in front])
+    marks = [Mark("line", *line, "no other is both faster and cheaper", INK)]
     for has_spot, name, shade in ((True, "with spot servers", BLUE), (False, "without", ORANGE)):
-        mine = [o for o in ends if bool(o.cluster.spot.any()) == has_spot]
-        others = [o for o in mine if not any(seen[i] is o for i in best)]
-        names = [o.cluster.name for o in others]
-        marks.append(Mark("dots", *_spent(others), name, shade, tips=names))
-    for i, labels in best.items():
-        said = [f"{seen[i].cluster.name}: {', '.join(labels)}"]
-        shade = BLUE if seen[i].cluster.spot.any() else ORANGE
-        marks.append(Mark("dots", *_spent([seen[i]]), colour=shade))
-        marks.append(Mark("text", *_spent([seen[i]]), tips=said))
+        mine = [i for i, o in enumerate(seen) if bool(o.cluster.spot.any()) == has_spot]
+        mine = [i for i in mine if math.isfinite(seen[i].seconds)]
+        # the best ones have words beside them
+        tips = ["" if best[i] else seen[i].cluster.name for i in mine]
+        marks.append(Mark("dots", *_spent([seen[i] for i in mine]), name, shade, tips=tips))
+    for o, labels in zip(seen, best, strict=True):
+        if labels:
+            words = [f"{o.cluster.name}: {', '.join(labels)}"]
+            marks.append(Mark("text", *_spent([o]), tips=words))
     limits = [] if cost is None else [(cost, "most that it may cost")]
     dollars = Axis("expected dollars", "log")
     x = Axis("expected hours", "log")

@@ -7,9 +7,10 @@ import numpy as np
 
 from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack, steps
 from allocator.report.charts.gpu_rows import assign_rows
-from allocator.report.charts.series import Floats, read_pools, span_means
+from allocator.report.charts.series import Floats, read_pools
 from allocator.report.measures import duration
 from allocator.report.runs import Frame, SimulationRun
+from formulations.step_means import span_means
 
 FEW = 16  # jobs that are told apart by colour; others have that of their size
 SPANS = 2500  # of a panel; a panel with more shows areas

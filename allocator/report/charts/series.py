@@ -13,29 +13,12 @@ from numpy.typing import NDArray
 
 from allocator.report.measures import duration
 from allocator.report.runs import MEMORY_PRICE, Frame, SimulationRun
+from formulations.step_means import bin_means, span_means
 
 Floats = NDArray[np.float64]
 BINS = 240
 MOST_OF_IT = 0.9  # share of the GPU time that a nearly finished run has used
 TAIL = 1.4  # longest run / window; above it, the tail is cut off
-
-
-def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
-    """Return the mean over each bin of the function that rises by steps[i] at times[i], (B,)."""
-    if not len(times):
-        return np.zeros(len(edges) - 1)
-    order = np.argsort(times, kind="stable")
-    t, s = times[order], steps[order]
-    level = np.concatenate([[0.0], np.cumsum(s)])
-    moment = np.concatenate([[0.0], np.cumsum(s * t)])
-    k = np.searchsorted(t, edges, side="right")
-    mean = np.diff(level[k] * edges - moment[k]) / np.diff(edges)
-    return np.where(np.abs(mean) < 1e-9, 0.0, mean)
-
-
-def span_means(begin: Floats, end: Floats, amounts: Floats, edges: Floats) -> Floats:
-    """Return the mean over each bin of the sum of what lasts from each begin to its end, (B,)."""
-    return bin_means(np.concatenate([begin, end]), np.concatenate([amounts, -amounts]), edges)
 
 
 class TimeWindow(NamedTuple):

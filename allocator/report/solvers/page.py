@@ -77,29 +77,24 @@ def _draw_curves(results: Results, rows: Frame) -> Chart:
     for size, here in rows.groupby("instance", observed=True):
         marks = []
         for r in here.itertuples():
-            steps = _list_steps(results, r)
-            if steps:
-                marks.append(Mark("line", *hold(*zip(*steps, strict=True)), **_describe(r.engine)))
+            trace = results.trace[results.trace["run"] == r.run]
+            at, gaps = _list_steps(trace, r.cpu_s)
+            if gaps:
+                marks.append(Mark("line", *hold(at, gaps), **_describe(r.engine)))
             elif math.isfinite(r.below):
-                at = [max(r.cpu_s, LEAST_S)], [max(FLOOR, 100 * r.below)]
-                marks.append(Mark("dots", *at, **_describe(r.engine)))
+                at, gaps = [max(r.cpu_s, LEAST_S)], [max(FLOOR, 100 * r.below)]
+                marks.append(Mark("dots", at, gaps, **_describe(r.engine)))
         title = f"{size}: {here['jobs'].max():,} jobs"
         panels.append(Panel(title, marks, CPU, GAP, height=300))
     return Chart("proven gap over processor time", panels, min(3, len(panels)))
 
 
-def _list_steps(results: Results, row: Any) -> list[tuple[float, float]]:
-    """Return (CPU seconds, gap in percent) at every change of the gap."""
-    steps: list[tuple[float, float]] = []
-    for point in results.trace[row.run].itertuples() if row.run in results.trace else ():
-        if not (math.isfinite(point.value) and math.isfinite(point.bound)):
-            continue
-        gap = max(FLOOR, 100 * (point.bound - point.value) / max(abs(point.value), 1e-9))
-        if gap < 1e3 and (not steps or gap < steps[-1][1] or point.cpu_s == row.cpu_s):
-            steps.append((max(point.cpu_s, LEAST_S), gap))
-    if steps and steps[-1][0] < row.cpu_s:
-        steps.append((row.cpu_s, steps[-1][1]))
-    return steps
+def _list_steps(trace: Frame, end_s: float) -> tuple[list[float], list[float]]:
+    """Return CPU seconds and the least gap in percent until then, up to the end of the run."""
+    gap = 100 * (trace["bound"] - trace["value"]) / trace["value"].abs().clip(lower=1e-9)
+    known = gap < 1e3
+    least = gap[known].clip(lower=FLOOR).cummin().tolist()
+    return [*trace["cpu_s"][known].clip(lower=LEAST_S), end_s], [*least, *least[-1:]]
 
 
 def _draw_sizes(rows: Frame) -> Chart:

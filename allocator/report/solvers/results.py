@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,14 @@ class Results:
 
     Attributes
     ----------
-    rows : those of runs.csv, by engine and size; `best` is the tightest bound that any engine
-    proved for the problem, `below` how far the plan is from it. Gaps are relative.
-    trace : CPU seconds, value and bound by run.
+    rows : those of runs.csv, by engine and size; `below` is how far the plan is from the tightest
+    bound that any engine proved for the problem. Gaps are relative.
+    trace : the rows of trace.csv.
     machine : one line.
     """
 
     rows: Frame
-    trace: Mapping[str, Frame]
+    trace: Frame
     machine: str
 
     def describe_lies(self) -> list[str]:
@@ -88,11 +88,11 @@ def read_results(folder: Path | str) -> Results:
             rows[name] = rows[name].astype("category").cat.set_categories([*known, *others], True)
         best = rows.groupby(PROBLEM, observed=True)["bound"].transform("min")
         below = (best - rows["value"]) / rows["value"].abs().clip(lower=1e-9)
-        rows = rows.assign(best=best, below=below, jobs=rows["jobs"].astype(int))
+        rows = rows.assign(below=below, jobs=rows["jobs"].astype(int))
         rows = rows.sort_values(["engine", "instance"], kind="stable")
         machine = folder / "machine.txt"
         words = machine.read_text(encoding="utf-8").strip() if machine.exists() else ""
-        return Results(rows, dict(iter(trace.groupby("run"))), words)
+        return Results(rows, trace, words)
     except FileNotFoundError as error:
         raise UsageError(f"{about}: {Path(error.filename).name} is missing") from error
     except (OSError, KeyError, ValueError) as error:
@@ -102,12 +102,8 @@ def read_results(folder: Path | str) -> Results:
 def _read(path: Path) -> Frame:
     import pandas as pd
 
-    kinds = dict.fromkeys(TEXT, "str")
-    how: dict[str, Any] = {
-        "keep_default_na": False,
-        "na_values": [""],
-    }
-    return pd.read_csv(path, dtype=kinds, **how).fillna(UNKNOWN)
+    kinds: Any = dict.fromkeys(TEXT, "str")
+    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""]).fillna(UNKNOWN)
 
 
 def list_tables(results: Results) -> Iterator[tuple[str, str, list[list[str]]]]:

@@ -15,6 +15,7 @@ from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.results.records import ColumnTable
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World
+from formulations.step_means import means_between
 
 
 def jobs_table(world: World) -> ColumnTable:
@@ -144,10 +145,10 @@ def completion_alone_s(world: World) -> Floats:
     there = np.isfinite(b) & (np.arange(len(a)) < world.arrived)
     times = np.concatenate([a[there], b[there]])
     step = np.concatenate([np.ones(int(there.sum())), -np.ones(int(there.sum()))])
-    contention = _mean_between(times, step, a, b)
+    contention = means_between(times, step, a, b)
     at = np.array([t for t, _, _ in world.log])
     size = np.diff([g.sum() for _, g, _ in world.log], prepend=0)
-    share = _mean_between(at, size.astype(np.float64), a, b) / np.maximum(1.0, contention)
+    share = means_between(at, size, a, b) / np.maximum(1.0, contention)
     low = p.jobs.min_gpus
     high = p.jobs.max_gpus
     s = np.clip(share, low, high)
@@ -158,23 +159,6 @@ def completion_alone_s(world: World) -> Floats:
     rate = (r0 + (r1 - r0) * (s - whole)) * np.minimum(1.0, share / low)
     with np.errstate(divide="ignore"):
         return p.jobs.total_work / rate
-
-
-def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
-    """Return the mean over a..b of the step function that rises by `step` at `times`."""
-    if not len(times):
-        return np.zeros(len(a))
-    order = np.argsort(times, kind="stable")
-    t = times[order]
-    level = np.cumsum(step[order])
-    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(t))])
-
-    def integral_until(x: Floats) -> Floats:
-        i = np.maximum(np.searchsorted(t, x, side="right") - 1, 0)
-        return area[i] + level[i] * np.maximum(0.0, x - t[i])
-
-    length = np.maximum(b - a, 1e-9)
-    return (integral_until(np.maximum(b, a + 1e-9)) - integral_until(a)) / length
 
 
 def _totals_until(world: World, end: float) -> tuple[float, float]:

@@ -63,7 +63,7 @@ def zones(
     for count in regions:
         region = on_off(rng, REGION, until_s)
         for _ in range(count):
-            gate = _combine(np.prod, [market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
+            gate = combine(np.prod, [market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
             parts = []
             for turn, size in enumerate(_group_sizes(machines, GROUPS)):
                 group = (
@@ -72,7 +72,7 @@ def zones(
                     else Steps(np.zeros(1), np.ones(1, np.int64))
                 )
                 parts.append(Steps(group.at_s, group.value * size))
-            out.append(_combine(np.prod, [gate, _combine(np.sum, parts)]))
+            out.append(combine(np.prod, [gate, combine(np.sum, parts)]))
     return out
 
 
@@ -84,19 +84,13 @@ def _group_sizes(machines: int, sizes: tuple[int, ...]) -> list[int]:
 
 def groups(rng: np.random.Generator, machines: int, until_s: float) -> Steps:
     """Draw the available machines over time of one pool, whose groups come and go alone."""
-    times = [np.zeros(1)]
-    steps = [np.zeros(1, np.int64)]
+    runs = 2 + int(2 * until_s / HOUR)
+    parts = []
     for size in _group_sizes(machines, ALONE_GROUPS):
-        runs = 2 + int(2 * until_s / HOUR)
-        lengths = np.empty(2 * runs)
-        lengths[::2] = draw_stretches(rng, THERE_H, runs)
-        lengths[1::2] = draw_stretches(rng, AWAY_H, runs)
-        ends = np.ceil(np.cumsum(lengths))
-        ends = ends[ends < until_s]
-        times += [np.zeros(1), ends]
-        steps += [np.array([size]), np.where(np.arange(len(ends)) % 2, size, -size)]
-    at, place = np.unique(np.concatenate(times), return_inverse=True)
-    return Steps(at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64))
+        ends = np.cumsum(_draw_in_turn(rng, THERE_H, AWAY_H, runs))
+        ends = np.append(0.0, np.ceil(ends)[np.ceil(ends) < until_s])
+        parts.append(Steps(ends, size * (1 - np.arange(len(ends)) % 2)))
+    return combine(np.sum, parts)
 
 
 def on_off(rng: np.random.Generator, up: float, until_s: float) -> Steps:
@@ -111,9 +105,7 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> Steps:
     first = int(rng.random() < up)
     count = 4 + int(3 * until_s / HOUR / (mean + gap))
     while True:
-        lengths = np.empty(2 * count)
-        lengths[first::2] = draw_stretches(rng, GONE_H, count)
-        lengths[1 - first :: 2] = draw_stretches(rng, runs, count)
+        lengths = _draw_in_turn(rng, GONE_H, runs, count, first > 0)
         lengths[0] *= rng.random()  # the function starts somewhere inside a stretch
         ends = np.ceil(np.cumsum(lengths))
         if ends[-1] >= until_s:
@@ -138,13 +130,18 @@ def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> Steps:
     return Steps(at, np.round(share * on_demand, 3))
 
 
-def draw_stretches(rng: np.random.Generator, kinds: Mixture, count: int) -> Floats:
-    """Draw lengths in seconds of `count` stretches."""
-    share, mean_h = np.array(kinds).T
-    return np.asarray(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
+def _draw_in_turn(
+    rng: np.random.Generator, one: Mixture, other: Mixture, count: int, ends_with_one: bool = False
+) -> Floats:
+    """Draw the lengths in seconds of `count` stretches of each kind in turn."""
+    both = []
+    for kinds in (one, other):
+        share, mean_h = np.array(kinds).T
+        both.append(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
+    return np.stack(both[::-1] if ends_with_one else both, axis=1).ravel()
 
 
-def _combine(by: Callable[..., Any], parts: list[Steps]) -> Steps:
+def combine(by: Callable[..., Any], parts: list[Steps]) -> Steps:
     """Return the product or the sum of functions, without steps that change nothing."""
     at = np.unique(np.concatenate([p.at_s for p in parts]))
     value = by([p.at(at) for p in parts], axis=0)

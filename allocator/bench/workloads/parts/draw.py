@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.domain.problem import Floats, Ints
+from allocator.domain.schema.texts import Cells
 
 Rng = np.random.Generator
 
@@ -30,6 +31,14 @@ def draw_in_strata(rng: Rng, share: Mapping[int, float], weight: Floats | Ints) 
     ends = np.cumsum(weights / weights.sum())
     place = np.minimum(np.searchsorted(ends, _strata(rng, weight), side="right"), len(ends) - 1)
     return np.array(list(share), np.int64)[place]
+
+
+def draw_records(
+    rng: Rng, records: Sequence[Mapping[str, Any]], count: int
+) -> list[Mapping[str, Any]]:
+    """Draw `count` records in strata, by the `share` of each."""
+    share = {i: record["share"] for i, record in enumerate(records)}
+    return [records[i] for i in draw_in_strata(rng, share, np.ones(count)).tolist()]
 
 
 def scores_in_strata(rng: Rng, weight: Floats | Ints) -> Floats:
@@ -137,7 +146,7 @@ def autoregression(rng: Rng, count: int, memory: float) -> Floats:
 
 
 def job_columns(
-    submitted_s: Floats, model: Sequence[str], work: Floats | Ints, requested: Ints, most: Ints
+    submitted_s: Floats, model: Cells, work: Floats | Ints, requested: Ints, most: Ints
 ) -> dict[str, Any]:
     """Return the columns of workload.csv that all jobs have: any size up to the most GPUs."""
     return {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.draw import Rng
@@ -17,6 +18,7 @@ from allocator.domain.problem import Floats, Ints
 
 VARIANTS = 4
 Pools = Sequence[Mapping[str, Any]]
+Texts = NDArray[np.str_]
 ON_V100S: Pools = ({"gpu_type": "V100"},)
 
 
@@ -26,17 +28,19 @@ class Training:
 
     Attributes
     ----------
-    model : names, J of them.
+    model : names, shape (J,).
     work : units of the model, five digits, shape (J,).
     requested : GPUs, shape (J,).
     gpu_s : GPU-seconds of that work on V100s at the requested sizes, shape (J,).
+    speed_up : speed on each GPU type over that on a V100, averaged over the GPU-seconds.
     curves : columns of models.csv.
     """
 
-    model: list[str]
+    model: Texts
     work: Floats
     requested: Ints
     gpu_s: Floats
+    speed_up: Mapping[str, float]
     curves: Columns
 
     @property
@@ -44,22 +48,9 @@ class Training:
         """GPU-seconds of all jobs."""
         return float(self.gpu_s.sum())
 
-    def mean_speed_up(self, gpu_type: str) -> float:
-        """Return the speed on a type over that on a V100, averaged over the GPU-seconds of jobs."""
-        keys = zip(self.curves["model"], self.curves["gpu_type"], strict=True)
-        known = dict(zip(keys, self.curves["parameters"], strict=True))
-
-        def rates(t: str) -> Floats:
-            curves = [known[m, t] for m in self.model]
-            rate_1, c = np.array([(q["rate_1"], q["c"]) for q in curves]).T
-            return draw.overhead_rate(rate_1, c, self.requested)
-
-        return float(np.average(rates(gpu_type) / rates("V100"), weights=self.gpu_s))
-
     def count_v100s(self, pools: Pools) -> float:
         """Return the GPUs of the pools, each counted as many V100s as it is faster."""
-        each = (p["gpus"] * self.mean_speed_up(p["gpu_type"]) for p in pools)
-        return float(sum(each))
+        return float(sum(p["gpus"] * self.speed_up[p["gpu_type"]] for p in pools))
 
     def workload(
         self,
@@ -136,18 +127,27 @@ def draw_training(
     usual = np.repeat(f["samples_per_s"], VARIANTS)
     rate_1 = draw.round_digits(usual * np.exp(rng.normal(0.0, 0.4, count)), 4)
     c = draw.round_digits(np.exp(rng.uniform(np.log(f["c"][0]), np.log(f["c"][1]), count)), 4)
-    curves: dict[str, list[Any]] = {"model": [], "gpu_type": [], "kind": [], "parameters": []}
-    used = np.unique(one)
+    rate = draw.overhead_rate(rate_1[one], c[one], requested)
+    work = draw.round_digits(run_s * rate, 5)
+    gpu_s = work / rate * requested
+    rows, rates = list[Mapping[str, Any]](), dict[str, Floats]()
     for gpu_type in (pool["gpu_type"] for pool in pools):
         low, high = f["relative"][gpu_type]
         ratio = rng.uniform(low, high, count)
         bend = np.ones(count) if gpu_type == "V100" else rng.uniform(0.7, 1.4, count)
-        curves["model"] += [names[i] for i in used.tolist()]
-        curves["gpu_type"] += [gpu_type] * len(used)
-        curves["kind"] += ["overhead"] * len(used)
-        rounded = (draw.round_digits(x[used], 4).tolist() for x in (c * bend, rate_1 * ratio))
-        curves["parameters"] += [{"c": a, "rate_1": b} for a, b in zip(*rounded, strict=True)]
-    rate = draw.overhead_rate(rate_1[one], c[one], requested)
-    work = draw.round_digits(run_s * rate, 5)
-    model = [names[i] for i in one.tolist()]
-    return Training(model, work, requested, work / rate * requested, curves)
+        fast, bent = (draw.round_digits(x, 4) for x in (rate_1 * ratio, c * bend))
+        rates[gpu_type] = draw.overhead_rate(fast[one], bent[one], requested)
+        rows += (
+            {
+                "model": names[i],
+                "gpu_type": gpu_type,
+                "kind": "overhead",
+                "parameters": {"c": float(bent[i]), "rate_1": float(fast[i])},
+            }
+            for i in np.unique(one).tolist()
+        )
+    speed_up = {
+        gpu_type: float(np.average(on_type / rates["V100"], weights=gpu_s))
+        for gpu_type, on_type in rates.items()
+    }
+    return Training(np.array(names)[one], work, requested, gpu_s, speed_up, columns_of(rows))
