@@ -109,10 +109,17 @@ def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, 
         kept_s = _done_s(s, j, 0.0) if firm else 0.0
         until_s = kept_s if s.is_kept[j] else _needs_until_s(s, j)
         is_there = until_s > after_s * (1 + ROUNDING)
-    bound = s.can_be_kept[j] and not s.repairs.released[j] and jobs.pool[j] == p
-    bound &= is_there if firm else after_s == 0 and s.problem.max_changes >= 0
+    bound = _stays(s, j) and jobs.pool[j] == p and (is_there if firm else after_s == 0)
     share = float(s.problem.gpu_share(np.array([j]), np.array([p]))[0])
-    return s.allocation.held[j] * share * bool(is_there), jobs.held[j] * share * bool(bound)
+    alone = jobs.primary[j] < 0 or not _stays(s, jobs.primary[j])
+    stay = (jobs.gpus if alone else jobs.held)[j] * share * bool(bound)
+    return s.allocation.held[j] * share * bool(is_there), stay
+
+
+def _stays(s: AuditContext, j: int) -> bool:
+    """Return whether a job may not leave the GPUs that it holds."""
+    firm = not s.problem.jobs.preemptible[j] or s.problem.max_changes >= 0
+    return bool(firm and s.can_be_kept[j] and not s.repairs.released[j])
 
 
 def _needs_until_s(s: AuditContext, j: int) -> float:

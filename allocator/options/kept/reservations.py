@@ -138,6 +138,8 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iter
     pools, nodes, seen = problem.pools, problem.nodes, Counter[tuple[str, str]]()
     stay = mandatory | ((problem.max_changes >= 0) & (problem.jobs.state == State.RUNNING))
     amount: Floats = m.held * problem.gpu_share(m.job, m.pool)
+    beside = np.append(stay, False)[problem.jobs.primary]  # on the GPUs of a job that stays
+    stays_as = m.keep & stay[m.job] & ((m.primary >= 0) | ~beside[m.job])
     for x in find_moments(problem, m):
         kind, name = linear.RESERVATION, pools.pool[x.pool]
         if len(x.rows):
@@ -147,7 +149,7 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iter
         for others in x.list_others():
             taken = x.there & others[x.holder[m.job]] & (amount > 0)
             stays: Floats = np.zeros(len(stay))
-            held = np.flatnonzero(taken & m.keep & stay[m.job])
+            held = np.flatnonzero(taken & stays_as)
             np.maximum.at(stays, m.job[held], amount[held])
             most = max(size - x.kept[0] - x.kept[~others].sum(), stays.sum(), 0)
             label = f"{name} ({seen[kind, name]})" if seen[kind, name] else name
