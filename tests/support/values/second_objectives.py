@@ -204,7 +204,8 @@ class Objectives(Ways):
                 most = min(j["max_gpus"], p["gpus"])
             for k in range(j["min_gpus"], most + 1):
                 tried = k in j["sizes"] if j["sizes"] else pod > 1 or k & (k - 1) == 0 or k == most
-                if tried and k % pod == 0 and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
+                tried &= k % pod == 0
+                if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
                     best = max(best, self.rate_in(p, j["model"], k) or 0.0)
         return j["remaining_work"] / best if best else 0.0
 
