@@ -22,7 +22,7 @@ from allocator.simulator.run import simulate
 
 GPUS, JOB_S, GANG_S, COMES_S, DAY_S = 32, 1800.0, 3600.0, 3600.0, 86400.0
 LOADS, GANGS, ROUND_S = (0.8, 0.9, 0.95, 0.98), (16, 24, 32), 300.0
-ROUNDS, GANG_ROUNDS = int(JOB_S / ROUND_S), int(GANG_S / ROUND_S)
+ROUNDS, GANG_ROUNDS = 6, 12  # of a job, and of the gang
 
 
 def workload(load: float, gang: int, seed: int, stops: bool) -> Workload:
@@ -87,8 +87,8 @@ def mean_s(work: Workload) -> tuple[float, float, np.ndarray]:
     jobs = simulate(work, policy="mip").jobs
     is_gang = jobs["job_id"] == "gang"
     others = jobs[~is_gang]
-    wait_s = float(jobs["started_s"][is_gang].sum()) - COMES_S
-    return float(others["jct_s"].mean()), wait_s, np.sort(others["submitted_s"])
+    wait_s = jobs["started_s"][is_gang].sum() - COMES_S
+    return others["jct_s"].mean(), wait_s, np.sort(others["submitted_s"])
 
 
 def main() -> None:
