@@ -2,7 +2,7 @@
 
 A job that is due holds GPUs. Any other reservation of k GPUs keeps them from the jobs that hold
 GPUs of its pool when it begins, because they may not be stopped and are not done by then at the
-speed that they have on their GPUs alone. The same holds on each of its nodes. Jobs that may not be
+speed that they have on their GPUs alone, or, where sizes are estimates, in half of that time. The same holds on each of its nodes. Jobs that may not be
 moved keep what they hold. No job comes to a node that leaves before it is done, or, if it can be
 stopped, before it had a full interval and could be moved.
 """
@@ -34,7 +34,8 @@ def faults(s: AuditContext) -> Iterator[str]:
             if not s.has_gpus[r.job]:
                 yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
             continue
-        then = np.array([_held_then(s, j, r.pool, r.after_s)[0] for j in range(len(gpus))])
+        sure_s = r.after_s / (1 if s.problem.left_error is None else 2)
+        then = np.array([_held_then(s, j, r.pool, sure_s)[0] for j in range(len(gpus))])
         late = ~s.problem.jobs.preemptible & (then > 0)
         late[r.job] = False
         stays = late & s.running & s.is_kept

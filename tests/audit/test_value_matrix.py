@@ -275,6 +275,7 @@ def keeps_reservations(
     leave what is kept."""
     r, problem = reading(case.tables, objective), decision.round.problem
     left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
+    overrun = 1 if problem.left_error is None else 2
     for kept in problem.kept:
         there = stays = 0
         if problem.is_due(kept) and problem.jobs.job_id[kept.job] not in plan:
@@ -284,7 +285,7 @@ def keeps_reservations(
             if pool != problem.pools.pool[kept.pool] or job["preemptible"] or name == owner:
                 continue
             way = r.way(job, (pool, gpus))
-            if way.pause + left[name] / way.rate > kept.after_s * (1 + 1e-9):
+            if overrun * (way.pause + left[name] / way.rate) > kept.after_s * (1 + 1e-9):
                 there += gpus
                 stays += gpus if way.kept else 0
         if not problem.is_due(kept) and there > max(

@@ -11,7 +11,9 @@ next round, and from then on all options are there.
 
 A reservation that a large job gets (policies/reserving.py) is one of a moment T of its own. If the
 job is due, it must get an option. Else only options of jobs that may not be stopped are there. So a
-job that ends before T, or that can be stopped at T, delays nobody.
+job that ends before T, or that can be stopped at T, delays nobody. Where sizes are estimates, ends
+are expected at twice the time: else short jobs, each with some chance to take longer, would fill
+the gap for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
+
+OVERRUN = 2  # times the rest that is expected where sizes are estimated
 
 
 def due_jobs(problem: Problem) -> Bools:
@@ -82,9 +86,10 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
     if not (problem.kept or len(r)):
         return
     firm, end_s = ~jobs.preemptible[m.job], option_ends(problem, m)
+    overrun = 1 if problem.left_error is None else OVERRUN
     for x in problem.kept:
         if not problem.is_due(x):
-            there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s)
+            there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s / overrun)
             mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
             yield Moment(x.pool, x.after_s, none, none, mine, np.array([0, x.gpus]), there, x.nodes)
     begin_s = r.at_s - problem.now_s
