@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,5 +12,6 @@ from executor_rigs import LocalRig
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
     """Real processes."""
-    with closing(LocalRig(tmp_path)) as made:
-        yield made
+    made = LocalRig(tmp_path)
+    yield made
+    made.close()

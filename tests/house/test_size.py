@@ -11,7 +11,7 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 # the present state.
 BUDGETS = {
     "allocator, tokens": 4_667,
-    "allocator/audit, tokens": 12_873,
+    "allocator/audit, tokens": 12_927,
     "allocator/bench, tokens": 33_812,
     "allocator/cli, tokens": 44_053,
     "allocator/clusters, tokens": 41_015,
@@ -22,7 +22,7 @@ BUDGETS = {
     "allocator/io, tokens": 41_058,
     "allocator/loop, tokens": 2_439,
     "allocator/market, tokens": 10_373,
-    "allocator/options, tokens": 34_410,
+    "allocator/options, tokens": 34_460,
     "allocator/performance, tokens": 29_943,
     "allocator/policies, tokens": 28_495,
     "allocator/queue, tokens": 34_963,
@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 14_948,
     "allocator/valuation, tokens": 2_255,
     "docs, pages": 24,
-    "docs, words": 49_984,
+    "docs, words": 49_983,
     "formulations, tokens": 2_785,
     "formulations/bounds, tokens": 15_988,
     "formulations/branching, tokens": 11_351,
@@ -42,12 +42,12 @@ BUDGETS = {
     "formulations/lookahead, tokens": 1_330,
     "formulations/model, tokens": 11_836,
     "formulations/objectives, tokens": 7_330,
-    "formulations/placement, tokens": 7_546,
+    "formulations/placement, tokens": 7_512,
     "formulations/primal, tokens": 12_732,
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
-    "scripts, tokens": 29_640,
-    "tests, tokens": 349_712,
+    "scripts, tokens": 29_635,
+    "tests, tokens": 349_710,
 }
 
 

@@ -172,23 +172,22 @@ def find_kept_nodes(
     """
     nodes, placed = problem.nodes, problem.placements
     for x in find_moments(problem, m):
-        if not len(x.rows):
-            yield x.there & (x.holder[m.job] == 0), x.nodes
-            continue
-        stays = np.zeros(len(problem.jobs), bool)
-        stays[m.job[x.there & m.keep]] = True
-        own, stays = x.holder > 0, stays & mandatory & (x.holder == 0)
-        bound, held, moved = (
-            np.bincount(placed.node, placed.gpus * jobs[placed.job], len(nodes)).astype(int)
-            for jobs in (stays, own, ~own)
-        )
-        left = int(x.kept.sum() - held[nodes.pool == x.pool].sum())
-        away = (nodes.state != UP) | (problem.now_s + x.after_s >= nodes.leaves_s)
-        order = np.lexsort((moved, bound, away))
-        order = order[nodes.pool[order] == x.pool]
-        room = np.cumsum(np.maximum(0, nodes.gpus - bound - held)[order])
-        gpus = np.diff(np.clip(room, 0, max(0, left)), prepend=0).tolist()
-        kept = zip(order.tolist(), gpus, strict=True)
+        kept = x.nodes
+        if len(x.rows):
+            stays = np.zeros(len(problem.jobs), bool)
+            stays[m.job[x.there & m.keep]] = True
+            own, stays = x.holder > 0, stays & mandatory & (x.holder == 0)
+            bound, held, moved = (
+                np.bincount(placed.node, placed.gpus * jobs[placed.job], len(nodes)).astype(int)
+                for jobs in (stays, own, ~own)
+            )
+            left = int(x.kept.sum() - held[nodes.pool == x.pool].sum())
+            away = (nodes.state != UP) | (problem.now_s + x.after_s >= nodes.leaves_s)
+            order = np.lexsort((moved, bound, away))
+            order = order[nodes.pool[order] == x.pool]
+            room = np.cumsum(np.maximum(0, nodes.gpus - bound - held)[order])
+            gpus = np.diff(np.clip(room, 0, max(0, left)), prepend=0).tolist()
+            kept = tuple(zip(order.tolist(), gpus, strict=True))
         yield x.there & (x.holder[m.job] == 0), tuple((n, k) for n, k in kept if k > 0)
 
 

@@ -211,8 +211,7 @@ def leaves_requested(r: Any, gets: Gets) -> bool:
         lines = {n: [n, *_line(r, j["tenant"])] for n, j in r.by.items()}
         whose = {n: next((x for x in line if x in kept), "others") for n, line in lines.items()}
         held, stays = Counter[Any](), Counter[Any]()
-        few = r.config["max_changes"] < 1e9
-        stay = [n for n, j in r.by.items() if few or j in r.fixed(pool)]
+        stay = [n for n, j in r.by.items() if r.config["max_changes"] < 1e9 or j in r.fixed(pool)]
         for n, j in r.by.items():
             now, alone = r.held(j), j.get("shared_with") not in stay
             if n in stay and alone and now in r.options(j) and _lasts(r, j, now, pool, at):
