@@ -2,9 +2,10 @@
 
 A job that is due holds GPUs. Any other reservation of k GPUs keeps them from the jobs that hold
 GPUs of its pool when it begins, because they may not be stopped and are not done by then at the
-speed that they have on their GPUs alone. The same holds on each of its nodes. Jobs that may not be
-moved keep what they hold. No job comes to a node that leaves before it is done, or, if it can be
-stopped, before it had a full interval and could be moved.
+speed that they have on their GPUs alone, or, where sizes are estimates, in half of that time. The
+same holds on each of its nodes. Jobs that may not be moved keep what they hold. No job comes to a
+node that leaves before it is done, or, if it can be stopped, before it had a full interval and
+could be moved.
 """
 
 from __future__ import annotations
@@ -25,23 +26,22 @@ def faults(s: AuditContext) -> Iterator[str]:
     """Yield reservations for which GPUs are not left, and jobs that come to leaving nodes."""
     yield from _come_to_leaving_nodes(s)
     yield from _take_requested_gpus(s)
-    pools = s.problem.pools
-    nodes = s.problem.nodes
-    places = s.allocation.places
-    gpus = s.gpus
+    pools, nodes, places = s.problem.pools, s.problem.nodes, s.allocation.places
+    jobs = len(s.gpus)
     for r in s.problem.kept:
         if s.problem.is_due(r):
             if not s.has_gpus[r.job]:
                 yield f"{s.name(r.job)} gets nothing, and {r.gpus} GPUs are kept for it from now on"
             continue
-        then = np.array([_held_then(s, j, r.pool, r.after_s)[0] for j in range(len(gpus))])
+        sure_s = r.after_s / (1 if s.problem.left_error is None else 2)
+        then = np.array([_held_then(s, j, r.pool, sure_s)[0] for j in range(jobs)])
         late = ~s.problem.jobs.preemptible & (then > 0)
         late[r.job] = False
         stays = late & s.running & s.is_kept
         size = _size_then(s, r.pool, s.problem.now_s + r.after_s)
         rooms = [(f'pool "{pools.pool[r.pool]}"', size, r.gpus, then)]
         for n, kept in r.nodes:
-            on = np.bincount(places.job, places.gpus * (places.node == n), len(gpus))
+            on = np.bincount(places.job, places.gpus * (places.node == n), jobs)
             rooms.append((f'node "{nodes.node[n]}"', int(nodes.gpus[n]), kept, on))
         for room, size, kept, held in rooms:
             taken = held[late].sum()
@@ -109,10 +109,13 @@ def _held_then(s: AuditContext, j: int, p: int, after_s: float) -> tuple[float, 
         kept_s = _done_s(s, j, 0.0) if firm else 0.0
         until_s = kept_s if s.is_kept[j] else _needs_until_s(s, j)
         is_there = until_s > after_s * (1 + ROUNDING)
-    bound = s.can_be_kept[j] and not s.repairs.released[j] and jobs.pool[j] == p
-    bound &= is_there if firm else after_s == 0 and s.problem.max_changes >= 0
+    may_leave = jobs.preemptible & (s.problem.max_changes < 0)
+    stays = s.can_be_kept & ~s.repairs.released & ~may_leave
+    bound = stays[j] and jobs.pool[j] == p and (is_there if firm else after_s == 0)
     share = float(s.problem.gpu_share(np.array([j]), np.array([p]))[0])
-    return s.allocation.held[j] * share * bool(is_there), jobs.held[j] * share * bool(bound)
+    beside = np.append(stays, False)[jobs.primary[j]]  # on the GPUs of a job that stays
+    held = jobs.held if beside else jobs.gpus
+    return s.allocation.held[j] * share * bool(is_there), held[j] * share * bool(bound)
 
 
 def _needs_until_s(s: AuditContext, j: int) -> float:

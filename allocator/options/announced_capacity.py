@@ -89,6 +89,10 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
             quota=i.quota,
             guarantee=i.guarantee,
             least_kept=i.least_kept,
-            rules=tuple(replace(rule, upper=now.upper) for now, rule in limits),
+            # rows that there are not now have no limit
+            rules=tuple(
+                replace(rule.keep(np.isin(rule.labels, now.labels)), upper=now.upper)
+                for now, rule in limits
+            ),
         ),
     )

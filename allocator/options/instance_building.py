@@ -85,19 +85,18 @@ class CompiledRound:
         return self.option_table.nodes[self.option]
 
     @cached_property
-    def leaves(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """What columns have to leave free for a job with a reservation: nodes, and GPUs of each.
+    def leaves(self) -> dict[int, tuple[tuple[int, int, int], ...]]:
+        """What columns have to leave for reservations: nodes, GPUs of each, number of the moment.
 
         Columns that have nothing to leave are not listed.
         """
-        out: dict[int, dict[int, int]] = {}
+        out: dict[int, tuple[tuple[int, int, int], ...]] = {}
         if self.problem.has_nodes.any():
             mandatory, m = self.instance.mandatory, self.option_table
-            for there, nodes in find_kept_nodes(self.problem, mandatory, m):
+            for moment, (there, nodes) in enumerate(find_kept_nodes(self.problem, mandatory, m)):
                 for c in np.flatnonzero(there[self.option]).tolist() if nodes else ():
-                    before = out.setdefault(c, {})
-                    before |= {n: max(k, before.get(n, 0)) for n, k in nodes}
-        return {c: tuple(nodes.items()) for c, nodes in out.items()}
+                    out[c] = (*out.get(c, ()), *((n, k, moment) for n, k in nodes))
+        return out
 
     @cached_property
     def fixed(self) -> Bools:

@@ -47,7 +47,7 @@ class NodeNeeds:
         pool: int,
         gpus: int,
         nodes: int = 0,
-        leaves: tuple[tuple[int, int], ...] = (),
+        leaves: tuple[tuple[int, int, int], ...] = (),
         avoids: frozenset[int] = NONE,
     ) -> Need:
         """Return what the job needs for this number of GPUs of the pool, with the last two.

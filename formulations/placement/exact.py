@@ -76,7 +76,7 @@ def place_options(
     nodes : Holes
         The nodes as if no job held any of them.
     """
-    build = _Builder(model, nodes, {left for need in needs.values() for left in need.leaves})
+    build = _Builder(model, nodes)
     for option, need in needs.items():
         if option in stays:
             for n, k, g in stays[option]:
@@ -92,10 +92,9 @@ def place_options(
 class _Builder:
     """Rows and columns that are added to a model."""
 
-    def __init__(self, model: LinearModel, nodes: Holes, leaves: set[tuple[int, int]]) -> None:
+    def __init__(self, model: LinearModel, nodes: Holes) -> None:
         self._model = model
         self._nodes = nodes
-        self._leaves = leaves  # of all needs
         self._entries: dict[tuple[int, int], float] = defaultdict(float)  # by column and row
         self._limits = list[tuple[float, float]]()  # of the rows
         self._most = list[float]()  # of the columns
@@ -113,9 +112,9 @@ class _Builder:
             self._entries[column, row] += number
         return row
 
-    def _limit(self, what: str, node: int, gpu: int, upper: float) -> int:
+    def _limit(self, what: str, node: int, number: int, upper: float) -> int:
         """Return the row of a limit of a node, which is added when it is first asked for."""
-        key = (what, node, gpu)
+        key = (what, node, number)
         if key not in self._row_of:
             self._row_of[key] = self._add_row({}, -np.inf, upper)
         return self._row_of[key]
@@ -138,10 +137,9 @@ class _Builder:
         ):
             if each > 0 and np.isfinite(limit):
                 self._entries[column, self._limit(what, node, -1, limit)] += gpus * each
-        most = dict(need.leaves).get(node, 0)
-        for n, k in sorted(self._leaves) if most else ():
-            if n == node and k <= most:
-                row = self._limit("leaves", node, k, float(nodes.size[node] - k))
+        for n, k, moment in need.leaves:
+            if n == node:
+                row = self._limit("leaves", node, moment, float(nodes.size[node] - k))
                 self._entries[column, row] += gpus * need.share
 
     def _open_nodes(self, need: Need) -> Iterator[int]:

@@ -52,8 +52,9 @@ class Need(NamedTuple):
         Largest number of nodes on which a packed job may be.
     least_nodes : int
         Smallest number of nodes; `most_nodes` then holds for every wish. 0 = no rule.
-    leaves : tuple of (int, int)
-        Nodes on which all jobs with such a need together leave so many of the GPUs.
+    leaves : tuple of (int, int, int)
+        Nodes, the GPUs of each that all jobs which hold some at a moment together leave, and the
+        number of that moment.
     pod : int
         On each node it has a multiple of so many GPUs.
     avoids : frozenset of int
@@ -77,14 +78,14 @@ class Need(NamedTuple):
     wish: Wish = Wish.PACKED
     level: int = -1
     least_nodes: int = 0
-    leaves: tuple[tuple[int, int], ...] = ()
+    leaves: tuple[tuple[int, int, int], ...] = ()
     pod: int = 1
     avoids: frozenset[int] = frozenset()
 
     @property
     def shared_nodes(self) -> frozenset[int]:
         """The nodes of `leaves`, and those that it avoids."""
-        return self.avoids.union(n for n, _ in self.leaves)
+        return self.avoids.union(n for n, _, _ in self.leaves)
 
     @property
     def hole(self) -> int:
@@ -135,7 +136,7 @@ class Holes:
         self.memory_gb = list(memory_gb)
         self.domains = domains
         self.largest_size = max(self.size, default=0)
-        self.late: Counter[int] = Counter()  # GPUs of jobs whose need has `leaves`, by node
+        self.late: Counter[tuple[int, int]] = Counter()  # GPUs of jobs by node and moment
         self._limits_cpus = any(map(math.isfinite, self.cpus))
         # free share of each GPU that is given out in shares, by node and number
         self.shares: dict[int, dict[int, float]] = {}
@@ -196,7 +197,7 @@ class Holes:
     def find(self, need: Need, without: Collection[int] = ()) -> tuple[Place, ...] | None:
         """Return where the job can be, None = nowhere; nodes `without` are left out."""
         if need.leaves:
-            full = (n for n, k in need.leaves if self.size[n] - k - self.late[n] < need.gpus)
+            full = (n for n, k, t in need.leaves if self.size[n] - k - self.late[n, t] < need.gpus)
             without = {*without, *full}
         if need.avoids:
             without = need.avoids.union(without)
@@ -250,8 +251,9 @@ class Holes:
     def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
         every = vars(self).get("_open")  # None before the first search
         for n, k, g in places:
-            if need.leaves:
-                self.late[n] += sign * k
+            for m, _, moment in need.leaves:
+                if m == n:
+                    self.late[n, moment] += sign * k
             if self.pool[n] < 0:
                 continue
             if every is not None:

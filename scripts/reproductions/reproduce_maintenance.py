@@ -8,12 +8,10 @@ which may not be stopped, keep 80 % of the GPUs busy. Rounds of 15 minutes.
 """
 
 import argparse
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
-from allocator.io.workloads import read_workload
+from allocator.io.workloads import parse_workload
 from allocator.simulator.run import Simulation, simulate
 
 NODES, DAY_S, ROUND_S, AWAY_S = 10, 86400.0, 900.0, 4 * 3600.0
@@ -43,17 +41,16 @@ def run(seed: int, lead_s: float | None) -> tuple[Simulation, float, list[tuple[
         for t, state in ((at, "down"), (at + AWAY_S, "up"))
     ]
     head = "job_id,submitted_s,model,total_work,requested_gpus,min_gpus,max_gpus,preemptible"
-    with tempfile.TemporaryDirectory() as folder:
-        for name, lines in (
-            ("workload.csv", [f"{head},checkpoint_every_s,checkpoint_s", *jobs]),
-            ("pools.csv", ["pool,gpu_type,gpus,gpus_per_node", f"p,A,{8 * NODES},8"]),
-            ("nodes.csv", ["node,pool,gpus", *(f"n{n},p,8" for n in range(NODES))]),
-            ("node_events.csv", ["at_s,node,state,announced_s", *events]),
-            ("rates.csv", ["model,gpu_type,gpus,work_per_s", *(f"m,A,{k},{k}" for k in sizes)]),
-            ("config.toml", [f"interval_s = {ROUND_S}"]),
-        ):
-            (Path(folder) / name).write_text("\n".join(lines) + "\n")
-        done = simulate(read_workload(folder), policy="mip")
+    files = {
+        "workload.csv": [f"{head},checkpoint_every_s,checkpoint_s", *jobs],
+        "pools.csv": ["pool,gpu_type,gpus,gpus_per_node", f"p,A,{8 * NODES},8"],
+        "nodes.csv": ["node,pool,gpus", *(f"n{n},p,8" for n in range(NODES))],
+        "node_events.csv": ["at_s,node,state,announced_s", *events],
+        "rates.csv": ["model,gpu_type,gpus,work_per_s", *(f"m,A,{k},{k}" for k in sizes)],
+        "config.toml": [f"interval_s = {ROUND_S}"],
+    }
+    contents = {name: "\n".join(lines).encode() for name, lines in files.items()}
+    done = simulate(parse_workload("maintenance", contents), policy="mip")
     return done, float(gpus @ hours), leaves
 
 

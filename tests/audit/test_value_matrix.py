@@ -60,11 +60,10 @@ class Case:
     def of(cls, tables: Tables) -> Case:
         problem = tables.problem()
         r = reading(tables, "progress")
-        plans = list(r.plans())
-        if not plans and r.further.get("reservations"):  # they give way
-            plans = list(
-                dataclasses.replace(r, further={**r.further, "reservations": []}, known={}).plans()
-            )
+        rows = sorted(r.table("reservations"), key=lambda row: row["at_s"])
+        while not (plans := list(r.plans())) and rows:
+            rows = rows[: len(rows) // 2]  # the later half gives way
+            r = dataclasses.replace(r, further=r.further | {"reservations": rows}, known={})
         return cls(tables, problem, plans)
 
     @property
@@ -276,6 +275,7 @@ def keeps_reservations(
     leave what is kept."""
     r, problem = reading(case.tables, objective), decision.round.problem
     left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
+    overrun = 1 if problem.left_error is None else 2
     for kept in problem.kept:
         there = stays = 0
         if problem.is_due(kept) and problem.jobs.job_id[kept.job] not in plan:
@@ -285,7 +285,7 @@ def keeps_reservations(
             if pool != problem.pools.pool[kept.pool] or job["preemptible"] or name == owner:
                 continue
             way = r.way(job, (pool, gpus))
-            if way.pause + left[name] / way.rate > kept.after_s * (1 + 1e-9):
+            if overrun * (way.pause + left[name] / way.rate) > kept.after_s * (1 + 1e-9):
                 there += gpus
                 stays += gpus if way.kept else 0
         if not problem.is_due(kept) and there > max(
@@ -358,31 +358,32 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
     return more
 
 
-def test_a_share_of_a_gpu_is_in_no_pair() -> None:
-    """A job with whole GPUs is not put beside a job that has a share of a GPU on a node: in this
-    round the plan was withheld, as it named a GPU that the job may not have."""
-    seed = 22149
-    tables = made("shares_of_gpus", seed)
-    for name in ("best_effort", "priced_memory_of_rows", "curve_amdahl"):
+@pytest.mark.parametrize(
+    ("seed", "features", "objective"),
+    [
+        # a job with whole GPUs is not put beside one that has a share of a GPU on a node
+        (22149, "shares_of_gpus best_effort priced_memory_of_rows curve_amdahl", "throughput"),
+        # two jobs on the same two GPUs of a node of three, and the nodes of one are not known
+        (50195, "passed_over places hopeless_spot paused running_pairs", "flow"),
+        # where two nodes do not serve, the pool has the two GPUs of the third, and no two more
+        (51080, "passed_over drained_nodes pairs_in_passes", "flow"),
+        # what a node keeps for one job from now on counts for no other job later
+        (1047, "requested_gpus passed_over places long_rounds", "flow"),
+        # GPUs that will be back are enough for headroom, which those of now are not
+        (51087, "passed_over leaving_nodes predicted_sizes long_rounds headroom", "flow"),
+        # one that may not be stopped keeps the GPUs of another, which others asked for
+        (1082, "leaving_nodes requested_gpus pairs_in_passes", "flow"),
+    ],
+)
+def test_rounds_that_were_wrong(seed: int, features: str, objective: str) -> None:
+    """Plans of these rounds were withheld, or not the best."""
+    first, *others = features.split()
+    tables = made(first, seed)
+    for name in others:
         tables = onto(name, seed, tables)
     case = Case.of(tables)
-    _, best = judged(case, "throughput")
-    decided(case, "throughput", best)
-
-
-def test_a_pair_that_may_not_be_stopped_needs_its_gpus_once() -> None:
-    """Two jobs on the same two GPUs of a node of three, and the nodes of one are not known: they
-    stay. In this round the plan was withheld, as if they needed four. Where two nodes do not serve,
-    the pool has the two GPUs of the third, and not two more for the second job."""
-    tables = made("passed_over", 50195)
-    for name in ("places", "hopeless_spot", "paused", "running_pairs"):
-        tables = onto(name, 50195, tables)
-    drained = onto("drained_nodes", 51080, made("passed_over", 51080))
-    for each in (tables, onto("pairs_in_passes", 51080, drained)):
-        case = Case.of(each)
-        _, best = judged(case, "flow")
-        decided(case, "flow", best)
-    assert case.problem.pools.gpus[0] == 2
+    for policy in "mip", "horizon":
+        decided(case, objective, judged(case, objective)[1], policy)
 
 
 @pytest.mark.soak

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,12 +48,6 @@ executor = LocalExecutor(Path(folder), {"a": range(4)}, 5.0)
 for n in range(int(jobs)):
     executor.start(Order(f"j{n}", 1, 1, "a", 1, "A", 10.0, ("sh", "-c", script, "sh")))
 """
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    with closing(LocalRig(tmp_path)) as made:
-        yield made
 
 
 def test_jobs_outlive_a_killed_controller(rig: LocalRig) -> None:

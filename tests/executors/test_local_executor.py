@@ -7,10 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from executor_rigs import (
@@ -33,12 +30,6 @@ from allocator.io.progress_sources import LogPattern
 from allocator.loop.executor import Order, Phase
 
 ENDLESS = KINDS["endless"]
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    with closing(LocalRig(tmp_path)) as made:
-        yield made
 
 
 def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,12 +37,12 @@ def random_snapshot(
     pool_rows = [
         {
             "pool": f"pool-{p}",
-            "gpu_type": _pick(rng, "A100", "V100", "T4"),
+            "gpu_type": pick(rng, "A100", "V100", "T4"),
             "gpus": int(rng.integers(1, 5 + 2 * jobs)),
-            "gpus_per_node": _pick(rng, 4, 8, 6),
-            "market": _pick(rng, "reserved", "on_demand", "spot"),
-            "price_per_gpu_hour": _pick(rng, *PRICES),
-            "startup_s": _pick(rng, 0, 0, 20, 78),
+            "gpus_per_node": pick(rng, 4, 8, 6),
+            "market": pick(rng, "reserved", "on_demand", "spot"),
+            "price_per_gpu_hour": pick(rng, *PRICES),
+            "startup_s": pick(rng, 0, 0, 20, 78),
         }
         for p in range(pools or int(rng.integers(1, 5)))
     ]
@@ -52,8 +52,8 @@ def random_snapshot(
     job_rows = [_job(rng, j, models, types, curves) for j in range(jobs)]
     config: Row = {
         "now_s": 10_000,
-        "interval_s": _pick(rng, 300, 600, 60),
-        "restart_s": _pick(rng, 0, 30, 45.5),
+        "interval_s": pick(rng, 300, 600, 60),
+        "restart_s": pick(rng, 0, 30, 45.5),
     }
     rates = [
         {"model": m, "gpu_type": t, "gpus": k, "work_per_s": r}
@@ -69,7 +69,8 @@ def random_snapshot(
     return Folder("random", config, tables)
 
 
-def _pick(rng: Generator, *values: Any) -> Any:
+def pick(rng: Generator, *values: Any) -> Any:
+    """One of the values."""
     return values[int(rng.integers(len(values)))]
 
 
@@ -92,8 +93,8 @@ def _curves(rng: Generator, models: list[str], types: list[str]) -> Curves:
 
 
 def _job(rng: Generator, index: int, models: list[str], types: list[str], curves: Curves) -> Row:
-    model = _pick(rng, *models)
-    low, high = sorted(_pick(rng, 1, 1, 1, 2, 3, 4, 6, 8, 8, 16) for _ in range(2))
+    model = pick(rng, *models)
+    low, high = sorted(pick(rng, 1, 1, 1, 2, 3, 4, 6, 8, 8, 16) for _ in range(2))
     if rng.random() < 0.7:
         low = 1
     fastest = max((curve[16] for (m, _), curve in curves.items() if m == model), default=1.0)
@@ -105,21 +106,21 @@ def _job(rng: Generator, index: int, models: list[str], types: list[str], curves
         "min_gpus": low,
         "max_gpus": high,
         "requested_gpus": int(rng.integers(low, high + 1)),
-        "tenant": _pick(rng, *TENANTS),
+        "tenant": pick(rng, *TENANTS),
         "state": "queued",
-        "weight": _pick(rng, 1, 1, 1, 2, 0.5, 3.7),
+        "weight": pick(rng, 1, 1, 1, 2, 0.5, 3.7),
         "preemptible": bool(rng.random() >= 0.2),
     }
     if rng.random() < 0.3:
         row["sizes"] = sorted({low, high, *rng.integers(low, high + 1, 2).tolist()})
     if rng.random() < 0.3:
-        row["gpu_types"] = sorted({_pick(rng, *types) for _ in range(2)})
+        row["gpu_types"] = sorted({pick(rng, *types) for _ in range(2)})
     if rng.random() < 0.3:
-        row["restart_s"] = _pick(rng, 0, 15, 120, 1000)
+        row["restart_s"] = pick(rng, 0, 15, 120, 1000)
     if rng.random() < 0.25:
-        row["resizes_left"] = _pick(rng, 0, 0, 1, 5)
+        row["resizes_left"] = pick(rng, 0, 0, 1, 5)
     if rng.random() < 0.25:
-        row["state"] = _pick(rng, "paused", "paused", "held")
+        row["state"] = pick(rng, "paused", "paused", "held")
     return row
 
 
@@ -131,16 +132,16 @@ def _hold(rng: Generator, jobs: Rows, pools: Rows, curves: Curves) -> None:
     for job in jobs:
         if job["state"] != "queued" or rng.random() >= 0.5:
             continue
-        pool = _pick(rng, *pools)
+        pool = pick(rng, *pools)
         is_listed = "sizes" in job and rng.random() < 0.7
         sizes = job["sizes"] if is_listed else range(job["min_gpus"], job["max_gpus"] + 1)
-        k, gpu_type = _pick(rng, *sizes), pool["gpu_type"]
+        k, gpu_type = pick(rng, *sizes), pool["gpu_type"]
         fits = k <= free[pool["pool"]] and (job["model"], gpu_type) in curves
         if fits and gpu_type in job.get("gpu_types", (gpu_type,)):
             free[pool["pool"]] -= k
             job |= {"state": "running", "pool": pool["pool"], "gpus": k}
     if rng.random() < 0.15:
-        pool = _pick(rng, *pools)
+        pool = pick(rng, *pools)
         pool["gpus"] = int(rng.integers(0, pool["gpus"] + 1))
         # whether such a job is released depends on its neighbours: not every reading agrees
         for job in jobs:

@@ -88,15 +88,21 @@ def check_alone(page: Page) -> None:
     assert len(names) == len(set(names))
 
 
+def written(folder: Path) -> Page:
+    """The report of a folder, which has every picture."""
+    assert write_report(folder) == folder / "report.html"
+    page = Page(folder / "report.html")
+    check_alone(page)
+    assert page.figures == list(PICTURES)
+    return page
+
+
 def test_simulation_with_several_policies(tmp_path: Path) -> None:
     """Two policies: every picture is in the page and in the folder, the numbers are those of
     results.json, and the headline is the one a reader would write: mip's jobs take 3900 s instead
     of 4800 s, 19 % less."""
     folder = simulation(tmp_path / "r", {p: tables(p) for p in ("mip", "greedy")})
-    assert write_report(folder) == folder / "report.html"
-    page = Page(folder / "report.html")
-    check_alone(page)
-    assert page.figures == list(PICTURES)
+    page = written(folder)
     for name in PICTURES:
         ElementTree.parse(folder / "pictures" / f"{name}.svg")
     found = json.loads((folder / "results.json").read_text())["policies"]
@@ -116,10 +122,7 @@ def test_benchmark(tmp_path: Path) -> None:
     comparison.csv.
     """
     folder = benchmark(tmp_path / "b")
-    assert write_report(folder) == folder / "report.html"
-    page = Page(folder / "report.html")
-    check_alone(page)
-    assert page.figures == list(PICTURES)
+    page = written(folder)
     with (folder / "results.csv").open(newline="") as source:
         rows = list(csv.DictReader(source))
     for (caption, policy), numbers in page.cells:

@@ -11,7 +11,9 @@ next round, and from then on all options are there.
 
 A reservation that a large job gets (policies/reserving.py) is one of a moment T of its own. If the
 job is due, it must get an option. Else only options of jobs that may not be stopped are there. So a
-job that ends before T, or that can be stopped at T, delays nobody.
+job that ends before T, or that can be stopped at T, delays nobody. Where sizes are estimates, ends
+are expected at twice the time: else short jobs, each with some chance to take longer, would fill
+the gap for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from allocator.options.node_needs import UP
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
 from formulations.model.block import Block
+
+OVERRUN = 2  # times the rest that is expected where sizes are estimated
 
 
 def due_jobs(problem: Problem) -> Bools:
@@ -82,9 +86,10 @@ def find_moments(problem: Problem, m: OptionTable) -> Iterator[Moment]:
     if not (problem.kept or len(r)):
         return
     firm, end_s = ~jobs.preemptible[m.job], option_ends(problem, m)
+    overrun = 1 if problem.left_error is None else OVERRUN
     for x in problem.kept:
         if not problem.is_due(x):
-            there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s)
+            there = firm & (m.pool == x.pool) & ends_after(end_s, x.after_s / overrun)
             mine, none = (np.arange(len(jobs)) == x.job).astype(np.int64), np.zeros(0, np.int64)
             yield Moment(x.pool, x.after_s, none, none, mine, np.array([0, x.gpus]), there, x.nodes)
     begin_s = r.at_s - problem.now_s
@@ -138,6 +143,8 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iter
     pools, nodes, seen = problem.pools, problem.nodes, Counter[tuple[str, str]]()
     stay = mandatory | ((problem.max_changes >= 0) & (problem.jobs.state == State.RUNNING))
     amount: Floats = m.held * problem.gpu_share(m.job, m.pool)
+    beside = np.append(stay, False)[problem.jobs.primary]  # on the GPUs of a job that stays
+    stays_as = m.keep & stay[m.job] & ((m.primary >= 0) | ~beside[m.job])
     for x in find_moments(problem, m):
         kind, name = linear.RESERVATION, pools.pool[x.pool]
         if len(x.rows):
@@ -147,7 +154,7 @@ def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> Iter
         for others in x.list_others():
             taken = x.there & others[x.holder[m.job]] & (amount > 0)
             stays: Floats = np.zeros(len(stay))
-            held = np.flatnonzero(taken & m.keep & stay[m.job])
+            held = np.flatnonzero(taken & stays_as)
             np.maximum.at(stays, m.job[held], amount[held])
             most = max(size - x.kept[0] - x.kept[~others].sum(), stays.sum(), 0)
             label = f"{name} ({seen[kind, name]})" if seen[kind, name] else name
@@ -165,23 +172,22 @@ def find_kept_nodes(
     """
     nodes, placed = problem.nodes, problem.placements
     for x in find_moments(problem, m):
-        if not len(x.rows):
-            yield x.there & (x.holder[m.job] == 0), x.nodes
-            continue
-        stays = np.zeros(len(problem.jobs), bool)
-        stays[m.job[x.there & m.keep]] = True
-        own, stays = x.holder > 0, stays & mandatory & (x.holder == 0)
-        bound, held, moved = (
-            np.bincount(placed.node, placed.gpus * jobs[placed.job], len(nodes)).astype(int)
-            for jobs in (stays, own, ~own)
-        )
-        left = int(x.kept.sum() - held[nodes.pool == x.pool].sum())
-        away = (nodes.state != UP) | (problem.now_s + x.after_s >= nodes.leaves_s)
-        order = np.lexsort((moved, bound, away))
-        order = order[nodes.pool[order] == x.pool]
-        room = np.cumsum(np.maximum(0, nodes.gpus - bound - held)[order])
-        gpus = np.diff(np.clip(room, 0, max(0, left)), prepend=0).tolist()
-        kept = zip(order.tolist(), gpus, strict=True)
+        kept = x.nodes
+        if len(x.rows):
+            stays = np.zeros(len(problem.jobs), bool)
+            stays[m.job[x.there & m.keep]] = True
+            own, stays = x.holder > 0, stays & mandatory & (x.holder == 0)
+            bound, held, moved = (
+                np.bincount(placed.node, placed.gpus * jobs[placed.job], len(nodes)).astype(int)
+                for jobs in (stays, own, ~own)
+            )
+            left = int(x.kept.sum() - held[nodes.pool == x.pool].sum())
+            away = (nodes.state != UP) | (problem.now_s + x.after_s >= nodes.leaves_s)
+            order = np.lexsort((moved, bound, away))
+            order = order[nodes.pool[order] == x.pool]
+            room = np.cumsum(np.maximum(0, nodes.gpus - bound - held)[order])
+            gpus = np.diff(np.clip(room, 0, max(0, left)), prepend=0).tolist()
+            kept = tuple(zip(order.tolist(), gpus, strict=True))
         yield x.there & (x.holder[m.job] == 0), tuple((n, k) for n, k in kept if k > 0)
 
 

@@ -61,10 +61,6 @@ class FaultRig(RayRig):
         order = replace(shell(job, 1, ENDLESS, gpus=gpus), pool="s", nodes=nodes)
         return replace(order, environment={"STAMPS": str(self.stamps)})
 
-    def read_stamps(self) -> list[list[str]]:
-        text = self.stamps.read_text() if self.stamps.exists() else ""
-        return [line.split() for line in text.splitlines()]
-
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[FaultRig]:

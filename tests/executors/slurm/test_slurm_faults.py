@@ -39,10 +39,6 @@ class FaultRig(SlurmRig):
         order = shell(job, 1, ENDLESS, gpus=gpus)
         return replace(order, environment={"STAMPS": str(self.stamps)}, nodes=nodes)
 
-    def read_stamps(self) -> list[list[str]]:
-        text = self.stamps.read_text() if self.stamps.exists() else ""
-        return [line.split() for line in text.splitlines()]
-
     def starts(self) -> int:
         """How often a job has started."""
         return sum(stamp[0] == "start" for stamp in self.read_stamps())

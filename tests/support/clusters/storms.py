@@ -131,7 +131,7 @@ class Storm:
                 )
 
     def run(self, limit_s: float) -> None:
-        """Until all jobs are done."""
+        """Until all jobs are done; then look at what they did."""
         deadline = time.monotonic() + limit_s
         try:
             for _ in range(2):
@@ -150,6 +150,9 @@ class Storm:
             for child in self.controllers:
                 child.wait(60)
         assert not open_jobs, (open_jobs, (self.folder / "log").read_text()[-5000:])
+        self.check()
+        print(self.describe())
+        assert sum(self.faults.values()) > 3
 
     def list_open(self) -> list[str]:
         with Queue(str(self.queue)) as queue:

@@ -53,6 +53,12 @@ class Rig:
     """A kind of executor and its surroundings."""
 
     folder: Path
+    stamps: Path  # what its jobs write, of some rigs
+
+    def read_stamps(self) -> list[list[str]]:
+        """The lines of `stamps`, in words."""
+        text = self.stamps.read_text() if self.stamps.exists() else ""
+        return [line.split() for line in text.splitlines()]
 
     def executor(self) -> Executor:
         """A new object on the same state."""

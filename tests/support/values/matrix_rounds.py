@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from builders import snapshot
+from fakes.random_rounds import pick
 from second_objectives import RISKY
 from second_reading import Row
 
@@ -167,10 +168,6 @@ def schema() -> set[str]:
         | {f"config.toml: {c.name}" for c in CONFIG}
         | {f"[{name}]: {c.name}" for name, columns in CONFIG_TABLES.items() for c in columns}
     )
-
-
-def pick(rng: np.random.Generator, *values: Any) -> Any:
-    return values[int(rng.integers(len(values)))]
 
 
 def base(seed: int) -> Tables:

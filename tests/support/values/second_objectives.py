@@ -197,13 +197,14 @@ class Objectives(Ways):
             for c in self.table("models")
             if c["model"] == j["model"]
         ]
-        best = 0.0
+        best, pod = 0.0, j["gpus_per_pod"]
         for p in self.pools:
             most = min(j["max_gpus"], p["gpus"], max(sizes, default=0))
             if self.speeds.unrated(j["model"]):
                 most = min(j["max_gpus"], p["gpus"])
             for k in range(j["min_gpus"], most + 1):
-                tried = k in j["sizes"] if j["sizes"] else k & (k - 1) == 0 or k == most
+                tried = k in j["sizes"] if j["sizes"] else pod > 1 or k & (k - 1) == 0 or k == most
+                tried &= k % pod == 0
                 if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
                     best = max(best, self.rate_in(p, j["model"], k) or 0.0)
         return j["remaining_work"] / best if best else 0.0

@@ -211,9 +211,10 @@ def leaves_requested(r: Any, gets: Gets) -> bool:
         lines = {n: [n, *_line(r, j["tenant"])] for n, j in r.by.items()}
         whose = {n: next((x for x in line if x in kept), "others") for n, line in lines.items()}
         held, stays = Counter[Any](), Counter[Any]()
+        stay = [n for n, j in r.by.items() if r.config["max_changes"] < 1e9 or j in r.fixed(pool)]
         for n, j in r.by.items():
-            now, few = r.held(j), r.config["max_changes"] < 1e9
-            if now in r.options(j) and (few or j in r.fixed(pool)) and _lasts(r, j, now, pool, at):
+            now, alone = r.held(j), j.get("shared_with") not in stay
+            if n in stay and alone and now in r.options(j) and _lasts(r, j, now, pool, at):
                 stays[whose[n]] += now[1]
             if _lasts(r, j, gets.get(n), pool, at):
                 held[whose[n]] += gets[n][1]
