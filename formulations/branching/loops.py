@@ -706,64 +706,84 @@ def look_ahead(
     return slack if status == CLOSED else min(max(here - bound, 0.0), slack)
 
 
+def find_open(field: Any, node: Any, spare: Any) -> int:
+    """Fill the variables with a part, by place, and their values in units; return their number.
+
+    A place above those of the basis is that of a key. By how much an activity may exceed its bounds
+    is no part.
+    """
+    R, k, count = len(node.basic), len(field.group), 0
+    for t in range(R + len(node.key)):
+        whole = WHOLE
+        if t < R:
+            r, value = node.basic[t] - k, node.level[t]
+            if r >= 0:
+                if field.unit[r] == 0.0:
+                    continue
+                whole += 2.0 * FEASIBLE * (1.0 + abs(value)) / field.unit[r]
+                value /= field.unit[r]
+        else:
+            if spare.others[t - R] == 0:
+                continue
+            value = spare.rest[t - R]
+        if whole < value - math.floor(value) < 1.0 - whole:
+            spare.open[count], spare.part[count] = t, value
+            count += 1
+    return count
+
+
+def find_gains(
+    field: Any, node: Any, spare: Any, t: int, value: float, slack: float
+) -> tuple[float, float]:
+    """Return by how much a step of the dual simplex method lowers the bound, down and up.
+
+    It is a lower estimate of what a branch gains (Driebeek 1966, "An algorithm for the solution of
+    mixed integer programming problems").
+    """
+    R, own, size = len(node.basic), t - len(node.basic), 1.0
+    if own >= 0:
+        fill_key_row(field, node, own, spare.row)
+    else:
+        own = -1
+        if node.basic[t] >= len(field.group):
+            size = field.unit[node.basic[t] - len(field.group)]
+        for r in range(R):
+            spare.row[r] = node.inverse[t, r]
+    part = value - math.floor(value)
+    down = part * size * find_least_ratio(field, node, spare, spare.row, own, -1.0)[0]
+    up = (1.0 - part) * size * find_least_ratio(field, node, spare, spare.row, own, 1.0)[0]
+    return min(down, slack), min(up, slack)
+
+
 def choose_branch(
     field: Any, node: Any, spare: Any, here: float, enough: float
 ) -> tuple[int, float, int, bool]:
     """Return what to branch on, its value in its units, the better way, and if it is the only one.
 
-    A way is down 0 or up 1. It is the variable with a part whose branches lower the bound most, by the product of both, and
-    -1 if none has a part. By how much an activity may exceed its bounds is no part. A step of the
-    dual simplex method is a lower estimate of what a branch gains (Driebeek 1966, "An algorithm for
-    the solution of mixed integer programming problems"). Where no variable gains
-    by it, as where values tie, more steps are made (strong branching: Applegate et al. 1995,
-    "Finding cuts in the TSP").
+    A way is down 0 or up 1. It is the variable with a part whose branches lower the bound most, by
+    the product of both, and -1 if none has a part. Where a step tells of no gain at all, as where
+    values tie, the branches are looked at (strong branching: Applegate et al. 1995, "Finding cuts
+    in the TSP").
     """
-    slack = here - enough
-    R, G, k = len(node.basic), len(node.key), len(field.group)
-    best, pick, pick_value, pick_way = -1.0, -1, 0.0, 0
-    least, count = LITTLE * slack, 0
-    for t in range(R + G):
-        own, size, whole = -1, 1.0, WHOLE
-        if t < R:
-            what = node.basic[t]
-            if what >= k:
-                size = field.unit[what - k]
-                if size == 0.0:
-                    continue
-                whole += 2.0 * FEASIBLE * (1.0 + abs(node.level[t])) / size
-            value = node.level[t] / size
-        else:
-            own = t - R
-            if spare.others[own] == 0:
-                continue
-            what, value = node.key[own], spare.rest[own]
-        part = value - math.floor(value)
-        if part <= whole or part >= 1.0 - whole:
-            continue
-        if own >= 0:
-            fill_key_row(field, node, own, spare.row)
-        else:
-            for r in range(R):
-                spare.row[r] = node.inverse[t, r]
-        down = part * size * find_least_ratio(field, node, spare, spare.row, own, -1.0)[0]
-        up = (1.0 - part) * size * find_least_ratio(field, node, spare, spare.row, own, 1.0)[0]
-        down, up = min(down, slack), min(up, slack)
-        score = max(down, least) * max(up, least)
-        if score > best:
-            best, pick, pick_value, pick_way = score, what, value, 1 if up <= down else 0
-        spare.open[count], spare.part[count] = what, value
-        count += 1
-    if best > 2.0 * least * least:
-        return pick, pick_value, pick_way, False
-    for t in range(count):
-        what, value = spare.open[t], spare.part[t]
-        down = look_ahead(field, node, spare, what, value, 0, here, enough)
-        up = look_ahead(field, node, spare, what, value, 1, here, enough)
-        if max(down, up) >= slack:
-            return what, value, 1 if up <= down else 0, True
-        score = max(down, least) * max(up, least)
-        if score > best:
-            best, pick, pick_value, pick_way = score, what, value, 1 if up <= down else 0
+    R, slack = len(node.basic), here - enough
+    least, best, pick, pick_value, pick_way = LITTLE * slack, -1.0, -1, 0.0, 0
+    count = find_open(field, node, spare)
+    for looks in (False, True):
+        for i in range(count):
+            t, value = spare.open[i], spare.part[i]
+            what = node.basic[t] if t < R else node.key[t - R]
+            if looks:
+                down = look_ahead(field, node, spare, what, value, 0, here, enough)
+                up = look_ahead(field, node, spare, what, value, 1, here, enough)
+                if max(down, up) >= slack:
+                    return what, value, 1 if up <= down else 0, True
+            else:
+                down, up = find_gains(field, node, spare, t, value, slack)
+            score = max(down, least) * max(up, least)
+            if score > best:
+                best, pick, pick_value, pick_way = score, what, value, 1 if up <= down else 0
+        if best > 2.0 * least * least:
+            break
     return pick, pick_value, pick_way, False
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
-from choice_models import best_choice, drawn_model, view
+from choice_models import best_choice, drawn_model, random_model, view
 from examples import examples
 from hypothesis import given, strategies as st
 
-from formulations.branching import branch_and_bound
+from formulations.branching import branch_and_bound, loops
 from formulations.branching.branch_and_bound import search_plans
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools
@@ -85,6 +86,37 @@ def test_the_best_plan_is_never_excluded(seed: int, steps: int, waiting: int, co
         assert found.bound <= known + gap * abs(known) + slack
         if gap == 0:
             assert known >= best - slack
+
+
+@examples(60, 2_000)
+@given(seed=st.integers(0, 10**9))
+def test_where_values_tie_a_closed_branch_is_no_other(seed: int):
+    """No step gains there, so branches are looked at: the best plan is found and proven."""
+    model = random_model(np.random.default_rng(seed), jobs=8, rows=4)
+    c = choices(replace(model, value=np.sign(model.value)))
+    best = best_choice(c)
+    if best is not None:
+        asked = best - 1e-6, 0.0, np.zeros(model.m), 100_000
+        found = search_plans(c, *everything(c), *asked)
+        assert found is not None and found.plan is not None
+        assert c.value_of(found.plan) == best == pytest.approx(found.bound)
+
+
+@pytest.mark.parametrize(("least", "allowed"), [(-np.inf, [0, 3]), (1.0, [0, 1, 3])])
+def test_what_another_column_can_stand_for_is_not_searched(least: float, allowed: list[int]):
+    """The second column uses more for the same value, the third has less value for the same use.
+
+    Where a row asks for some use, the second one can serve where the first does not.
+    """
+    jobs = [
+        [(2.0, {0: 1}), (2.0, {0: 2}), (1.0, {0: 1}), (1.0, {})],
+        [(5.0, {0: 2}), (6.0, {0: 3})],
+    ]
+    c = view(jobs, [(least, 3.0)], (0, 1))
+    field = branch_and_bound._Open.of(c, *everything(c), np.zeros(3))
+    root = branch_and_bound._root(field.field, field.low, field.high, field.price)
+    loops.ban_dominated(field.field, root, branch_and_bound._spare(root))
+    assert np.flatnonzero(~root.banned[:4]).tolist() == allowed
 
 
 @pytest.mark.parametrize("another", [False, True])
