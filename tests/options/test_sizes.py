@@ -60,8 +60,8 @@ def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
 
 
 def test_gpus_that_hardly_help_a_job_of_unknown_size_stay_free() -> None:
-    """Alone on 8 GPUs: 7 of them more cost 7/16 of its time, and save 1 - 1 / speed."""
-    for speed, gpus in (1.7, 1), (1.9, 8):
+    """Alone on 8 GPUs: 7 of them more save 13/8 (speed - 1), and cost (8 - speed) / 4."""
+    for speed, gpus in (1.9, 1), (2.0, 8):
         p = problem(
             [{"sizes": [1, 8]}],
             [{"gpus": 8}],

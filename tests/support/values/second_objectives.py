@@ -53,9 +53,9 @@ class Objectives(Ways):
             lasts = self.lasts(j, w, rate, spread=True)
             if self.config["sizes"] == "unknown":
                 early = max(0.0, span - w.pause) - self.likely(j, w, rate, span) / rate
-                extra = w.paid * (w.got[1] - min(k for _, k in self.options(j)))
-                scale = (3 + sum(map(bool, map(self.options, self.jobs)))) / 2
-                early -= extra / scale / self.total_gpus * (span - early)
+                best = [r / k for (p, k), r in self.seen(j).items() if p == w.got[0]]
+                idle = w.paid * (w.got[1] - rate / max([*best, rate / w.got[1]]))
+                early -= 2 * idle / self.total_gpus * (span - early)
                 return least * self.likely(j, w, rate, lasts) + own * early / 3600
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
@@ -95,7 +95,7 @@ class Objectives(Ways):
             after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
             behind = sum(weight[i] for i in after)
             if name == "flow" and self.config["sizes"] == "unknown":
-                behind += 0.5 * sum(weight[i] for i in length)
+                behind += 12 * sum(weight[i] for i in length) / len(length)
             least = max(least, behind / (3600 * self.whole(j)))
         return least, mine
 
