@@ -39,10 +39,10 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    return work_price_among(c, np.ones(len(c.facts.weight), bool))
+    return work_price_among(c, True)
 
 
-def work_price_among(c: Context, counted: Bools, unseen: float = 0.0) -> Floats:
+def work_price_among(c: Context, counted: Bools | bool, unseen: float = 0.0) -> Floats:
     """Return V_j (J,) with only the jobs `counted` (J,) in the queue; others as in `response`.
 
     The context has all exclusive options. `unseen` is that of `queue_price`.

@@ -79,7 +79,8 @@ def hours_saved(c: Context, work_price: Floats) -> Floats:
     early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
     gpus = c.offer.gpus
     best = np.maximum(completion.rate_per_gpu(c)[c.job, c.pool], c.rate / gpus)
-    price = c.weight * (gpus - c.rate / best) * c.pays_for_gpus * (2.0 / c.facts.pool_gpus.sum())
+    idle: Floats = (gpus - c.rate / best) * c.pays_for_gpus / c.facts.pool_gpus.sum()
+    price = 2.0 * c.weight * idle
     saved_s = (c.weight + price) * early_s - price * c.facts.interval_s
     return work_price[c.job] * done + saved_s / HOUR
 
@@ -97,9 +98,8 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    everyone = np.ones(len(c.facts.weight), bool)
     unseen = 0.0 if c.facts.sizes_known else UNSEEN
-    return completion.work_price_among(by_delay(c), everyone, unseen)
+    return completion.work_price_among(by_delay(c), True, unseen)
 
 
 def by_delay(c: Context) -> Context:

@@ -63,9 +63,8 @@ def test_gpus_that_hardly_help_a_job_of_unknown_size_stay_free() -> None:
     """Alone on 8 GPUs: 7 of them more save 13/8 (speed - 1), and cost (8 - speed) / 4."""
     for speed, gpus in (1.9, 1), (2.0, 8):
         p = problem(
-            [{"sizes": [1, 8]}],
-            [{"gpus": 8}],
-            {1: 1.0, 8: speed},
+            [{}],
+            rates={1: 1.0, 8: speed},
             config={"objective": "flow", "sizes": "unknown"},
             finished=[{"model": "m", "total_work": 1e6}],
         )
