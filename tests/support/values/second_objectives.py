@@ -92,8 +92,8 @@ class Objectives(Ways):
                 for i in self.jobs
                 if self.options(i) and not (name == "tardiness" and self.in_time(i))
             }
-            after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
-            behind = sum(weight[i] for i in after)
+            least_hours = length[j["job_id"]] * (1 - 1e-6)
+            behind = sum(weight[i] for i, hours in length.items() if hours >= least_hours)
             if name == "flow" and unknown:
                 behind += 12 * np.mean([weight[i] for i in length])
             least = max(least, behind / (3600 * self.whole(j)))
