@@ -41,13 +41,13 @@ BUDGETS = {
     "formulations/horizon, tokens": 4_264,
     "formulations/lookahead, tokens": 1_330,
     "formulations/model, tokens": 11_836,
-    "formulations/objectives, tokens": 7_330,
+    "formulations/objectives, tokens": 7_327,
     "formulations/placement, tokens": 7_546,
     "formulations/primal, tokens": 12_732,
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_640,
-    "tests, tokens": 349_712,
+    "tests, tokens": 349_707,
 }
 
 
