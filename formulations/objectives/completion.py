@@ -39,27 +39,36 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    return work_price_among(c, np.ones(len(c.facts.weight), bool))
+    return work_price_among(c, True)
 
 
-def work_price_among(c: Context, counted: Bools, unsure: float = 0.0) -> Floats:
+def work_price_among(c: Context, counted: Bools | bool, unseen: float = 0.0) -> Floats:
     """Return V_j (J,) with only the jobs `counted` (J,) in the queue; others as in `response`.
 
-    The context has all exclusive options. `unsure` is that of `queue_price`.
+    The context has all exclusive options. `unseen` is that of `queue_price`.
     """
     f = c.facts
     price = response.work_price(c).copy()
-    per_gpu = np.zeros((len(price), len(f.pool_gpus)))
-    np.maximum.at(per_gpu, (c.job, c.pool), c.rate / c.offer.gpus)
     able = np.flatnonzero(np.isfinite(price) & counted)
-    whole = per_gpu[able] @ f.pool_gpus
-    behind = queue_price(f.weight[able], f.remaining_work[able], whole, unsure)
+    whole = rate_per_gpu(c)[able] @ f.pool_gpus
+    behind = queue_price(f.weight[able], f.remaining_work[able], whole, unseen)
     price[able] = np.maximum(price[able], behind)
     return price
 
 
+@measure_whole_jobs
+def rate_per_gpu(c: Context) -> Floats:
+    """Return the best work per second of a GPU (J, P) of each job in each pool, 0 without options.
+
+    It is measured of the exclusive options.
+    """
+    out = np.zeros((len(c.facts.weight), len(c.facts.pool_gpus)))
+    np.maximum.at(out, (c.job, c.pool), c.rate / c.offer.gpus)
+    return out
+
+
 def queue_price(
-    weight: Floats, remaining_work: Floats, whole: Floats, unsure: float = 0.0
+    weight: Floats, remaining_work: Floats, whole: Floats, unseen: float = 0.0
 ) -> Floats:
     """Return B_j / (3600 C_j), shape (J,).
 
@@ -69,13 +78,13 @@ def queue_price(
         W_j and R_j.
     whole : (J,)
         C_j > 0, work per second.
-    unsure : float
-        Share of the weight of all jobs that is added to B_j.
+    unseen : float
+        Jobs of the mean weight that are added to each B_j.
     """
     key = np.round(np.log(remaining_work / (whole * weight)), DIGITS)
     order = np.argsort(key, kind="stable")
     behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
-    count = behind[np.searchsorted(key[order], key)] + unsure * weight.sum()
+    count = behind[np.searchsorted(key[order], key)] + unseen * weight.sum() / max(1, len(weight))
     return np.asarray(count / (whole * HOUR), np.float64)
 
 

@@ -12,7 +12,8 @@ the work of the interval counts the part of the pause that falls to one interval
 T_o is the time for which the option will probably be held. The job's past gives the estimate: its
 age divided by the number of stretches that there would be, at most up to the end of the job. Sia
 discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.4). Without
-this, a running job never changes where a pause is as long as an interval.
+this, a running job never changes where a pause is as long as an interval. Where sizes are learned,
+the mean stretch counts twice: long jobs, which are seldom known by then, change more easily.
 
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and
@@ -221,9 +222,10 @@ class Context:
     def held_s(self) -> Floats:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
-        past = self.facts.age_s / (self.facts.restarts + 2.0)
+        f = self.facts
+        past = f.age_s * (2.0 - f.sizes_known) / (f.restarts + 2.0)
         likely = np.minimum(past[self.job], to_the_end)
-        return np.maximum(self.facts.interval_s, likely)
+        return np.maximum(f.interval_s, likely)
 
     @cached_property
     def busy_s(self) -> Floats:

@@ -18,22 +18,24 @@ comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 
 All this needs an estimate of what is left. Where sizes are learned from other jobs,
 
-    d_j = 0,    B_j + (sum of all W_i) / 2 in place of B_j
+    d_j = 0,    B_j + 12 mean W_i in place of B_j
     E min(done_o, S) in place of min(done_o, R_j),    E (t_o - S / r_o)+ in place of D - b_o
     E min(x, S) = R_j (1 - e^(-x / R_j)),    t_o = max(0, D - a_o)
-    2 W_j (k_o - least k of j) / ((J + 3) G) off for each hour that the GPUs are held
+    2 W_j (k_o - r_o / max r / k of j in p) / G off for each hour that the GPUs are held
 
 T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains.
-B_j counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of
-jobs and luck for the others, this is the expected number behind, up to a factor. R_j is only the
-mean of the work S that is left. S is taken to be exponential: of all distributions with that mean
-it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a job that seems
-to be almost done may be not, and the value falls as an option does more than R_j: such options get
-fewer GPUs and change less often. The last line is a price of GPUs: an hour of all G GPUs of the
-cluster costs one job alone half an hour, and less among many jobs J with options, which price the
-GPUs themselves. Without it a job alone takes all that makes it faster, however little, and pauses
-twice: for these GPUs, and when others need them. A job's smallest size has no price, so no job
-waits beside free GPUs for better ones. Where nothing but the job's own work so far says how much is
+B_j counts only jobs that are there. Others come behind each of them while it runs, and those that
+seem to be short may be long, so a number of jobs is added to what is behind each. Among few jobs
+their order then counts little, and a long one goes on; among many, short ones still come first.
+R_j is only the mean of the work S that is left. S is taken to be exponential: of all distributions
+with that mean it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a
+job that seems to be almost done may be not, and the value falls as an option does more than R_j:
+such options get fewer GPUs and change less often. The last line is a price of lost efficiency: k_o
+GPUs of pool p that do the work of fewer ones at the job's best speed per GPU there cost what the
+others could do. All G GPUs of the cluster for an hour without effect cost two hours of one job.
+Without it a job alone takes all that makes it faster, however little, and pauses twice: for these
+GPUs, and when others need them. The most efficient size has no price, so no job waits beside free
+GPUs for better ones. Where nothing but the job's own work so far says how much is
 left (no other job of its model is known), and no losses say more of any job, the value is
 
     v_o = V_j D (least r of j) log(1 + 9 s_o) / log 10,    s_o = done_o / (D least r of j)
@@ -50,10 +52,10 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response, utility
-from formulations.objectives.context import Context, fastest, least_by_job, measure_whole_jobs
+from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
-UNSURE = 0.5  # of the weight of all jobs, added to what is behind where sizes are learned
+UNSEEN = 12.0  # jobs of the mean weight, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
 
@@ -75,10 +77,10 @@ def hours_saved(c: Context, work_price: Floats) -> Floats:
         return response.hours_saved(c, work_price, c.lasting_work)
     done = expected_minimum(c.lasting_work, c.remaining)
     early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
-    every = c.everything.offer
-    least = least_by_job(len(c.facts.weight), every.job, every.gpus)
-    scale: float = c.facts.pool_gpus.sum() * (np.isfinite(least).sum() + 3.0) / 2.0
-    price = c.weight * (c.offer.gpus - least[c.job]) * c.pays_for_gpus / scale
+    gpus = c.offer.gpus
+    best = np.maximum(completion.rate_per_gpu(c)[c.job, c.pool], c.rate / gpus)
+    idle: Floats = (gpus - c.rate / best) * c.pays_for_gpus / c.facts.pool_gpus.sum()
+    price = 2.0 * c.weight * idle
     saved_s = (c.weight + price) * early_s - price * c.facts.interval_s
     return work_price[c.job] * done + saved_s / HOUR
 
@@ -96,9 +98,8 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 @measure_whole_jobs
 def work_price(c: Context) -> Floats:
     """Return V_j (J,), inf for jobs without options."""
-    everyone = np.ones(len(c.facts.weight), bool)
-    unsure = 0.0 if c.facts.sizes_known else UNSURE
-    return completion.work_price_among(by_delay(c), everyone, unsure)
+    unseen = 0.0 if c.facts.sizes_known else UNSEEN
+    return completion.work_price_among(by_delay(c), True, unseen)
 
 
 def by_delay(c: Context) -> Context:

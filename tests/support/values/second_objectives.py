@@ -53,9 +53,9 @@ class Objectives(Ways):
             lasts = self.lasts(j, w, rate, spread=True)
             if self.config["sizes"] == "unknown":
                 early = max(0.0, span - w.pause) - self.likely(j, w, rate, span) / rate
-                extra = w.paid * (w.got[1] - min(k for _, k in self.options(j)))
-                scale = (3 + sum(map(bool, map(self.options, self.jobs)))) / 2
-                early -= extra / scale / self.total_gpus * (span - early)
+                best = max(r / k for (p, k), r in self.seen(j).items() if p == w.got[0])
+                idle = w.paid * (w.got[1] - rate / best)
+                early -= 2 * idle / self.total_gpus * (span - early)
                 return least * self.likely(j, w, rate, lasts) + own * early / 3600
             done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
@@ -77,9 +77,9 @@ class Objectives(Ways):
 
     def price_of_work(self, j: Row, name: str) -> tuple[float, float]:
         """Hours for a unit of work of the job, and its weight."""
+        unknown = self.config["sizes"] == "unknown"
         weight = {
-            i["job_id"]: self.weight(i)
-            * (self.slope(i) if name == "flow" and self.config["sizes"] != "unknown" else 1.0)
+            i["job_id"]: self.weight(i) * (self.slope(i) if name == "flow" and not unknown else 1.0)
             for i in self.jobs
         }
         mine = weight[j["job_id"]]
@@ -92,10 +92,10 @@ class Objectives(Ways):
                 for i in self.jobs
                 if self.options(i) and not (name == "tardiness" and self.in_time(i))
             }
-            after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
-            behind = sum(weight[i] for i in after)
-            if name == "flow" and self.config["sizes"] == "unknown":
-                behind += 0.5 * sum(weight[i] for i in length)
+            least_hours = length[j["job_id"]] * (1 - 1e-6)
+            behind = sum(weight[i] for i, hours in length.items() if hours >= least_hours)
+            if name == "flow" and unknown:
+                behind += 12 * np.mean([weight[i] for i in length])
             least = max(least, behind / (3600 * self.whole(j)))
         return least, mine
 

@@ -157,8 +157,8 @@ class Ways(Rules):
         span = float(self.config["interval_s"])
         if not (spread or self.config["spread_pauses"]):
             return span
-        by_past = self.age(j) / (j["restarts"] + 2)
-        return max(span, min(by_past, w.pause + j["remaining_work"] / rate))
+        age = self.age(j) * (1 + (self.config["sizes"] == "unknown"))
+        return max(span, min(age / (j["restarts"] + 2), w.pause + j["remaining_work"] / rate))
 
     def busy(self, j: Row, w: Way, rate: float) -> float:
         """Seconds on GPUs."""
