@@ -41,13 +41,13 @@ BUDGETS = {
     "formulations/horizon, tokens": 4_264,
     "formulations/lookahead, tokens": 1_142,
     "formulations/model, tokens": 11_374,
-    "formulations/objectives, tokens": 7_330,
+    "formulations/objectives, tokens": 7_327,
     "formulations/placement, tokens": 7_427,
     "formulations/primal, tokens": 12_732,
     "formulations/rental, tokens": 4_738,
     "formulations/transient, tokens": 5_957,
     "scripts, tokens": 29_957,
-    "tests, tokens": 349_283,
+    "tests, tokens": 349_278,
 }
 
 
