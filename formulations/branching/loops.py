@@ -37,7 +37,7 @@ ROUNDING = 1e-13  # relative to the sum of all terms of a bound
 STEPS = 60.0  # of the simplex method, until the basis is inverted anew
 ROOT, INNER = 4000.0, 400.0  # most steps at the root, and at other nodes
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
-AHEAD = 30.0  # most steps of a look at a branch
+AHEAD, LOOKS = 30.0, 20.0  # most steps of a look at a branch, most variables that are looked at
 PASSES = 4  # of banning columns
 FEW = 500.0  # free places: with fewer, nodes that end soon come first
 # what becomes of a node
@@ -773,6 +773,8 @@ def choose_branch(
             t, value = spare.open[i], spare.part[i]
             what = node.basic[t] if t < R else node.key[t - R]
             if looks:
+                if i >= LOOKS:
+                    break
                 down = look_ahead(field, node, spare, what, value, 0, here, enough)
                 up = look_ahead(field, node, spare, what, value, 1, here, enough)
                 if max(down, up) >= slack:
