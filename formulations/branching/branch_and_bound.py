@@ -203,7 +203,7 @@ def is_ready() -> bool:
     To compile it takes longer than most rounds. So nobody waits for it: until it is kept on disk,
     and where nothing can be kept, rounds are decided without this search.
     """
-    search = kernel(compiled=True)
+    search = kernel(True)
     if search.signatures or is_kept(search):  # type: ignore[attr-defined]
         return True
     _compile_elsewhere()
@@ -225,7 +225,7 @@ def _compile_elsewhere() -> subprocess.Popen[bytes]:
 
 def compile_alone() -> None:
     """Compile the search for later processes, unless another process is about to do so."""
-    search: Any = kernel(compiled=True)
+    search: Any = kernel(True)
     with contextlib.suppress(OSError):  # another one compiles, or nothing can be kept
         folder = Path(search.stats.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def compile_search() -> None:
     )
     low = np.array([-np.inf])
     smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
-    smallest.search(0.0, 0.0, 1, kernel(compiled=True))
+    smallest.search(0.0, 0.0, 1, kernel(True))
 
 
 @dataclass(frozen=True)
@@ -316,16 +316,19 @@ class _Entries:
         """
         bounds, units = starts(self.column, len(self.owner)), self.units()
         total = np.bincount(self.row, minlength=self.R)
+        priced = np.flatnonzero((binds & (units == 0) & (price != 0))[self.row])
+        own = self.column[priced]
+        place, at = ragged(bounds[own], bounds[own + 1])
+        is_whole = units[self.row[at]] > 0
+        of, at = self.row[priced][place[is_whole]], at[is_whole]
+        order = np.lexsort((self.row[at], of))
+        of, at = of[order], at[order]
+        begin = np.flatnonzero(begins_run(of * self.R + self.row[at]))
         parts: dict[tuple[int, bytes], Ints] = {}
-        for r in np.flatnonzero(binds & (units == 0) & (price != 0)).tolist():
-            own = self.column[self.row == r]
-            at = ragged(bounds[own], bounds[own + 1])[1]
-            at = at[units[self.row[at]] > 0]
-            at = at[np.argsort(self.row[at], kind="stable")]
-            for part in np.split(at, np.flatnonzero(np.diff(self.row[at])) + 1):
-                whole = self.row[part[:1]]
-                if (len(part) < total[whole]).any() or not binds[whole].all():
-                    parts.setdefault((int(whole[0]), part.tobytes()), part)
+        for part in np.split(at, begin[1:]) if len(at) else ():
+            whole = self.row[part[0]]
+            if len(part) < total[whole] or not binds[whole]:
+                parts.setdefault((int(whole), part.tobytes()), part)
         if not parts:
             return self
         at = np.concatenate(list(parts.values()))

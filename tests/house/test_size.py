@@ -35,7 +35,7 @@ BUDGETS = {
     "docs, words": 49_992,
     "formulations, tokens": 3_108,
     "formulations/bounds, tokens": 15_988,
-    "formulations/branching, tokens": 12_397,
+    "formulations/branching, tokens": 12_418,
     "formulations/colocation, tokens": 5_886,
     "formulations/deadlines, tokens": 3_037,
     "formulations/horizon, tokens": 4_264,
