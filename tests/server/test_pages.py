@@ -209,7 +209,7 @@ def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str
     assert "No GPUs are kept" in visit.go("/reservations").inner_text("main")
     if role == "operator":
         assert "in 6.0 h" in visit.send(reservation="r", gpus="2", at_s="6h", tenant="vision")
-        page.click("text=End")
+        page.click("button[value=cancel]")
         assert "The reservation is over" in visit.text()
 
 
