@@ -190,7 +190,7 @@ RESERVE = command(
         verb(
             "add",
             "keep GPUs from a time on, or change what a reservation keeps",
-            "allocator queue reserve add cluster.db big --pool a100 --gpus 16 --at 6h --job bert-3\n"
+            "allocator queue reserve add cluster.db big --pool a100 --gpus 8 --at 6h --job bert-3\n"
             "allocator queue reserve add cluster.db upgrade --pool a100 --gpus 8 --at 6h"
             " --until 8h",
             option("reservation NAME"),
