@@ -67,7 +67,7 @@ from formulations.primal.closing import Search
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
 # share of a job's value: who loses more at prices without those of its quota gets no more
-NEAR = 0.05
+NEAR = 0.5
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
