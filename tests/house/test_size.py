@@ -32,7 +32,7 @@ BUDGETS = {
     "allocator/solvers, tokens": 14_943,
     "allocator/valuation, tokens": 2_255,
     "docs, pages": 24,
-    "docs, words": 49_992,
+    "docs, words": 49_990,
     "formulations, tokens": 3_108,
     "formulations/bounds, tokens": 15_988,
     "formulations/branching, tokens": 12_418,
