@@ -66,7 +66,8 @@ from formulations.primal.closing import Search
 
 # reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-7
-# share of a job's value: who loses more at prices without those of its quota gets no more
+# share of a job's value: a job that loses more where its quota has no price is taken to get no
+# more without the quota, and nothing is searched
 NEAR = 0.5
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
@@ -423,7 +424,8 @@ class PlanSearch(PriceSearch):
         if QUOTA in limits and not tied[c.filled].all():
             # few groups may all get their best columns
             prices = self._lifted_prices(limits, tenant)
-            best, is_best = self._improve(c, plan, prices, fits & tied[c.group], better & False)
+            columns, nothing = fits & tied[c.group], np.zeros_like(better)
+            best, is_best = self._improve(c, plan, prices, columns, nothing)
             if is_best:
                 return best
         relaxed = at.relaxation.solve(c, fits, self._until)

@@ -38,7 +38,7 @@ PRIMARY = np.dtype([("job", "i8"), ("gpus", "i8"), ("row", "i8"), ("rate", "f8")
 
 
 def no_primaries(problem: Problem, options: int) -> Members:
-    """Return the entries of options without primary jobs, (n, M)."""
+    """Return `OptionTable.primaries` (n, M) of options that all have GPUs of their own."""
     none = np.array((-1, 0, -1, 0.0), PRIMARY)
     return np.broadcast_to(none, (options, problem.max_primaries))
 

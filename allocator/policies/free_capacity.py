@@ -80,12 +80,12 @@ class FreeCapacity:
         return not any(self.free)
 
     def waiting(self, order: Ints) -> list[int]:
-        """Return those of some jobs (k,) that have nothing."""
+        """Return the jobs of `order` (k,) that have no option in the plan so far."""
         waiting: list[int] = order[self.choice[order] < 0].tolist()
         return waiting
 
     def movable(self, order: Ints) -> Ints:
-        """Return those of some jobs (k,) that have something and are not pinned."""
+        """Return the jobs of `order` (k,) that have an option in the plan and need not keep it."""
         return order[(self.choice[order] >= 0) & ~self.pinned[order]]
 
     @property

@@ -187,8 +187,11 @@ class _Open:
 
 
 @functools.cache
-def kernel(compiled: bool, name: str = "search") -> Callable[..., Any]:
-    """Return a loop, compiled by numba or as it is."""
+def kernel(compiled: bool, name: str = "search", /) -> Callable[..., Any]:
+    """Return a loop, compiled by numba or as it is.
+
+    Arguments have no names: the cache would take the same ones with names for others.
+    """
     module = loops if hasattr(loops, name) else knapsack_loops
     names = [own for own, part in vars(module).items() if isinstance(part, FunctionType)]
     inner = names[:-2] if module is loops else []

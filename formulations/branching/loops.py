@@ -592,11 +592,15 @@ def ban_columns(field: Any, node: Any, spare: Any) -> bool:
 
 
 def ban_dominated(field: Any, node: Any, spare: Any) -> None:
-    """Ban every column that another one of its group can stand for: no less value, no worse use."""
+    """Ban every column that another one of its group can replace in any plan without a loss.
+
+    The other one has no less value, and uses no more of a row that has an upper bound and no less
+    of a row that has a lower one.
+    """
     for c in range(len(field.group)):
         g = field.group[c]
-        for r in range(len(node.low)):
-            spare.row[r] = 0.0
+        for at in range(field.of[g], field.of[g + 1]):
+            spare.row[field.rows[at]] = 0.0
         for e in range(field.start[c], field.start[c + 1]):
             spare.row[field.index[e]] = field.entry[e]
         for d in range(field.first[g], field.first[g + 1]):

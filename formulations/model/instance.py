@@ -106,9 +106,12 @@ class Instance:
 
     @cached_property
     def primary(self) -> Ints:
-        """The first option that an option of a secondary job needs, (n,); -1 for other options."""
+        """The option of the first primary job that each option of a secondary job needs, (n,).
+
+        It is -1 for all other options.
+        """
         out = np.full(len(self.job), -1)
-        secondary, primary = self.colocations[:, ::-1]  # the last one counts
+        secondary, primary = self.colocations[:, ::-1]  # so that the first one is written last
         out[secondary] = primary
         return out
 

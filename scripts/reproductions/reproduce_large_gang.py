@@ -21,7 +21,8 @@ from allocator.io.workloads import parse_workload
 from allocator.simulator.run import simulate
 
 GPUS, JOB_S, GANG_S, COMES_S, DAY_S = 32, 1800.0, 3600.0, 3600.0, 86400.0
-LOADS, GANGS, ROUND_S = (0.8, 0.9, 0.95, 0.98), (16, 24, 32), 300.0
+LOADS = (0.8, 0.9, 0.95, 0.98)  # share of all GPUs that the small jobs need
+GANGS, ROUND_S = (16, 24, 32), 300.0
 ROUNDS, GANG_ROUNDS = 6, 12  # of a job, and of the gang
 
 

@@ -365,13 +365,13 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
         (22149, "shares_of_gpus best_effort priced_memory_of_rows curve_amdahl", "throughput"),
         # two jobs on the same two GPUs of a node of three, and the nodes of one are not known
         (50195, "passed_over places hopeless_spot paused running_pairs", "flow"),
-        # where two nodes do not serve, the pool has the two GPUs of the third, and no two more
+        # two nodes of a pool take no jobs, and the pool has only the two GPUs of the third one
         (51080, "passed_over drained_nodes pairs_in_passes", "flow"),
-        # what a node keeps for one job from now on counts for no other job later
+        # GPUs of a node are kept for one job now, and other GPUs of it for another job later
         (1047, "requested_gpus passed_over places long_rounds", "flow"),
-        # GPUs that will be back are enough for headroom, which those of now are not
+        # headroom needs GPUs of nodes that are away now and come back
         (51087, "passed_over leaving_nodes predicted_sizes long_rounds headroom", "flow"),
-        # one that may not be stopped keeps the GPUs of another, which others asked for
+        # a job that may not be stopped shares the GPUs of another job, and somebody reserved them
         (1082, "leaving_nodes requested_gpus pairs_in_passes", "flow"),
     ],
 )

@@ -233,11 +233,11 @@ def starts(asks: Sequence[Ask], gpus: int, policy: str, **tables: Any) -> list[i
 def test_the_order_is_that_of_a_real_slurm(
     policy: str, seed: int, unit_s: int, reserves: str
 ) -> None:
-    """A real Slurm starts 61 rigid jobs of 1 to 16 GPUs in the order of the policy, up to 5 s.
+    """A real Slurm starts 61 rigid jobs of 1 to 16 GPUs in the order of the simulated policy.
 
-    Slurm's backfill plugin is told to reserve nodes for one waiting job only, or for all, at the
-    ends of runs and not of windows that double. A job runs for 15 to 74 s, and no two jobs have the
-    same time limit.
+    Jobs that start within 5 s of each other in the simulation may start in either order. Slurm's
+    backfill plugin reserves nodes for one waiting job only (`easy`), or for all (`conservative`).
+    A job runs for 15 to 74 s, and no two jobs have the same time limit.
     """
     rng, gpus = np.random.default_rng(seed), 16
     width = np.minimum(2 ** rng.integers(0, 5, 60), gpus).tolist()

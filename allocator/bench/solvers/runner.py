@@ -61,7 +61,7 @@ class SolverMeter:
             self._wall_s += time.monotonic() - wall_s
 
     def trace(self, now: tuple[float, float]) -> None:
-        """Write a row; a cell is empty where there is no plan or no bound yet."""
+        """Append the best value and bound so far; a cell stays empty until there is one."""
         both = (x if math.isfinite(x) else "" for x in (self.value, self.bound))
         self._rows.writerow((*now, *both))
         self._out.flush()

@@ -116,11 +116,11 @@ def sweep(
     executor: TaskExecutor,
     tell: Tell = lambda task, outcome: None,
 ) -> list[Finished]:
-    """Run every task that has no result yet; call tell(task, outcome) after each.
+    """Run every task that has no result yet; return those that failed.
 
-    Returns those that failed.
-    A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
-    results is full (AllocatorError), the sweep stops at once and keeps all that has finished.
+    tell(task, outcome) is called after each. A failure is recorded, and counts as missing next
+    time. On an interrupt, or when the disk of the results is full (AllocatorError), the sweep stops
+    at once and keeps all that has finished.
     """
     write_machine(store.folder)
     failed: list[Finished] = []

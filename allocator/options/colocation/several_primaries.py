@@ -204,19 +204,19 @@ def _sets(several: list[tuple[int, int]], gpus: int, most: int) -> Iterator[Memb
 
 
 def groups_of_options(m: OptionTable) -> Groups:
-    """List the groups that are options of a round, but for pairs."""
+    """List the options with several primary jobs, or with GPUs besides those of one."""
     o = np.flatnonzero(m.has_several)
     members = m.primaries[o]
     return Groups(m.job[o], m.pool[o], m.gpus[o], members["job"], members["gpus"])
 
 
 def groups_of_plan(problem: Problem, plan: Allocation) -> Groups:
-    """List the groups of a plan."""
+    """List the secondary jobs of a plan with their primary jobs."""
     return Groups.of(problem, _list_groups_of(plan))
 
 
 def _list_groups_of(plan: Allocation | Jobs) -> Iterator[Group]:
-    """Yield the groups of a plan, or those that run."""
+    """Yield each secondary job of a plan, or of what runs now, with its primary jobs."""
     others = other_jobs(plan.secondary)
     for g in np.flatnonzero(plan.primary >= 0).tolist():
         members = tuple((h, int(plan.gpus[h])) for h in others[g])
