@@ -237,7 +237,7 @@ def _keys(table: ParsedTable) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
-    keys = list(zip(*values, strict=True))
+    keys = list(zip(*values, strict=True)) if names[1:] else values[0]
     if len(set(keys)) == len(keys):
         return
     first: dict[Any, int] = {}

@@ -187,10 +187,10 @@ def option_table(problem: Problem) -> OptionTable:
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
-    place = np.zeros(len(order), np.int64)  # in the list of the job
+    place = job[order]  # in the list of all options
     for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
-    order = order[np.lexsort((place, job[order]))]
+    order = order[np.argsort(place, kind="stable")]  # fast, as the pools are sorted already
     job, pool, gpus, nodes, row = (column[order] for column in (job, pool, gpus, nodes, row))
     keep, rate = keep[order], rate[order]
     pause = interval.pause_s(

@@ -285,28 +285,24 @@ class _Sizes:
 
         Rate is nan and row -1 where nothing is known.
         """
-        out = np.full(len(wanted), np.nan)
-        row = np.full(len(wanted), -1, np.int64)
         if not len(self.keys):
-            return out, row, np.zeros(len(wanted), bool)
-        above, exact, rate, found = self.find(wanted)
-        if exact.all():
-            return rate, found, exact
-        out[exact], row[exact] = rate[exact], found[exact]
-        below = np.maximum(above - 1, 0)
-        group = wanted // SPAN
-        between = ~exact & (self.keys[above] > wanted) & (self.keys[below] < wanted)
-        between &= (self.keys[above] // SPAN == group) & (self.keys[below] // SPAN == group)
-        if between.any():
-            a = below[between]
-            b = above[between]
-            k1 = self.keys[a] % SPAN
-            k2 = self.keys[b] % SPAN
-            r1 = self.rate[a]
-            r2 = self.rate[b]
-            k = wanted[between] % SPAN
-            out[between] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
-        return out, row, exact | between
+            none = np.zeros(len(wanted), bool)
+            return np.full(len(wanted), np.nan), np.full(len(wanted), -1, np.int64), none
+        above, known, rate, row = self.find(wanted)
+        other = np.flatnonzero(~known)
+        rate[other], row[other] = np.nan, -1
+        wanted, b = wanted[other], above[other]
+        a = np.maximum(b - 1, 0)
+        between = (self.keys[a] < wanted) & (wanted < self.keys[b])
+        between &= (self.keys[a] // SPAN == wanted // SPAN) & (
+            self.keys[b] // SPAN == wanted // SPAN
+        )
+        other, a, b = other[between], a[between], b[between]
+        k1, k2, k = (keys % SPAN for keys in (self.keys[a], self.keys[b], wanted[between]))
+        r1, r2 = self.rate[a], self.rate[b]
+        rate[other] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
+        known[other] = True
+        return rate, row, known
 
 
 _last: list[tuple[Rates, Curves, int, int, RateTable]] = []

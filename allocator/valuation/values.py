@@ -75,13 +75,13 @@ def build_facts(problem: Problem) -> Facts:
         restarts=jobs.restarts,
         restart_s=jobs.restart_s,
         checkpoint_every_s=jobs.checkpoint_every_s,
-        claim=weight * problem.tenants.weight[jobs.tenant],
         dollar_price=problem.money,
         pool_gpus=pools.gpus,
         startup_s=pools.startup_s,
         min_billing_s=pools.min_billing_s,
         availability=pools.availability,
         price=lambda o: added_prices(problem, o.job, o.pool, o.gpus),
+        fair_share=lambda takes_part: fair_share(problem, takes_part),
         on_demand=pools.market == Market.ON_DEMAND,
         reserved=pools.market == Market.RESERVED,
         spot=pools.market == Market.SPOT,
@@ -89,6 +89,32 @@ def build_facts(problem: Problem) -> Facts:
         requested_rate=lambda build_offer: requested_rate(problem, build_offer),
         due_in_s=lambda: due_s(problem) - problem.now_s,
     )
+
+
+def fair_share(problem: Problem, takes_part: Bools) -> Floats:
+    """Return the share (J,) of all GPUs that is each job's own, 0 for jobs that take no part.
+
+    Tenants below the same parent share in proportion to their weights. The parent's own jobs are
+    one more of them, of weight 1. The jobs of a tenant share in proportion to their weights.
+
+    Parameters
+    ----------
+    takes_part : (J,)
+        The jobs that take part.
+    """
+    tenants, tenant = problem.tenants, problem.jobs.tenant
+    claim = problem.weight * takes_part
+    claims = np.bincount(tenant, claim, len(tenants))
+    lines = tenants.ancestors  # -1, above the roots, is the last of arrays (Q + 1,)
+    has_jobs = np.zeros(len(tenants) + 1, dtype=bool)
+    has_jobs[lines[:, claims > 0.0]] = True
+    weight = tenants.weight * has_jobs[:-1]
+    among = np.append(claims > 0.0, False).astype(float)
+    np.add.at(among, tenants.parent, weight)
+    below = np.append(weight / np.where(weight > 0.0, among[tenants.parent], 1.0), 1.0)
+    own = below[lines].prod(axis=0) / np.where(claims > 0.0, among[:-1] * claims, 1.0)
+    shares: Floats = own[tenant] * claim
+    return shares
 
 
 def _find_guessed(problem: Problem) -> Bools:

@@ -84,8 +84,6 @@ class Facts:
         GPU-seconds held so far; starts after the first and changes.
     restart_s, checkpoint_every_s : (J,)
         Seconds of a restart; seconds between checkpoints, nan if not given.
-    claim : (J,)
-        W_j times the weight of the tenant.
     dollar_price : (J,)
         mu_j, value of one dollar.
     pool_gpus, startup_s, min_billing_s, availability : (P,)
@@ -95,6 +93,9 @@ class Facts:
         Whether the pool is of that market.
     price : callable
         Dollars (n,) that an hour of a GPU of the options of an offer adds to the bill.
+    fair_share : callable
+        Share (J,) of all GPUs that is a job's by the weights of jobs and tenants, if the jobs of a
+        mask (J,) take part; 0 for the others.
     useful_share : callable
         Share (n,) of the speeds of an offer that revocations and checkpoints leave.
     requested_rate : callable
@@ -116,7 +117,6 @@ class Facts:
     restarts: Ints
     restart_s: Floats
     checkpoint_every_s: Floats
-    claim: Floats
     dollar_price: Floats
     pool_gpus: Ints
     startup_s: Floats
@@ -126,6 +126,7 @@ class Facts:
     reserved: Bools
     spot: Bools
     price: Callable[[Offer], Floats]
+    fair_share: Callable[[Bools], Floats]
     useful_share: Callable[[Offer], Floats]
     requested_rate: Callable[[Callable[[], Offer]], Floats]
     due_in_s: Callable[[], Floats]

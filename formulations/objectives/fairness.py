@@ -5,14 +5,16 @@
     t_j(waiting) = age_j + D + R_j / e_j
     t_j(o)       = age_j + b_o + (R_j - min(done_o, R_j)) / e_j
     e_j = work per second on s_j GPUs
-    s_j = GPUs x W_j w_q / sum over jobs with options of W_i w_q(i)      w_q: weight of the tenant
+    s_j = GPUs x share of the tenant x W_j / sum over jobs of the tenant of W_i
 
 rho is the expected completion time divided by that alone on an equal share of the cluster (Mahajan
 et al., "Themis", NSDI 2020, section 3). The job is assumed to work at the speed e_j after this
 round, and to have been able to do so since its submission. Between the job's sizes e_j follows
 straight lines, where the slowest pool of each size counts. Below the smallest size it falls in
-proportion, because the job takes turns; above the largest it is constant. A weight gives a claim to
-a larger share, and is not a factor of the value.
+proportion, because the job takes turns; above the largest it is constant. Tenants below the same
+parent share what it has in proportion to their weights, whatever the number of their jobs; the
+parent's own jobs count as one more tenant, of weight 1. Only jobs with options, and tenants with
+such jobs, take part. A weight gives a claim to a larger share, and is not a factor of the value.
 
 As every job gets one option, a sum over jobs of any function of rho is linear in the choice of
 options, without approximation. The square is the gentlest power by which jobs that are behind count
@@ -21,9 +23,11 @@ more. A plan of least sum of squares has a worst rho of at most sqrt(J) times th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from formulations.model.linear import Floats
+from formulations.model.linear import Bools, Floats
 from formulations.model.ragged import begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context, measure_whole_jobs
@@ -66,21 +70,26 @@ def times(
 @measure_whole_jobs
 def equal_speed(c: Context) -> Floats:
     """Return e_j (J,), inf without options."""
-    return speed_by_claim(c, c.facts.claim)
+    return speed_by_share(c, c.facts.fair_share)
 
 
-def speed_by_claim(c: Context, claim: Floats) -> Floats:
-    """Return e_j (J,) of shares in proportion to claims (J,); the context has all options."""
+def speed_by_share(c: Context, split: Callable[[Bools], Floats]) -> Floats:
+    """Return e_j (J,), inf without options; the context has all options.
+
+    Parameters
+    ----------
+    split : callable
+        Returns the share (J,) of all GPUs of each job, if those of a mask (J,) take part.
+    """
     order = np.lexsort((c.rate, c.offer.gpus, c.job))
     j, k, r = (x[order] for x in (c.job, c.offer.gpus.astype(np.float64), c.rate))
     slowest = begins_run(j, k)  # of one size the slowest counts
     j, k, r = j[slowest], k[slowest], r[slowest]
-    out = np.full(len(claim), np.inf)
+    out = np.full(len(c.facts.weight), np.inf)
     some = np.unique(j)
     if not len(some):
         return out
-    mine = np.where(np.isin(np.arange(len(claim)), some), claim, 0.0)
-    share = c.facts.pool_gpus.sum() * mine / max(float(mine.sum()), 1e-300)
+    share = c.facts.pool_gpus.sum() * split(np.bincount(some, minlength=len(out)) > 0)
     first = np.searchsorted(j, some)
     last = np.searchsorted(j, some, side="right") - 1
     x = np.clip(share[some], k[first], k[last])

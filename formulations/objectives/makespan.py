@@ -9,8 +9,6 @@ batch: with arrivals, short jobs wait for all longer ones.
 
 from __future__ import annotations
 
-import numpy as np
-
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, fairness
 from formulations.objectives.context import Context, measure_whole_jobs
@@ -25,7 +23,7 @@ def value(c: Context) -> Floats:
 @measure_whole_jobs
 def even_speed(c: Context) -> Floats:
     """Return e_j (J,) with all jobs alike, inf without options."""
-    return fairness.speed_by_claim(c, np.ones_like(c.facts.claim))
+    return fairness.speed_by_share(c, lambda takes_part: takes_part / takes_part.sum())
 
 
 OBJECTIVE = Objective("makespan", value)

@@ -1,18 +1,21 @@
 """The cases of Kueue's published tests of preemption, as rounds of this product.
 
 tests/data/kueue has what the tests state (kubernetes-sigs/kueue at ff69552e, 2026-08-22,
-pkg/scheduler/preemption: priority, tree and share are TestPreemption, TestHierarchicalPreemptions
-and TestFairPreemptions), under our own names and with the terms of docs/coming-from.md. GPUs stand
-for CPUs, and each priority is a weight, thirty times that of the next lower one. The column
-`differs` names the cases in which a decision here is another one: `shares`, because the shares of
-queues are not made equal, or `owed`, because a guarantee is owed to all jobs of a queue. All jobs
-were submitted ten minutes before the round.
+pkg/scheduler: priority, tree, share and cycle are TestPreemption, TestHierarchicalPreemptions,
+TestFairPreemptions and the cycles of scheduler_fs_test.go), under our own names and with the terms
+of docs/coming-from.md. GPUs stand for CPUs, and each priority is a weight, thirty times that of the
+next lower one. Where no queue of a test may preempt, running jobs are not preemptible, and queues
+leave their nominal quota to their cohort. All jobs were submitted so long ago that only shares
+count under `fairness`. The column `differs` names the cases in which a decision here is another
+one: `shares`, where Kueue gives more to a queue that holds GPUs while another holds none, or
+`owed`, where the plan of Kueue leaves a queue or cohort below its nominal quota.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,32 +24,57 @@ import allocator
 
 DATA = Path(__file__).parents[1] / "data" / "kueue"
 CASES = {row["case"]: row for row in csv.DictReader((DATA / "cases.csv").open())}
+TABLES = ("jobs", "pools", "quotas", "rates", "tenants")
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if not CASES[name]["not_expressible"]])
 def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) -> None:
-    """The new job starts in every case in which Kueue admits it. The jobs that stop lose no more
-    value than those that Kueue preempts. Each queue keeps as much of its nominal quota as its jobs
-    can use. The table names the cases in which a decision differs."""
-    known, tables = CASES[case], {}
-    for name in ("jobs", "pools", "quotas", "rates", "tenants"):
-        file = f"{name}.csv"
-        tables[name] = re.findall(rf"(?m)^(?:case|{case}),(.*)", (DATA / file).read_text())
-        (tmp_path / file).write_text("\n".join(tables[name]))
-    (tmp_path / "config.toml").write_text("now_s = 600")
+    """What Kueue admits starts. The jobs that stop lose no more value than those that Kueue
+    preempts, or no plan that leaves each queue and cohort its nominal quota loses less. Every plan
+    here leaves them as much of it as their jobs can use."""
+    known, table = CASES[case], {}
+    for name in TABLES:
+        text = "\n".join(
+            re.findall(rf"(?m)^(?:case|{case}),(.*)", (DATA / f"{name}.csv").read_text())
+        )
+        (tmp_path / f"{name}.csv").write_text(text)
+        table[name] = list(csv.DictReader(text.splitlines()))
+    (tmp_path / "config.toml").write_text("now_s = 1e9")
     plan = allocator.solve(allocator.Problem.read(tmp_path), objective=known["objective"], gap=0.0)
-    gets = dict(zip(plan.jobs["job_id"], plan.jobs["gpus"], strict=True))
-    jobs = {job["job_id"]: job for job in csv.DictReader(tables["jobs"])}
-    value = {name: int(job["max_gpus"]) * int(job["weight"]) for name, job in jobs.items()}
-    if known["is_admitted"] == "yes":
-        lost = sum(value[name] for name in jobs if name != "new" and not gets[name])
-        theirs = sum(value[name] for name in known["victims"].split("|"))
-        differs = "shares" if not gets["new"] else "owed" if lost > theirs else ""
-        assert differs == known["differs"]
-    for quota in csv.DictReader(tables["quotas"]):
-        sums, holds = {0}, 0
-        for name, job in jobs.items():
-            if job["tenant"] == quota["tenant"] and job["model"] == quota["gpu_type"]:
-                sums |= {total + int(job["max_gpus"]) for total in sums}
-                holds += gets[name]
-        assert holds >= max(s for s in sums if s <= int(quota["guaranteed_gpus"]))
+    place = dict(zip(plan.jobs["job_id"], plan.jobs["pool"], strict=True))
+    jobs, parent = table["jobs"], {row["tenant"]: row["parent"] for row in table["tenants"]}
+
+    def lost(running: set[str]) -> int:
+        stop = [j for j in jobs if j["state"] == "running" and j["job_id"] not in running]
+        return sum(int(j["max_gpus"]) * int(j["weight"]) for j in stop)
+
+    def keeps_quotas(running: set[str]) -> bool:
+        for quota in table["quotas"]:
+            sums, holds = {0}, 0
+            for j in jobs:
+                tenant = j["tenant"]
+                while tenant and tenant != quota["tenant"]:
+                    tenant = parent[tenant]
+                if tenant and quota["gpu_type"] in j["model"]:
+                    sums |= {total + int(j["max_gpus"]) for total in sums}
+                    on_it = place[j["job_id"]] in ("", quota["gpu_type"])
+                    holds += int(j["max_gpus"]) * (j["job_id"] in running and on_it)
+            if holds < max(s for s in sums if s <= int(quota["guaranteed_gpus"])):
+                return False
+        return True
+
+    runs = {job for job, pool in place.items() if pool}
+    assert keeps_quotas(runs)
+    admitted = set(known["admitted"].split("|")) - {""}
+    theirs = {j["job_id"] for j in jobs if j["state"] == "running"} | admitted
+    theirs -= set(known["victims"].split("|"))
+    if admitted:
+        differs = "owed" if lost(runs) > lost(theirs) else ""
+        assert (differs if admitted <= runs else "shares") == known["differs"]
+    if known["differs"] == "owed":
+        names, gpus = [j["job_id"] for j in jobs], sum(int(p["gpus"]) for p in table["pools"])
+        for kept in product((False, True), repeat=len(names)):
+            some = {name for name, keep in zip(names, kept, strict=True) if keep}
+            used = sum(int(j["max_gpus"]) for j in jobs if j["job_id"] in some)
+            fits = used <= gpus and admitted <= some and keeps_quotas(some)
+            assert not fits or lost(some) >= lost(runs)

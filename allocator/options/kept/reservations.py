@@ -128,6 +128,8 @@ def count_kept(problem: Problem, rows: Ints, j: int, held: Ints) -> int:
 
     held (J,) are GPUs of their pool. What a holder has already is not kept once more.
     """
+    if not len(rows):
+        return 0
     _, holder, kept = _find_holders(problem, rows)
     used = np.bincount(holder, held, len(kept))
     used[holder[j]], used[0] = np.inf, 0

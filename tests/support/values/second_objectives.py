@@ -158,15 +158,26 @@ class Objectives(Ways):
     def equal(self, j: Row, alike: bool) -> float:
         """Rate of a job on its equal share of all GPUs, by weights or with all alike."""
 
-        def claim(i: Row) -> float:
-            return 1.0 if alike else self.weight(i) * float(self.owner[i["tenant"]]["weight"])
-
-        claims = sum(claim(i) for i in self.jobs if self.options(i))
-        share = self.total_gpus * claim(j) / claims
+        some = [i for i in self.jobs if self.options(i)]
+        share = self.total_gpus * (1 / len(some) if alike else self.fair_part(j, some))
         slow = {0: 0.0}
         for (_, k), r in self.seen(j).items():
             slow[k] = min(r, slow.get(k, math.inf))
         return float(np.interp(share, sorted(slow), [slow[k] for k in sorted(slow)]))
+
+    def fair_part(self, j: Row, some: list[Row]) -> float:
+        """Part of all GPUs that is a job's by weights: its line of tenants is walked to the top."""
+        own = busy = {i["tenant"] for i in some}
+        while above := {self.owner[t].get("parent") or None for t in busy} - busy - {None}:
+            busy = busy | above
+        weight = {t: float(self.owner[t]["weight"]) for t in busy}
+        t = j["tenant"]
+        part = self.weight(j) / sum(self.weight(i) for i in some if i["tenant"] == t)
+        while t is not None:
+            claims = [weight[i] for i in busy if self.owner[i].get("parent") == t]
+            part *= weight[t] / (sum(claims) + (t in own))
+            t = self.owner[t].get("parent") or None
+        return part / sum(weight[i] for i in busy if not self.owner[i].get("parent"))
 
     @kept
     def in_time(self, j: Row) -> bool:
