@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from allocator.errors import AllocatorError
-
-Record = Mapping[str, Any]  # an object of JSON
-Json = dict[str, Any]  # one that is made here, such as a row of a table
+from allocator.objects import Record
 
 
 class ClusterUnreachable(AllocatorError):

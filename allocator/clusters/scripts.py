@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
+from allocator.objects import Record
 
 HEAD = "script_head.sh"
 CHANGES = ("grow", "shrink", "move")

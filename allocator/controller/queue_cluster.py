@@ -57,6 +57,7 @@ from allocator.loop.executor import (
 )
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import EXACT, latest_tick
+from allocator.objects import Record
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -114,7 +115,7 @@ class RoundInput:
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
-    books: Mapping[str, Any] | None = None
+    books: Record | None = None
     trials: profiling.ProfiledRound | None = None
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
+from allocator.objects import Json, Record
 
 LOCK_WAIT_S = 30.0
 

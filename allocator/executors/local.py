@@ -21,7 +21,7 @@ from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 
-from allocator.clusters.adapter import Capabilities, Json
+from allocator.clusters.adapter import Capabilities
 from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
 from allocator.executors.allocation import (
@@ -42,6 +42,7 @@ from allocator.executors.ledger_executor import (
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
 from allocator.loop.executor import Observation, Order
+from allocator.objects import Json
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0

@@ -42,6 +42,7 @@ from allocator.domain.schema.columns import (
 from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
+from allocator.objects import Json
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import execute, execute_many, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
@@ -394,9 +395,7 @@ def load_at(
     return problem, describe_unkept(snapshot)
 
 
-def _build_jobs(
-    connection: Connection, table: Table, problem: Problem, now_s: float
-) -> list[dict[str, Any]]:
+def _build_jobs(connection: Connection, table: Table, problem: Problem, now_s: float) -> list[Json]:
     """Return the rows of the jobs of a snapshot whose now becomes now_s."""
     held = problem.jobs
     shift = now_s - problem.now_s

@@ -19,13 +19,13 @@ from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.ray import adapter
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers, unwrap_list
 from allocator.clusters.ray.observe import RaySettings, observe_ray
 from allocator.clusters.ray.script import write_script
 from allocator.errors import UsageError
 from allocator.io.progress_sources import Metric
+from allocator.objects import Record
 
 RECORDED = ROOT / "data" / "recorded" / "ray"
 TRAP = "trap 'exit 143' TERM; sleep 600 & wait"

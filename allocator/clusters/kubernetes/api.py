@@ -14,9 +14,10 @@ from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
+from allocator.clusters.adapter import ClusterUnreachable, Refused
 from allocator.clusters.kubernetes.objects import Object
 from allocator.errors import UsageError, install_command
+from allocator.objects import Json
 
 PAGE = 500  # objects of one answer
 PATIENCE_S = 30.0  # for one answer

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
+from allocator.objects import Record
 
 Object = Record
 

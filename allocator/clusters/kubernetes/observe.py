@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, Json
+from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.nodes import (
@@ -40,6 +40,7 @@ from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
 from allocator.clusters.statements import count_remaining
 from allocator.io.progress_sources import Progress
+from allocator.objects import Json
 
 CONTROLLER = PREFIX + "gpu-allocator"  # controllerName of the admission checks of the allocator
 ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob
+from allocator.objects import Json
 
 
 @dataclass(frozen=True)

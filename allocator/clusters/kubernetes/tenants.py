@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
 from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
 from allocator.clusters.kubernetes.pools import Pools
+from allocator.objects import Json
 
 Rows = list[Json]
 

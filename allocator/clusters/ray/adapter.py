@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers
 from allocator.clusters.ray.observe import RaySettings, observe_ray, read_statement
 from allocator.clusters.ray.script import write_script
@@ -24,6 +24,7 @@ from allocator.io.progress_sources import (
     move_to_machine,
     read_source,
 )
+from allocator.objects import Record
 
 ASKING_S = 5.0  # for all jobs of one look; nothing is known of those that were not asked
 

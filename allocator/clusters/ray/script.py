@@ -11,10 +11,11 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.ray.api import ADDRESS
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.clusters.scripts import CHANGES, write_head
+from allocator.objects import Record
 
 SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
 _NUMBERED = re.compile(r"(.*)\.r(\d+)")

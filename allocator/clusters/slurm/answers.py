@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.commands import SlurmUnreachable, run_slurm
 from allocator.clusters.slurm.values import parse_records, read_number
+from allocator.objects import Record
 
 OLD_NODES = ("sinfo", "--json")  # lists nodes up to 22.05, and groups of nodes since 23.02
 FILES = {  # name of a recorded answer -> the call whose answer it holds

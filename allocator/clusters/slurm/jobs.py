@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.values import (
     GpuRequest,
     count_gpus,
@@ -19,6 +18,7 @@ from allocator.clusters.slurm.values import (
     read_text,
     read_words,
 )
+from allocator.objects import Json, Record
 
 MOST_TASKS = 1000  # tasks of one array that wait and are looked at
 ENDED = frozenset(

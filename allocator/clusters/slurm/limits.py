@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.answers import Answers
+from allocator.objects import Json
 
 GPU_LIMIT = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 ROOT = "root"  # account above all others, which is the cluster itself

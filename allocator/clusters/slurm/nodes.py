@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.values import (
     NOTE,
     GpuRequest,
@@ -17,6 +16,7 @@ from allocator.clusters.slurm.values import (
     read_text,
     read_words,
 )
+from allocator.objects import Record
 
 DOWN = frozenset(
     (

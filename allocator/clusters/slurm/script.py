@@ -10,8 +10,9 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.scripts import CHANGES, write_head
+from allocator.objects import Record
 
 BATCH = 500  # jobs of one call of scontrol
 

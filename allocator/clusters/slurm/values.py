@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.commands import SlurmUnreachable
+from allocator.objects import Record
 
 BRACKET = re.compile(r"\[([^\]]*)\]")
 MOST_NUMBERS = 1_000_000  # of one range; more is no list of nodes or tasks

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Refused
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Refused
 from allocator.clusters.kubernetes.api import (
     APPLY,
     JSON,
@@ -56,6 +56,7 @@ from allocator.executors.report import Report, parse as parse_report
 from allocator.io.progress_sources import LogPattern, read_source
 from allocator.io.tables.limited_reader import as_storable_text
 from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
+from allocator.objects import Json
 
 SEEN = "seen.json"
 REFUSED = "refused.json"

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.adapter import Capabilities
 from allocator.clusters.ray.api import RayApi, RayRefused
 from allocator.clusters.ray.resources import (
     NODE_ID,
@@ -53,6 +53,7 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.supervisor import REVOKED
 from allocator.loop.executor import NodeStatus, Order
+from allocator.objects import Json, Record
 
 ATTEMPT = "attempt.json"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

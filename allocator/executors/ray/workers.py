@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.errors import UsageError
+from allocator.objects import Json
 
 OPTIONS = "ALLOCATOR_RAY"
 WORKERS = "own_workers"  # the job starts its own workers in a placement group

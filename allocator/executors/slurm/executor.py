@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.adapter import Capabilities
 from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.clusters.slurm.nodes import Reservation, reserved_nodes
 from allocator.errors import UsageError
@@ -49,6 +49,7 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.supervisor import REVOKED, read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
+from allocator.objects import Json, Record
 
 ATTEMPT = "attempt"
 CANCELLED = "cancelled.json"

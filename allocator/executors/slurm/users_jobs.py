@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
@@ -43,6 +42,7 @@ from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.supervision.supervisor import ProgressReader
 from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
 from allocator.loop.executor import ClusterJob
+from allocator.objects import Json, Record
 
 # columns that say what a job has already
 NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))

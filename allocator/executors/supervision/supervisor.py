@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.errors import UsageError
 from allocator.executors import report
 from allocator.executors.allocation import (
@@ -63,6 +62,7 @@ from allocator.io.progress_sources import (
 )
 from allocator.io.tables.limited_reader import read_end, read_json
 from allocator.loop.executor import NodePart
+from allocator.objects import Json
 
 REVOKED = "revoked.json"
 HEARTBEAT_S = 1.0

@@ -27,6 +27,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from allocator.errors import Fault, InvalidInput, UsageError, install_command
+from allocator.objects import Json
 from allocator.queue.cluster_tables import get_meta, put_meta
 from allocator.queue.database import identity
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
@@ -218,7 +219,7 @@ def _connect_database(
         url = _parse_url(text)
         is_file = _sqlite_path(url)
         file_args = {"timeout": wait_s, "check_same_thread": False}
-        more: dict[str, Any] = {}
+        more: Json = {}
         if reads_only and is_file:
             more["creator"] = partial(_connect_read_only, str(url.database), wait_s)
         engine = sa.create_engine(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.objects import (
     HOSTNAME,
@@ -32,6 +31,7 @@ from allocator.clusters.kubernetes.workloads.jobs import (
     PodSet,
     find_jobs,
 )
+from allocator.objects import Json
 
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 
