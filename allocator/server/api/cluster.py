@@ -71,11 +71,12 @@ def change_node(sight: Sight, node: str, state: NODE_STATES) -> Changed:
 def list_reservations(sight: Sight) -> ReservationsAnswer:
     """List the GPUs that are kept; a member sees what is kept for its tenant, or for nobody."""
     rows = cluster_tables.read_stored_rows(sight.connection, "reservations.csv")
-    owners: Json = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
+    owners = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
     shown = []
     for row in rows:
-        tenant = owners.get(row["job_id"], row["tenant"])
-        if sight.caller.can_see(tenant) or not (row["job_id"] or tenant):
+        job = row["job_id"]
+        tenant = owners[job] if job in owners else row["tenant"]
+        if sight.caller.can_see(tenant) or not (job or tenant):
             shown.append(row)
     return ReservationsAnswer(reservations=shown)
 
