@@ -1,7 +1,5 @@
 """What a job of a cluster says of itself: columns of jobs.csv, and the source of its progress."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The options of a controller."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 A lock ends with the process that holds it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math

@@ -1,7 +1,5 @@
 """Tenants and their quotas from the accounts and QOS of slurmdbd."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
