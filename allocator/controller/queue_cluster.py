@@ -67,7 +67,7 @@ from allocator.queue import (
 )
 from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE, OPEN
+from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.lease import LeaseHolder
 from allocator.queue.observations import Ended
@@ -89,7 +89,6 @@ _ROUND_TIMES = (
     "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
-_RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
 # the next time at which a job is repeated, tried again or submitted
 _NEXT = (
     "SELECT COALESCE(MIN(at_s), 1e300) FROM (SELECT next_s AS at_s FROM jobs"
@@ -625,8 +624,9 @@ class QueueCluster:
         pending = pending or self.pending_round
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
+        settings = allocations.read_wanted_settings(connection)
         # what the queue knows as running, and the executor did not report
-        if known is not None and not known.issuperset(query(connection, _RUNNING)):
+        if known is not None and not known.issuperset(settings):
             starts += [
                 one
                 for one in allocations.list_starts(connection, token, "running")
@@ -639,7 +639,6 @@ class QueueCluster:
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
-        settings = allocations.read_wanted_settings(connection)
         return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
