@@ -18,8 +18,6 @@ from allocator.io.progress_sources import (
     LogPattern,
     Progress,
     as_variables,
-    fetch_metric,
-    move_to_machine,
     read_source,
 )
 from allocator.objects import Record
@@ -65,10 +63,9 @@ def ask_jobs(api: RayApi, answers: Mapping[str, Sequence[Record]]) -> dict[str, 
             try:
                 progress = source.find(api.read_log(ident, node))
             except RayUnreachable:
-                progress = source.find(b"")
+                progress = None
         else:
-            value = fetch_metric(move_to_machine(source, addresses[node]))
-            progress = None if value is None else (value, value)
+            progress = source.move_to(addresses[node]).fetch()
         if progress is not None:
             found[ident] = progress
     return found

@@ -38,7 +38,7 @@ from allocator.executors.allocation import BASE, ORDER, PROGRESS, STOP, OpenAllo
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.supervision.supervisor import ProgressReader
-from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
+from allocator.io.progress_sources import LOG, LogFile, Metric, read_source
 from allocator.loop.executor import ClusterJob
 from allocator.objects import Json, Record
 
@@ -285,7 +285,7 @@ def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> Progre
         return None
     logs: tuple[LogFile, ...] = ()
     if isinstance(source, Metric):
-        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
+        source = source.move_to(commands.read_node_address(job.nodes[0]))
     else:
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)

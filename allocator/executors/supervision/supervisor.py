@@ -55,7 +55,6 @@ from allocator.io.progress_sources import (
     LogPattern,
     Metric,
     Progress,
-    fetch_metric,
     read_source,
 )
 from allocator.io.tables.limited_reader import read_end, read_json
@@ -87,7 +86,7 @@ class ProgressReader:
     _progress: Path
     looked_s: float = -math.inf
     _written: Progress | None = None
-    _metric: float | None = None
+    _metric: Progress | None = None
     _fetched_s: float = -math.inf
     _fetching: threading.Thread | None = None
 
@@ -109,7 +108,7 @@ class ProgressReader:
                     target=self._fetch, args=(self._source,), daemon=True
                 )
                 self._fetching.start()
-            seen = None if self._metric is None else (self._metric, self._metric)
+            seen = self._metric
         if seen is not None and seen != self._written:
             try:
                 report.write(self._progress, *seen)
@@ -118,9 +117,7 @@ class ProgressReader:
             self._written = seen
 
     def _fetch(self, metric: Metric) -> None:
-        value = fetch_metric(metric)
-        if value is not None:
-            self._metric = value
+        self._metric = metric.fetch() or self._metric
 
 
 class Supervisor:
