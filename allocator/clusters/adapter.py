@@ -5,17 +5,13 @@ commands or patches that a person reads before they are run; it changes nothing.
 which carries plans out by itself, is an executor (allocator/loop/executor.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from allocator.errors import AllocatorError
-
-Record = Mapping[str, Any]  # an object of JSON
-Json = dict[str, Any]  # one that is made here, such as a row of a table
+from allocator.objects import Record
 
 
 class ClusterUnreachable(AllocatorError):

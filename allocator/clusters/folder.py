@@ -4,8 +4,6 @@ Besides the files of a snapshot the folder has cluster.json: the adapter, its no
 that it needs to write commands.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -15,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from allocator.clusters.adapter import ClusterView, Json, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, PlannedJob
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import TABLES, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells
@@ -24,6 +22,7 @@ from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.plans import PLAN_JSON, write_files
 from allocator.io.snapshots import FILES, parse_snapshot, read_snapshot, write_snapshot
+from allocator.objects import Json, Record
 
 CLUSTER_JSON = "cluster.json"
 SCHEMA_VERSION = 1

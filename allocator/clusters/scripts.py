@@ -1,12 +1,11 @@
 """The head of a script that carries a plan out: which plan it is of, and what the plan does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
+from allocator.objects import Record
 
 HEAD = "script_head.sh"
 CHANGES = ("grow", "shrink", "move")

@@ -1,7 +1,5 @@
 """What a job of a cluster says of itself: columns of jobs.csv, and the source of its progress."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -9,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, TypeVar
 
-from allocator.clusters.adapter import Json, Record
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
 from allocator.io.progress_sources import FIELDS, Progress, as_variables, read_source
+from allocator.objects import Json, Record
 
 KEY = "allocator"  # of the JSON object in which a job states its fields
 JOB_FIELDS = (  # columns of jobs.csv that a job may state

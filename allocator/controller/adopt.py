@@ -16,8 +16,6 @@ are accepted again. The adoption has four steps, and each is done completely or 
 After an interruption, run the command again.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Mapping
@@ -34,6 +32,7 @@ from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.ledger_executor import LedgerExecutor
 from allocator.executors.registry import ExecutorSite, make_executor
 from allocator.loop.executor import ENDED, Observation, Phase
+from allocator.objects import Record
 from allocator.queue import cluster_tables, lease, observations
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.database import identity
@@ -72,7 +71,7 @@ class _JobRecord:
 
     last: int = 0  # newest generation ever seen
     open: list[OpenAllocation] = field(default_factory=list)
-    over: Mapping[str, Any] = field(default_factory=dict)  # acknowledged.json
+    over: Record = field(default_factory=dict)  # acknowledged.json
 
 
 def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopted:
@@ -310,7 +309,7 @@ class _Adoption:
             first_started_s=self.now_s if row.first_started_s is None else row.first_started_s,
         )
 
-    def _record_finished(self, row: Any, over: Mapping[str, Any], mark: Allocation | None) -> None:
+    def _record_finished(self, row: Any, over: Record, mark: Allocation | None) -> None:
         """Record that the job is done."""
         at_s = float(over["at_s"])
         if mark is not None:
@@ -356,7 +355,7 @@ class _Adoption:
 
 def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
     """Return the first generation of the job, from the latest that the state knows of it."""
-    said: Mapping[str, Any] = (
+    said: Record = (
         one.over
         if newest is None or newest.generation <= int(one.over.get("generation", -1))
         else newest.order

@@ -5,18 +5,16 @@ policy and its effort, and the prices of the round before. All of them are in th
 `replay` finds the same plan.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -31,6 +29,7 @@ from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
+from allocator.objects import Json, Record
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
 from allocator.queue.holdings import name_primaries
@@ -200,11 +199,11 @@ def format_plan(of: Plan) -> str:
     return to_json(replace(of, seconds={}))
 
 
-def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
+def memory_to_json(memory: Memory | None) -> Json | None:
     """Return a memory as JSON values; floats are read back exactly."""
     if memory is None:
         return None
-    out: dict[str, Any] = {
+    out: Json = {
         "objective": memory.objective,
         "prices": [[*key, price] for key, price in memory.prices.items() if price],
     }
@@ -219,7 +218,7 @@ def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
     return out
 
 
-def memory_from_json(value: Mapping[str, Any] | None) -> Memory | None:
+def memory_from_json(value: Record | None) -> Memory | None:
     """Return the memory of `memory_to_json`."""
     if value is None:
         return None

@@ -5,11 +5,9 @@ colocation. Between two rounds every job that worked next to the same jobs all t
 sample of its slowdown. Estimates and corrected rows of sharing.csv are one value of the table meta.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -17,6 +15,7 @@ from sqlalchemy import Connection
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem, Sharing
 from allocator.domain.schema.colocation import join_names, other_jobs
+from allocator.objects import Json
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_slowdowns import LearnedSlowdowns, speeds_alone
 from allocator.queue import cluster_tables
@@ -170,7 +169,7 @@ def correct_slowdowns(
         list(zip(*(getattr(x, f.name).tolist() for f in fields(Sharing)), strict=True))
         for x in (sharing, found)
     )
-    value: dict[str, Any] = {
+    value: Json = {
         "estimates": [
             [models[a], models[b], types[kind], gpus, one.to_dict()]
             for (a, b, kind, gpus), one in learned.estimates.items()

@@ -1,14 +1,12 @@
 """The options of a controller."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from allocator.controller.steadiness import Stability
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
+from allocator.objects import Json
 from allocator.policies import registry as policies
 from allocator.queue.jobs.states import Retries
 from allocator.solvers import registry as solvers
@@ -115,6 +113,6 @@ class ControllerOptions:
         """Return the seconds without progress after which a job counts as stuck."""
         return self.stall_s if self.stall_s is not None else max(600.0, 10 * interval_s)
 
-    def decision(self) -> dict[str, Any]:
+    def decision(self) -> Json:
         """Return the options that a decision depends on, for the journal."""
         return {name: getattr(self, name) for name in ("solver", "gap", "seed", "threads")}

@@ -32,6 +32,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import PROFILING, RATES
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.options.configure import RunConfigurations, configure
 from allocator.performance.batched import KINDS
 from allocator.performance.fit.choose import fit
@@ -109,7 +110,7 @@ class Trials:
             {Configuration(*row[:4]): row[4] for row in noise},
         )
 
-    def report(self) -> dict[str, dict[str, Any]]:
+    def report(self) -> dict[str, Json]:
         """Return what was measured of each model, and its GPU-hours, as JSON values for users."""
         return {
             model: {
@@ -150,7 +151,7 @@ class ProfiledRound:
     restarts: Mapping[str, int]
 
 
-def is_enabled(config: Mapping[str, Any]) -> bool:
+def is_enabled(config: Record) -> bool:
     """Return whether jobs run trials."""
     return config.get(TABLE, {}).get("gpu_hours") is not None
 
@@ -272,7 +273,7 @@ def _follow_noise(table: Table, trials: Trials, seen: Sequence[Configuration]) -
     return np.where(np.isnan(gain), 1.0, gain)
 
 
-def _within(believed: Mapping[str, Any], fitted: Mapping[str, float]) -> dict[str, Any]:
+def _within(believed: Record, fitted: Mapping[str, float]) -> Json:
     """Return fitted parameters with the bounds that the owner of the model gave."""
     bounds = ("min_gpus", "max_gpus", "max_batch", "max_local", "memory_gb", "memory_per_sample_gb")
     kept = {name: believed[name] for name in bounds if name in believed}

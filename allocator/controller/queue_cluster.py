@@ -10,8 +10,6 @@ executor, then what the executor observed. GPUs are given out only after the end
 that held them is recorded (queue/allocations.py).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -57,6 +55,7 @@ from allocator.loop.executor import (
 )
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import EXACT, latest_tick
+from allocator.objects import Record
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -68,7 +67,7 @@ from allocator.queue import (
 )
 from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE, OPEN
+from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.lease import LeaseHolder
 from allocator.queue.observations import Ended
@@ -90,7 +89,6 @@ _ROUND_TIMES = (
     "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
 _NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
-_RUNNING = f"SELECT job_id, generation FROM allocations WHERE phase IN {OPEN} AND phase = 'running'"
 # the next time at which a job is repeated, tried again or submitted
 _NEXT = (
     "SELECT COALESCE(MIN(at_s), 1e300) FROM (SELECT next_s AS at_s FROM jobs"
@@ -114,7 +112,7 @@ class RoundInput:
     problem: Problem
     memory: Memory | None
     jobs_left_alone: frozenset[str]
-    books: Mapping[str, Any] | None = None
+    books: Record | None = None
     trials: profiling.ProfiledRound | None = None
 
 
@@ -626,8 +624,9 @@ class QueueCluster:
         pending = pending or self.pending_round
         stops = allocations.order_stops(connection, token, now)
         starts = allocations.order_starts(connection, token, now, capacity)
+        settings = allocations.read_wanted_settings(connection)
         # what the queue knows as running, and the executor did not report
-        if known is not None and not known.issuperset(query(connection, _RUNNING)):
+        if known is not None and not known.issuperset(settings):
             starts += [
                 one
                 for one in allocations.list_starts(connection, token, "running")
@@ -640,7 +639,6 @@ class QueueCluster:
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.pool, 0) >= 0]
-        settings = allocations.read_wanted_settings(connection)
         return _Orders(stops, starts, settings, pending)
 
     def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:

@@ -11,11 +11,7 @@ job. A secondary job pays for the GPUs that it holds itself, from the moment at 
 and a job that leaves its own to it owes no minimum.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -25,6 +21,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental
 from allocator.market import books, gpu_hours
 from allocator.market.history import History
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.costs import read_costs, read_spans
 from allocator.queue.database.bulk import execute, query
@@ -40,13 +37,13 @@ _HOSTS = (
 )
 
 
-def _read_books(connection: Connection) -> dict[str, Any]:
+def _read_books(connection: Connection) -> Json:
     return dict(cluster_tables.read_meta(connection, KEY, {}))
 
 
 def apply_budgets(
     connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
-) -> tuple[Snapshot, Problem, dict[str, Any] | None]:
+) -> tuple[Snapshot, Problem, Json | None]:
     """Apply the prices and limits of the long-run budgets to a snapshot and its problem.
 
     Those of [rental] are planned from the jobs of the queue, in `plans`.
@@ -59,7 +56,7 @@ def apply_budgets(
         snapshot and the problem are unchanged and the books are None.
     """
     found = _read_books(connection)
-    months: dict[str, Any] = {}
+    months: Json = {}
     if gpu_hours.is_limited(problem):
         snapshot, problem, months = _with_gpu_hours(connection, snapshot, problem, found)
     if not books.budgets(problem):
@@ -85,8 +82,8 @@ def apply_budgets(
 
 
 def _with_gpu_hours(
-    connection: Connection, snapshot: Snapshot, problem: Problem, found: Mapping[str, Any]
-) -> tuple[Snapshot, Problem, dict[str, Any]]:
+    connection: Connection, snapshot: Snapshot, problem: Problem, found: Record
+) -> tuple[Snapshot, Problem, Json]:
     """Return the snapshot and the problem with the GPU-hours of the month, and what is kept."""
     use = gpu_hours.from_json(found.get(GPU_HOURS))
     now_s = problem.now_s
@@ -100,7 +97,7 @@ def _with_gpu_hours(
     return snapshot, replace(problem, digest=snapshot.digest), months
 
 
-def write(connection: Connection, kept: Mapping[str, Any] | None) -> None:
+def write(connection: Connection, kept: Record | None) -> None:
     """Keep the books of `apply_budgets`, in the transaction of their round.
 
     None: there are no long-run budgets, and the books are deleted.
@@ -111,12 +108,12 @@ def write(connection: Connection, kept: Mapping[str, Any] | None) -> None:
         cluster_tables.write_meta(connection, KEY, kept)
 
 
-def report(connection: Connection) -> dict[str, dict[str, Any]]:
+def report(connection: Connection) -> dict[str, Json]:
     """Return the budgets as of the last round (market/longrun.py); "": the whole cluster."""
     return dict(_read_books(connection).get("report", {}))
 
 
-def report_months(connection: Connection) -> dict[str, dict[str, Any]]:
+def report_months(connection: Connection) -> dict[str, Json]:
     """Return the GPU-hours of tenants with a limit as of the last round (market/gpu_hours.py)."""
     return dict(_read_books(connection).get(MONTHS, {}))
 

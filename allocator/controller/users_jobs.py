@@ -5,17 +5,15 @@ no other job of the cluster has. It is cancelled when its user has cancelled it 
 has forgotten it, and a job that was cancelled in the queue is cancelled in the cluster.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.errors import AllocatorError
 from allocator.loop.executor import JobSource
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.connection import QueueDatabase
@@ -96,9 +94,7 @@ class UsersJobs:
         self._refused[name] = (why, time.monotonic())
 
 
-def _choose_gpu_types(
-    connection: Connection, name: str, values: Mapping[str, Any]
-) -> dict[str, Any]:
+def _choose_gpu_types(connection: Connection, name: str, values: Record) -> Json:
     """Return the values of a submission, with the GPU types of the pools that it may use."""
     types = cluster_tables.read_gpu_types(connection)
     allowed = {types[pool] for pool in values["pools"] if pool in types}

@@ -10,6 +10,7 @@ from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, QUOTAS, TABLE
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 
 NAMED = {
     schema.file.removesuffix(".csv"): schema
@@ -19,7 +20,7 @@ NAMED = {
 PLACES = f"a setting of config.toml, or FILE.NAME.COLUMN with FILE one of {', '.join(NAMED)}"
 
 
-def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
+def changed(snapshot: Snapshot, values: Record) -> Snapshot:
     """Return the snapshot with other values; only the places are checked.
 
     Parameters
@@ -141,7 +142,7 @@ def with_cell(
     return Table(schema.file, columns, lines), added
 
 
-def _configure(config: dict[str, Any], place: str, value: Any) -> None:
+def _configure(config: Json, place: str, value: Any) -> None:
     """Set one key of config.toml; None or "" removes the key, so that its default holds."""
     table, _, inner = place.rpartition(".")
     known = [c.name for c in (CONFIG_TABLES.get(table, ()) if table else CONFIG)]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
 from allocator.domain.schema.hazards import pool_hazard
 from allocator.domain.schema.texts import picked
+from allocator.objects import Record
 from formulations.compression import computing_share
 from formulations.transient.revocations import Hazard
 from formulations.transient.synchronisation import Mode
@@ -656,7 +657,7 @@ class Problem:
     # whether values count a pause spread over the time for which an option will be held
     spread_pauses: bool
     dollar_price: float  # value of a dollar, in units of the objective
-    settings: Mapping[str, Mapping[str, Any]]  # tables [solver], [horizon], ... of config.toml
+    settings: Mapping[str, Record]  # tables [solver], [horizon], ... of config.toml
     jobs: Jobs
     pools: Pools
     tenants: Tenants

@@ -21,6 +21,7 @@ from allocator.domain.schema.columns import (
 )
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 
 FILE = "config.toml"
 
@@ -32,8 +33,8 @@ class Settings:
     A key that is not given is None, and a table that is not given is {}.
     """
 
-    values: Mapping[str, Any]
-    tables: Mapping[str, Mapping[str, Any]]
+    values: Record
+    tables: Mapping[str, Record]
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -52,7 +53,7 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
     config, lines = snapshot.config, snapshot.config_lines
     values = {c.name: None if c.default == RULE else c.default for c in known}
     values |= _read(config, known, lines, found, others=[*CONFIG_TABLES])
-    tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
+    tables: dict[str, Record] = {name: {} for name in CONFIG_TABLES}
     for name in (key for key in config if key in tables):
         if isinstance(config[name], Mapping):
             tables[name] = _table(name, config[name], lines, found)
@@ -69,20 +70,20 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
 
 
 def _read(
-    given: Mapping[str, Any],
+    given: Record,
     columns: Sequence[Column],
     lines: Mapping[str, int],
     found: Findings,
     table: str = "",
     others: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Json:
     """Parse the keys of the settings, or of a table, but those that are read otherwise.
 
     An unknown key gives a warning, which suggests the nearest of the keys that may still be given.
     """
     known = {column.name: column for column in columns}
     spare = [name for name in (*known, *others) if name not in given]
-    values: dict[str, Any] = {}
+    values: Json = {}
     for key, value in given.items():
         line = lines.get(f"{table}.{key}" if table else key, lines.get(table))
         place = f"[{table}] " if table else ""
@@ -97,9 +98,7 @@ def _read(
     return values
 
 
-def _table(
-    name: str, given: Mapping[str, Any], lines: Mapping[str, int], found: Findings
-) -> Mapping[str, Any]:
+def _table(name: str, given: Record, lines: Mapping[str, int], found: Findings) -> Record:
     """Parse the keys of a table."""
     values = _read(given, CONFIG_TABLES[name], lines, found, name)
     faults = [

@@ -4,8 +4,6 @@ order.json is written once, and everything else follows from the files that are 
 Work that is safe is as of the last checkpoint that the job reported.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -14,10 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.executors import report
 from allocator.executors.disk import read_age_s, try_lock, write_json
 from allocator.io.tables.limited_reader import as_storable_text, read_json
+from allocator.objects import Json, Record
 
 ORDER = "order.json"
 STOP = "stop.json"

@@ -3,8 +3,6 @@
 A lock ends with the process that holds it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -16,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.io.plans import sync_folder
+from allocator.objects import Json, Record
 
 LOCK_WAIT_S = 30.0
 

@@ -11,14 +11,12 @@ An actor reconciles: every job in open/ without a stop.json shall run, and no ot
 docs/local.md and ledger.py.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from allocator.clusters.adapter import Capabilities, Json
+from allocator.clusters.adapter import Capabilities
 from allocator.executors.allocation import STOP, OpenAllocation
 from allocator.executors.errors import find_shared
 from allocator.executors.ledger import select_settings
@@ -26,6 +24,7 @@ from allocator.executors.ledger_executor import SettingsExecutor, observe_ending
 from allocator.executors.report import SETTINGS_FILE, parse_reported
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import ENDED, REPORTED, ColocatedAllocation, Observation, Order, Phase
+from allocator.objects import Json
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"

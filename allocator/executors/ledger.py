@@ -23,8 +23,6 @@ fence.json has these keys:
     was        during an adoption, the queue that the folder belonged to before
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -36,13 +34,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from allocator.clusters.adapter import Json, Record
 from allocator.errors import AllocatorError
 from allocator.executors.allocation import ORDER, STOP, OpenAllocation
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import SETTINGS, Identity, Order, StaleOrder, WrongState
+from allocator.objects import Json, Record
 
 ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150

@@ -9,8 +9,6 @@ Jobs of some executors run under a supervisor, on this machine or on another one
 (allocation.py, supervisor.py).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import time
@@ -22,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Record
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors import report
 from allocator.executors.allocation import (
@@ -38,6 +36,7 @@ from allocator.executors.errors import NotNow
 from allocator.executors.ledger import Ledger, select_settings
 from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
+from allocator.objects import Json, Record
 
 
 class LedgerExecutor(ABC):

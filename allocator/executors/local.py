@@ -10,8 +10,6 @@ same folder knows all that the old one knew. The folder of an allocation holds, 
     exit.json                  how the job ended; until it exists, the GPU indices are taken
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 
-from allocator.clusters.adapter import Capabilities, Json
+from allocator.clusters.adapter import Capabilities
 from allocator.domain.findings import did_you_mean, quote
 from allocator.errors import UsageError
 from allocator.executors.allocation import (
@@ -42,6 +40,7 @@ from allocator.executors.ledger_executor import (
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
 from allocator.loop.executor import Observation, Order
+from allocator.objects import Json
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocator.io.tables.csv_table import ReadingLog, decode
+from allocator.objects import Json, Record
 
 MOST_BYTES = 20_000  # parsing dotted keys costs their square; a real config has a few lines
 DEEPEST = 10
@@ -14,7 +15,7 @@ HEAD = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')")
 AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
-def parse_config(content: bytes, reading: ReadingLog) -> tuple[dict[str, Any], dict[str, int]]:
+def parse_config(content: bytes, reading: ReadingLog) -> tuple[Json, dict[str, int]]:
     """Parse config.toml; report what is wrong in `reading`.
 
     Returns
@@ -63,7 +64,7 @@ def is_too_deep(value: Any) -> bool:
     return True
 
 
-def _has(config: Mapping[str, Any], key: str) -> bool:
+def _has(config: Record, key: str) -> bool:
     """Return whether the configuration has the key, or the "table.key"."""
     table, _, inner = key.partition(".")
     return key in config or (isinstance(config.get(table), Mapping) and inner in config[table])
@@ -86,7 +87,7 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def format_toml(config: Mapping[str, Any]) -> str:
+def format_toml(config: Record) -> str:
     """Return the configuration as TOML: keys first, then one [table] for every mapping.
 
     Numpy numbers are written as Python's.

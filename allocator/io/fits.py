@@ -10,6 +10,7 @@ from typing import Any
 
 from allocator.domain.schema.columns import CURVE_PARAMETERS, LEAST_NUMBER, MOST_NUMBER, ColumnKind
 from allocator.io.tables.csv_table import csv_text
+from allocator.objects import Json
 from allocator.performance.fit.choose import ORDER, SpeedFit
 from allocator.performance.fit.similar import GuessedCurve
 
@@ -60,7 +61,7 @@ def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve]) -> s
     return csv_text(("model", "gpu_type", "kind", "parameters"), rows)
 
 
-def fit_record(f: SpeedFit) -> dict[str, Any]:
+def fit_record(f: SpeedFit) -> Json:
     """Return a row of fit.csv with the fields of REPORT; errors are relative."""
     known = (f.model, f.gpu_type, f.kind, f.form, len(f.seen), list(f.sizes))
     errors = (f.mean, f.median, f.rms, f.inside)

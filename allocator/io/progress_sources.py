@@ -54,6 +54,59 @@ class Metric:
     url: str
     name: str
 
+    def move_to(self, machine: str) -> Metric:
+        """Return the same metric of the same port and path on another machine.
+
+        Examples
+        --------
+        >>> Metric("http://localhost:8000/metrics", "steps").move_to("n1").url
+        'http://n1:8000/metrics'
+        """
+        parts = urlsplit(self.url)
+        place = machine if parts.port is None else f"{machine}:{parts.port}"
+        return Metric(parts._replace(netloc=place).geturl(), self.name)
+
+    def find(self, text: bytes) -> Progress | None:
+        """Return the progress by the largest value in text of Prometheus, None if it has none.
+
+        Examples
+        --------
+        >>> text = b'# TYPE steps counter\\nsteps{rank="0"} 12\\nsteps{rank="1"} 11\\n'
+        >>> Metric("http://localhost:8000/metrics", "steps").find(text)
+        (12.0, 12.0)
+        """
+        values = []
+        for line in text[:MOST_ANSWER].decode("utf-8", "replace").splitlines():
+            words = line.removeprefix(self.name)
+            if words != line and words[:1] in ("{", " ", "\t"):
+                cells = words.rpartition("}")[2].split()
+                value = _number(cells[0]) if cells else None
+                values += [] if value is None else [(value, value)]
+        return max(values, default=None)
+
+    def fetch(self) -> Progress | None:
+        """Return the progress that is served, None if it is not within the limits."""
+        from http.client import HTTPException
+        from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+
+        host = urlsplit(self.url).netloc
+
+        class SameServer(HTTPRedirectHandler):
+            def redirect_request(
+                self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
+            ) -> Any:
+                if urlsplit(newurl).netloc != host:
+                    return None  # who serves metrics does not choose whom else this process asks
+                return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+        try:
+            opener = build_opener(ProxyHandler({}), SameServer())
+            with opener.open(self.url, timeout=FETCH_S) as answer:
+                content = read_answer(answer)
+        except (OSError, ValueError, HTTPException):
+            return None
+        return self.find(content or b"")
+
 
 def as_variables(said: Mapping[str, object]) -> dict[str, str]:
     """Return what a job of a cluster says of its source, as variables of a job.
@@ -102,19 +155,6 @@ def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
     if not name or not name.replace("_", "a").replace(":", "a").isalnum():
         raise UsageError(f'{METRIC} is "{name}", which is no name of a metric')
     return Metric(url, name)
-
-
-def move_to_machine(metric: Metric, machine: str) -> Metric:
-    """Return the same metric of the same port and path on another machine.
-
-    Examples
-    --------
-    >>> move_to_machine(Metric("http://localhost:8000/metrics", "steps"), "n1").url
-    'http://n1:8000/metrics'
-    """
-    parts = urlsplit(metric.url)
-    place = machine if parts.port is None else f"{machine}:{parts.port}"
-    return Metric(parts._replace(netloc=place).geturl(), metric.name)
 
 
 class LogPattern:
@@ -228,45 +268,6 @@ class LogFile:
         lines, end, rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
         self._rest = rest[:LONGEST_LINE]
         return lines + end + rest if is_over else lines + end
-
-
-def find_metric(text: bytes, name: str) -> float | None:
-    """Return the largest value of a metric in text of Prometheus, None if it has none.
-
-    Examples
-    --------
-    >>> find_metric(b'# TYPE steps counter\\nsteps{rank="0"} 12\\nsteps{rank="1"} 11\\n', "steps")
-    12.0
-    """
-    values = []
-    for line in text[:MOST_ANSWER].decode("utf-8", "replace").splitlines():
-        if line.startswith(name) and line[len(name) : len(name) + 1] in ("{", " ", "\t"):
-            words = line[len(name) :].rpartition("}")[2].split()
-            value = _number(words[0]) if words else None
-            values += [] if value is None else [value]
-    return max(values, default=None)
-
-
-def fetch_metric(metric: Metric) -> float | None:
-    """Return the value of a metric, None if it is not there within the limits of time and size."""
-    from http.client import HTTPException
-    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
-
-    class SameServer(HTTPRedirectHandler):
-        def redirect_request(
-            self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
-        ) -> Any:
-            if urlsplit(newurl).netloc != urlsplit(metric.url).netloc:
-                return None  # who serves metrics does not choose whom else this process asks
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-    try:
-        opener = build_opener(ProxyHandler({}), SameServer())
-        with opener.open(metric.url, timeout=FETCH_S) as answer:
-            content = read_answer(answer)
-    except (OSError, ValueError, HTTPException):
-        return None
-    return None if content is None else find_metric(content, metric.name)
 
 
 def read_answer(answer: Any) -> bytes | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from allocator.domain.snapshot import Snapshot, tables_of_frames
 from allocator.domain.workload import Workload
 from allocator.io.folders import FolderKind, parse_folder, read_folder, write_folder
 from allocator.io.problem_tables import add_rows, build_table, cluster_tables, config, jobs
+from allocator.objects import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +93,7 @@ def write_workload(
     path: str | os.PathLike[str],
     content: Workload | Mapping[str, pd.DataFrame],
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Record | None = None,
 ) -> Path:
     """Write a workload into a folder; reading it again gives equal arrays.
 

@@ -15,8 +15,6 @@ Every function works inside one transaction of its caller and may be repeated. F
 check the fencing token first.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -26,7 +24,7 @@ from sqlalchemy import Connection
 
 from allocator.loop.executor import JOBS_PER_GPU, NodePart, Order
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import PART, execute, execute_many, named_rows, query, query_of
+from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import read_others
 from allocator.queue.node_space import NodeSpace, parse_parts
@@ -92,15 +90,14 @@ _UNWANTED = (
     " OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes"
     " OR a.generation < j.want_generation)"
 )
-_COUNT_RESIZES = (
+_COUNT_RESIZE = (
     "UPDATE jobs SET resizes = resizes + 1, version = version + 1"
-    f" WHERE want_pool <> '' AND request = '' AND job_id IN ({_UNWANTED})"
+    " WHERE want_pool <> '' AND request = '' AND job_id = ?"
 )
 _STOP = (
     "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ?"
-    f" WHERE phase IN {OPEN} AND phase IN ('ordered', 'running') AND job_id IN ({{names}})"
+    f" WHERE phase IN {OPEN} AND phase IN ('ordered', 'running') AND job_id = ?"
 )
-_STOP_UNWANTED = _STOP.format(names=_UNWANTED)
 _START = (
     "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "
     "version = version + 1, updated_s = ? WHERE job_id = ?"
@@ -246,8 +243,9 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
         If the token is not the current one.
     """
     lease.check(connection, token)
-    execute(connection, _COUNT_RESIZES)
-    execute(connection, _STOP_UNWANTED, now_s)
+    unwanted = query(connection, _UNWANTED)
+    execute_many(connection, _COUNT_RESIZE, unwanted)
+    execute_many(connection, _STOP, [(now_s, *job) for job in unwanted])
     return list_open_allocations(connection, ("stopping",))
 
 
@@ -270,8 +268,7 @@ def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) 
     """
     lease.check(connection, token)
     found = find_on_down_nodes(connection)
-    stop = _STOP.format(names="?")
-    execute_many(connection, stop, [(now_s, one.job_id) for one in found])
+    execute_many(connection, _STOP, [(now_s, one.job_id) for one in found])
     return found
 
 

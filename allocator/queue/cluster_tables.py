@@ -25,6 +25,7 @@ from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES,
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_noise import LearnedNoise
@@ -51,7 +52,7 @@ NODE_CHANGES = "node_changes"  # key of the table meta: how often nodes were cha
 NOISE = "noise"  # key of the table meta: the learned gradient noise of each model
 SLOWDOWNS = "slowdowns"  # key of the table meta: estimates and corrected rows of sharing.csv
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
-LearnedRate = tuple[str, str, int, float | None, dict[str, Any]]
+LearnedRate = tuple[str, str, int, float | None, Json]
 """Model, GPU type, GPUs, work per second (None: too little is known) and what is remembered."""
 Columns = dict[str, list[Any]]  # values by column, as in database/values.py
 _NAMES = {
@@ -122,7 +123,7 @@ def read_stored_columns(connection: Connection, file: str) -> Columns:
     }
 
 
-def read_stored_rows(connection: Connection, file: str) -> list[dict[str, Any]]:
+def read_stored_rows(connection: Connection, file: str) -> list[Json]:
     """Return the rows of one file as the owner gave them, without learned rates."""
     return as_rows(read_stored_columns(connection, file))
 
@@ -152,7 +153,7 @@ def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Colu
         most[kind] = max(most.get(kind, 0.0), math.inf if memory is None else memory)
     known = {*rates["model"], *given["models.csv"]["model"]}
     rows = as_rows(rates)
-    packed: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    packed: dict[tuple[Any, ...], list[Json]] = defaultdict(list)
     for row, is_spread in zip(rows, find_spread_rows(given).tolist(), strict=True):
         if not is_spread:
             packed[row["model"], row["gpu_type"], row["gpus"]].append(row)
@@ -188,7 +189,7 @@ def _correct_slowdowns(connection: Connection, given: Columns) -> Columns:
     return {name: [row[name] for row in rows.values()] for name in given}
 
 
-def read_corrected_slowdowns(connection: Connection) -> list[dict[str, Any]]:
+def read_corrected_slowdowns(connection: Connection) -> list[Json]:
     """Return the corrected rows of sharing.csv, by column."""
     rows = read_meta(connection, SLOWDOWNS, {}).get("rows", ())
     return [dict(zip(_NAMES["sharing.csv"], row, strict=True)) for row in rows]
@@ -233,17 +234,17 @@ def find_spread_rows(given: Mapping[str, Columns]) -> Bools:
     return np.asarray((fewest > 0) & (spread > fewest))
 
 
-def _useful_rate(row: Mapping[str, Any]) -> float:
+def _useful_rate(row: Record) -> float:
     efficiency = row["efficiency"]
     return float(row["work_per_s"] * (1.0 if efficiency is None else efficiency))
 
 
-def config(connection: Connection) -> dict[str, Any]:
+def config(connection: Connection) -> Json:
     """Return the settings of config.toml of the queue, without now_s."""
     return dict(read_meta(connection, "config", {}))
 
 
-def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
+def set_config(connection: Connection, changes: Record) -> Json:
     """Change settings and return all of them; None sets one back to its default.
 
     Raises UsageError for an unknown setting or a value that is not allowed.
@@ -484,7 +485,7 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
     return {**known, **{pool: int(number) for pool, number in changes.items()}}
 
 
-def read_learned_rates(connection: Connection) -> list[dict[str, Any]]:
+def read_learned_rates(connection: Connection) -> list[Json]:
     """Return the learned rates, one mapping per model, GPU type and number of GPUs.
 
     The keys are model, gpu_type, gpus, work_per_s (None as long as too little is known), state and

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.records import USER
 from allocator.domain.times import month_start_s
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
 
@@ -114,15 +115,13 @@ def read_job_costs(connection: Connection, job_ids: Sequence[str], now_s: float)
     return out
 
 
-def add_costs(
-    connection: Connection, rows: Sequence[Mapping[str, Any]], now_s: float
-) -> list[dict[str, Any]]:
+def add_costs(connection: Connection, rows: Sequence[Record], now_s: float) -> list[Json]:
     """Add gpu_hours and dollars, so far, to records of jobs."""
     costs = read_job_costs(connection, [row["job_id"] for row in rows], now_s)
     return [{**row, **costs.get(row["job_id"], Cost())._asdict()} for row in rows]
 
 
-def read_tenant_costs(connection: Connection, now_s: float) -> list[dict[str, Any]]:
+def read_tenant_costs(connection: Connection, now_s: float) -> list[Json]:
     """Return what the jobs of each tenant cost today and in the RECENT_DAYS, today included.
 
     Tenants without a cost are left out. A record has tenant, gpu_hours and dollars of the days, and
@@ -160,7 +159,7 @@ def read_costs(
     since_s: float,
     by: Sequence[str],
     tenant: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Return what was used since a moment, summed by some of KEYS and sorted by them.
 
     A record has these keys, gpu_hours and dollars. Days and months are those of UTC.

@@ -7,15 +7,15 @@ and where the nodes of a running job are not known.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Floats, Placements, Problem
 from allocator.loop.executor import NodePart
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OPEN
 
@@ -27,7 +27,7 @@ _TAKEN = (
 )
 
 
-def format_parts(parts: Iterable[Mapping[str, Any]]) -> str:
+def format_parts(parts: Iterable[Record]) -> str:
     """Return the nodes of a job, as in plan.json, as the text that is stored; "" without nodes."""
     ordered = sorted(parts, key=lambda part: (part["node"], part.get("gpu", -1)))
     return json.dumps(ordered) if ordered else ""
@@ -35,7 +35,7 @@ def format_parts(parts: Iterable[Mapping[str, Any]]) -> str:
 
 def format_places(problem: Problem, places: Placements) -> list[str]:
     """Return the nodes of each job as the text that is stored, (J,)."""
-    parts: list[list[dict[str, Any]]] = [[] for _ in problem.jobs.job_id]
+    parts: list[list[Json]] = [[] for _ in problem.jobs.job_id]
     columns = (places.job, places.node, places.gpus, places.gpu)
     for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
         share = {"gpu": gpu, "fraction": float(problem.jobs.gpu_fraction[j])} if gpu >= 0 else {}

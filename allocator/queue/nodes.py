@@ -6,11 +6,9 @@ A node that is down has lost its jobs (`find_on_down_nodes` in allocations.py). 
 announced to leave; a new state ends that.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +18,7 @@ from allocator.domain.findings import did_you_mean, quote, suggest_setting
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import LEVELS, NODES
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import insert, query
 from allocator.queue.database.schema import OPEN, nodes
@@ -39,7 +38,7 @@ def read_levels(connection: Connection) -> tuple[str, ...]:
     return tuple(cluster_tables.config(connection).get("topology", {}).get("levels") or LEVELS)
 
 
-def read_nodes(connection: Connection) -> list[dict[str, Any]]:
+def read_nodes(connection: Connection) -> list[Json]:
     """Return every node with what jobs hold of it, in the order in which nodes were added.
 
     A node has the columns of nodes.csv, `labels` by level, `used` GPUs, and `jobs`.
@@ -66,7 +65,7 @@ def read_nodes(connection: Connection) -> list[dict[str, Any]]:
     return out
 
 
-def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+def add_nodes(connection: Connection, names: Sequence[str], values: Record) -> list[str]:
     """Add nodes that are alike, and return the names of those that are new.
 
     Parameters
@@ -107,9 +106,7 @@ def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str,
     return new
 
 
-def change_nodes(
-    connection: Connection, names: Sequence[str], values: Mapping[str, Any]
-) -> list[str]:
+def change_nodes(connection: Connection, names: Sequence[str], values: Record) -> list[str]:
     """Change nodes, all or none, and return the names of those that are different now.
 
     Parameters
@@ -175,7 +172,7 @@ def _read_node(connection: Connection, name: str) -> Any:
     return known[name]
 
 
-def _read_rows(connection: Connection) -> dict[str, Any]:
+def _read_rows(connection: Connection) -> Json:
     """Return the rows of the table by node, in the order in which nodes were added."""
     rows = connection.execute(sa.select(nodes).order_by(nodes.c.position))
     return {row.node: row for row in rows}
@@ -191,12 +188,12 @@ def _check_name(name: str) -> None:
         raise UsageError(message)
 
 
-def _parse(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:
+def _parse(connection: Connection, values: Record) -> Json:
     """Return checked values as a row of the table; None is left out."""
     labels = {level: label for level, label in values.get("labels", {}).items() if label}
     levels = read_levels(connection)
     pools = cluster_tables.gpus(connection)
-    row: dict[str, Any] = {}
+    row: Json = {}
     for level, label in labels.items():
         if level not in levels:
             raise UsageError(

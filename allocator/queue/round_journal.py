@@ -1,15 +1,14 @@
 """The journal of rounds, and what each round wants of jobs; both change in one transaction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from allocator.errors import UsageError
+from allocator.objects import Record
 from allocator.queue import lease
 from allocator.queue.database.bulk import execute, execute_many, insert, query
 
@@ -29,7 +28,7 @@ class JournalRound:
     policy: str
     status: str
     outcome: str = "decided"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Record = field(default_factory=dict)
     value: float | None = None
     bound: float | None = None
     gap: float | None = None

@@ -13,8 +13,6 @@ sizes are unknown, finished.csv has the latest jobs that are done of the models 
 jobs that were cancelled or failed say nothing of their size.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +40,7 @@ from allocator.domain.schema.columns import (
 from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
+from allocator.objects import Json
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import execute, execute_many, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
@@ -394,9 +393,7 @@ def load_at(
     return problem, describe_unkept(snapshot)
 
 
-def _build_jobs(
-    connection: Connection, table: Table, problem: Problem, now_s: float
-) -> list[dict[str, Any]]:
+def _build_jobs(connection: Connection, table: Table, problem: Problem, now_s: float) -> list[Json]:
     """Return the rows of the jobs of a snapshot whose now becomes now_s."""
     held = problem.jobs
     shift = now_s - problem.now_s

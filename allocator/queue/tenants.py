@@ -1,10 +1,7 @@
 """The tenants of a queue, their quotas, and reservations: read them and change them."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -15,16 +12,17 @@ from allocator.domain.schema.columns import JOBS, QUOTAS, RESERVATIONS, TENANTS,
 from allocator.domain.snapshot import Snapshot
 from allocator.domain.times import parse_time
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import execute
 from allocator.queue.jobs.verbs import is_storable
 from allocator.queue.snapshot import build_snapshot
 
-Change = tuple[TableSchema, dict[str, str], Mapping[str, Any]]
+Change = tuple[TableSchema, dict[str, str], Record]
 """A table, the row by its key, and its new cells by column; None is an empty cell."""
 
 
-def read_tenants(connection: Connection) -> dict[str, list[dict[str, Any]]]:
+def read_tenants(connection: Connection) -> dict[str, list[Json]]:
     """Return the rows of tenants.csv and quotas.csv, as `tenants` and `quotas`."""
     return {
         schema.file.removesuffix(".csv"): cluster_tables.read_stored_rows(connection, schema.file)
@@ -36,8 +34,8 @@ def set_tenant(
     connection: Connection,
     now_s: float,
     tenant: str,
-    values: Mapping[str, Any],
-    quota: Mapping[str, Any],
+    values: Record,
+    quota: Record,
     gpu_type: str = "",
     pool: str = "",
 ) -> tuple[str, ...]:
@@ -70,9 +68,7 @@ def set_tenant(
     return _change_rows(connection, build_snapshot(connection, now_s), changes)
 
 
-def reserve(
-    connection: Connection, now_s: float, name: str, values: Mapping[str, Any]
-) -> tuple[str, ...]:
+def reserve(connection: Connection, now_s: float, name: str, values: Record) -> tuple[str, ...]:
     """Add a reservation, or change it, and return warnings; those that are over are forgotten.
 
     `values` are columns of reservations.csv; times may be texts such as 6h. A new reservation

@@ -1,11 +1,12 @@
 """Pages of what would change: a history under other policies, and a cluster that was watched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from allocator.objects import Record
 from allocator.report.chart import COLOURS, FAINT, INK, Axis, Chart, Mark, Panel, steps
 from allocator.report.page import LEAD, TEXT, Picture, Table, write_page
 
@@ -24,7 +25,7 @@ class Answer(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def write_assessment(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
+def write_assessment(found: Record, answer: Answer, out: Path) -> Path:
     """Write the page of an assessment (bench/assess) into a folder; return the path of the page.
 
     The folder is made if it does not exist.
@@ -42,7 +43,7 @@ def write_assessment(found: Mapping[str, Any], answer: Answer, out: Path) -> Pat
     return _write(out / "report.html", title, answer, picture)
 
 
-def write_shadow(found: Mapping[str, Any], answer: Answer, out: Path) -> Path:
+def write_shadow(found: Record, answer: Answer, out: Path) -> Path:
     """Write the page of a summary of recorded rounds (bench/shadow) to an HTML file."""
     names = ("at_s", "hours", "regret_bound", "regret", "gpus", "used", "usable")
     seen = np.array([[look.get(name, np.nan) for name in names] for look in found["looks"]]).T

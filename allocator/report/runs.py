@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from allocator.domain.findings import input_error
 from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.objects import Json
 from allocator.report.measures import BY_KEY, interval, percent
 from allocator.report.theme import order_policies
 
@@ -355,7 +356,7 @@ def read_benchmark(folder: Path) -> Study:
     return Study(False, baseline, runs, changes, notes, words)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """Return a JSON object. Raises InvalidInput if it is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

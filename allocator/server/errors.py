@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -18,6 +17,7 @@ from allocator.errors import (
     NoPlanInTime,
     UsageError,
 )
+from allocator.objects import Json
 from allocator.queue.errors import QueueUnavailable, Refused
 
 SCHEMA_VERSION = 1
@@ -54,7 +54,7 @@ class Refusal(HTTPException):
 
     def to_response(self) -> JSONResponse:
         """Return the answer for programs."""
-        error: dict[str, Any] = {"code": self.code, "message": self.detail}
+        error: Json = {"code": self.code, "message": self.detail}
         if self.faults:
             error["faults"] = list(self.faults)
         content = {"schema_version": SCHEMA_VERSION, "error": error}

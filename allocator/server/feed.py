@@ -20,6 +20,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError
+from allocator.objects import Record
 from allocator.queue import cluster_tables, round_journal, tokens
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
@@ -141,7 +142,7 @@ class Feed:
             self._news = asyncio.Event()
             news.set()
 
-    def _write(self, kind: str, content: Mapping[str, Any] | None = None) -> bytes:
+    def _write(self, kind: str, content: Record | None = None) -> bytes:
         """Return the text of the last event."""
         number = f"{self._epoch}-{self._end}"
         return f"id: {number}\nevent: {kind}\ndata: {json.dumps(content or {})}\n\n".encode()

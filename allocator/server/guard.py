@@ -13,12 +13,13 @@ import json
 import time
 import traceback
 from asyncio import timeout
-from typing import Any, TextIO
+from typing import TextIO
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from allocator.objects import Json
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
@@ -151,7 +152,7 @@ class Guard:
 
     def _write_log(self, scope: Scope, status: int, took_s: float) -> None:
         caller = scope.get("caller")
-        row: dict[str, Any] = {
+        row: Json = {
             "at_s": round(time.time(), 3),
             "event": "request",
             "method": scope["method"],
@@ -174,7 +175,7 @@ def read_address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def write_line(log: TextIO, row: dict[str, Any]) -> None:
+def write_line(log: TextIO, row: Json) -> None:
     """Write one line of the log; a full disk or a closed pipe is ignored."""
     try:
         log.write(json.dumps(row, default=str) + "\n")

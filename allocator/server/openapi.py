@@ -1,9 +1,8 @@
 """The OpenAPI document of the API."""
 
-from typing import Any
-
 from fastapi import FastAPI
 
+from allocator.objects import Json
 from allocator.server import api
 
 ABOUT = """\
@@ -13,7 +12,7 @@ have the form of ErrorAnswer.\
 """
 
 
-def build_document() -> dict[str, Any]:
+def build_document() -> Json:
     """Return the document, which depends on this version of the program only."""
     # a call is named like its function: generated clients use these names
     app = FastAPI(

@@ -19,13 +19,13 @@ from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.ray import adapter
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers, unwrap_list
 from allocator.clusters.ray.observe import RaySettings, observe_ray
 from allocator.clusters.ray.script import write_script
 from allocator.errors import UsageError
-from allocator.io.progress_sources import Metric
+from allocator.io.progress_sources import Metric, Progress
+from allocator.objects import Record
 
 RECORDED = ROOT / "data" / "recorded" / "ray"
 TRAP = "trap 'exit 143' TERM; sleep 600 & wait"
@@ -58,11 +58,11 @@ def test_progress_that_a_job_prints_is_work_that_is_not_left(
             asked.append(submission_id)
             return b"step 4000\n"
 
-    def fetch(metric: Metric) -> float:
+    def fetch(metric: Metric) -> Progress:
         asked.append(metric.url)
-        return 20.0
+        return 20.0, 20.0
 
-    monkeypatch.setattr(adapter, "fetch_metric", fetch)
+    monkeypatch.setattr(Metric, "fetch", fetch)
     found = adapter.ask_jobs(Api(), answers)
     assert found == {"train": (4000.0, 4000.0), "waits": (20.0, 20.0)}
     [address] = {n["node_ip"] for n in answers["nodes"]}

@@ -22,8 +22,6 @@ from allocator.io.progress_sources import (
     LogFile,
     LogPattern,
     Metric,
-    fetch_metric,
-    find_metric,
     read_source,
 )
 
@@ -160,7 +158,7 @@ def test_random_logs_are_read_as_they_grow(tmp_path: Path) -> None:
 )
 def test_metrics(text: bytes, value: float | None) -> None:
     """Labels, times, other metrics that begin alike, and lines that are none."""
-    assert find_metric(text, "steps") == value
+    assert Metric("", "steps").find(text) == (value and (value, value))
 
 
 @pytest.mark.parametrize(
@@ -182,5 +180,5 @@ def test_servers_of_metrics(
     """
     monkeypatch.setattr(progress_sources, "FETCH_S", 0.5 if answer == "slow" else 5.0)
     with serve_metrics(answer) as url:
-        assert fetch_metric(Metric(url, "steps")) == value
-    assert fetch_metric(Metric(url, "steps")) is None  # nobody listens any more
+        assert Metric(url, "steps").fetch() == (value and (value, value))
+    assert Metric(url, "steps").fetch() is None  # nobody listens any more

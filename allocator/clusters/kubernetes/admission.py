@@ -5,12 +5,10 @@ takes that back, "Retry" evicts one that was let in. Nothing but the answer is w
 status.admission belongs to Kueue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, Json, PlannedJob, Refused
+from allocator.clusters.adapter import ClusterView, PlannedJob, Refused
 from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Request, path_of
 from allocator.clusters.kubernetes.objects import (
     Object,
@@ -23,6 +21,7 @@ from allocator.clusters.kubernetes.objects import (
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
 from allocator.clusters.kubernetes.progress import ask_jobs
 from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes, our_check
+from allocator.objects import Json
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
 

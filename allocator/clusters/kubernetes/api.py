@@ -3,8 +3,6 @@
 The server is that of a kubeconfig, by the access and the connections of the official client.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -14,9 +12,10 @@ from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from allocator.clusters.adapter import ClusterUnreachable, Json, Refused
+from allocator.clusters.adapter import ClusterUnreachable, Refused
 from allocator.clusters.kubernetes.objects import Object
 from allocator.errors import UsageError, install_command
+from allocator.objects import Json
 
 PAGE = 500  # objects of one answer
 PATIENCE_S = 30.0  # for one answer

@@ -1,7 +1,5 @@
 """Objects of Kubernetes as plain JSON: fields, quantities, times, owners."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from allocator.clusters.adapter import Record
 from allocator.errors import UsageError
+from allocator.objects import Record
 
 Object = Record
 

@@ -1,13 +1,11 @@
 """Objects of a cluster as the tables of a snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, Json
+from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.nodes import (
@@ -40,6 +38,7 @@ from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
 from allocator.clusters.statements import count_remaining
 from allocator.io.progress_sources import Progress
+from allocator.objects import Json
 
 CONTROLLER = PREFIX + "gpu-allocator"  # controllerName of the admission checks of the allocator
 ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything

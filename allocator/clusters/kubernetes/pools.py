@@ -1,17 +1,15 @@
 """Nodes that are alike for every job, as pools and GPU types of a snapshot."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob
+from allocator.objects import Json
 
 
 @dataclass(frozen=True)

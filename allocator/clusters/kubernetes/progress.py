@@ -4,8 +4,6 @@ What a pod says is limited by the request, and nobody trusts it (io/progress_sou
 of metrics names the port and the path; the machine is always the pod.
 """
 
-from __future__ import annotations
-
 import time
 from urllib.parse import urlsplit
 
@@ -15,7 +13,7 @@ from allocator.clusters.kubernetes.nodes import gpus_of_pod
 from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
 from allocator.clusters.kubernetes.workloads.jobs import find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, read_progress_source
-from allocator.io.progress_sources import LogPattern, Metric, Progress, find_metric
+from allocator.io.progress_sources import LogPattern, Metric, Progress
 
 ANSWER_S = 2.0  # for what one pod tells
 ASKING_S = 5.0  # for what all pods tell in one look; nothing is known of the others
@@ -24,14 +22,13 @@ ASKING_S = 5.0  # for what all pods tell in one look; nothing is known of the ot
 def ask_pod(api: Api, pod: Object, source: LogPattern | Metric, container: str) -> Progress | None:
     """Return the progress that a pod tells, None if it tells none."""
     if isinstance(source, LogPattern):
-        text = ask_text(api, pod, f"/log?container={container}&tailLines=200&limitBytes=65536")
-        return source.find(text.encode())
-    parts = urlsplit(source.url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    query = f"?{parts.query}" if parts.query else ""
-    text = ask_text(api, pod, f":{port}/proxy{parts.path or '/'}{query}")
-    value = find_metric(text.encode(), source.name)
-    return None if value is None else (value, value)
+        end = f"/log?container={container}&tailLines=200&limitBytes=65536"
+    else:
+        parts = urlsplit(source.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        query = f"?{parts.query}" if parts.query else ""
+        end = f":{port}/proxy{parts.path or '/'}{query}"
+    return source.find(ask_text(api, pod, end).encode())
 
 
 def ask_text(api: Api, pod: Object, end: str) -> str:

@@ -1,17 +1,15 @@
 """Cluster queues and cohorts, or quotas of namespaces, as tenants of a snapshot."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
 from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
 from allocator.clusters.kubernetes.pools import Pools
+from allocator.objects import Json
 
 Rows = list[Json]
 

@@ -5,13 +5,11 @@ Nobody trusts what is read there (io/progress_sources.py). Metrics are asked for
 job's entrypoint, whatever machine their address names.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.ray.api import ANSWERS, RayApi, RayUnreachable, read_answers
 from allocator.clusters.ray.observe import RaySettings, observe_ray, read_statement
 from allocator.clusters.ray.script import write_script
@@ -20,10 +18,9 @@ from allocator.io.progress_sources import (
     LogPattern,
     Progress,
     as_variables,
-    fetch_metric,
-    move_to_machine,
     read_source,
 )
+from allocator.objects import Record
 
 ASKING_S = 5.0  # for all jobs of one look; nothing is known of those that were not asked
 
@@ -66,10 +63,9 @@ def ask_jobs(api: RayApi, answers: Mapping[str, Sequence[Record]]) -> dict[str, 
             try:
                 progress = source.find(api.read_log(ident, node))
             except RayUnreachable:
-                progress = source.find(b"")
+                progress = None
         else:
-            value = fetch_metric(move_to_machine(source, addresses[node]))
-            progress = None if value is None else (value, value)
+            progress = source.move_to(addresses[node]).fetch()
         if progress is not None:
             found[ident] = progress
     return found

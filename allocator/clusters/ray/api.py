@@ -3,8 +3,6 @@
 No answer is never an empty list: what fails, takes too long or is no JSON raises `RayUnreachable`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -15,9 +13,10 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from allocator.clusters.adapter import ClusterUnreachable, Record, Refused
+from allocator.clusters.adapter import ClusterUnreachable, Refused
 from allocator.errors import UsageError
 from allocator.io.progress_sources import read_answer
+from allocator.objects import Record
 
 ADDRESS = "http://127.0.0.1:8265"
 VARIABLE = "RAY_API_SERVER_ADDRESS"  # as `ray job` reads it

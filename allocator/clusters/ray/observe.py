@@ -6,15 +6,13 @@ Everything else that holds GPUs is counted out of its nodes. A job that waits is
 cannot be stopped, so it keeps its size.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocator.clusters.adapter import ClusterView, Json, Record
+from allocator.clusters.adapter import ClusterView
 from allocator.clusters.ray.resources import (
     ACTOR,
     NODE_ID,
@@ -37,6 +35,7 @@ from allocator.clusters.statements import (
     take_work,
 )
 from allocator.io.progress_sources import Progress
+from allocator.objects import Json, Record
 
 LEAST_S = 60.0  # that a running job is taken to have left
 HOUR_S = 3600.0

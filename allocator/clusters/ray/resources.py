@@ -1,13 +1,11 @@
 """Nodes of a Ray cluster, and who holds their GPUs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from allocator.clusters.adapter import Record
+from allocator.objects import Record
 
 PREFIX = "allocator.example/"  # of the labels of a node that the allocator reads
 NODE_ID = "ray.io/node-id"  # label that every node has

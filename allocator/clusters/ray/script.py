@@ -4,17 +4,16 @@ Jobs that change are stopped, and submitted again under another id with the same
 step is tried only if the job is as it was when it was looked at.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.ray.api import ADDRESS
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.clusters.scripts import CHANGES, write_head
+from allocator.objects import Record
 
 SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
 _NUMBERED = re.compile(r"(.*)\.r(\d+)")

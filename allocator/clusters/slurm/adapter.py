@@ -1,14 +1,13 @@
 """Slurm behind the seam of clusters: look at it, and write plans as a script for its operator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob, Record
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.slurm.answers import ask_slurm, read_answers
 from allocator.clusters.slurm.observe import observe_slurm
 from allocator.clusters.slurm.script import write_script
 from allocator.clusters.slurm.settings import read_slurm_settings
+from allocator.objects import Record
 
 
 class SlurmAdapter:

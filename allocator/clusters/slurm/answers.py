@@ -4,8 +4,6 @@ A look is four calls that change nothing and that every user may make, and two o
 there is one. A recorded look is a folder with the same answers as files.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -14,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.commands import SlurmUnreachable, run_slurm
 from allocator.clusters.slurm.values import parse_records, read_number
+from allocator.objects import Record
 
 OLD_NODES = ("sinfo", "--json")  # lists nodes up to 22.05, and groups of nodes since 23.02
 FILES = {  # name of a recorded answer -> the call whose answer it holds

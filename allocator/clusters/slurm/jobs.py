@@ -1,13 +1,10 @@
 """Jobs of Slurm in one form, whichever version lists them; each task of an array is a job."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.values import (
     GpuRequest,
     count_gpus,
@@ -19,6 +16,7 @@ from allocator.clusters.slurm.values import (
     read_text,
     read_words,
 )
+from allocator.objects import Json, Record
 
 MOST_TASKS = 1000  # tasks of one array that wait and are looked at
 ENDED = frozenset(

@@ -1,13 +1,11 @@
 """Tenants and their quotas from the accounts and QOS of slurmdbd."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.answers import Answers
+from allocator.objects import Json
 
 GPU_LIMIT = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 ROOT = "root"  # account above all others, which is the cluster itself

@@ -1,14 +1,11 @@
 """Nodes of Slurm with GPUs, and the pools that they form."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.values import (
     NOTE,
     GpuRequest,
@@ -17,6 +14,7 @@ from allocator.clusters.slurm.values import (
     read_text,
     read_words,
 )
+from allocator.objects import Record
 
 DOWN = frozenset(
     (

@@ -5,14 +5,12 @@ counts as occupied GPUs, or is in the snapshot as one that is not preemptible. A
 the snapshot cannot represent is held in it, and left to Slurm.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.clusters.adapter import ClusterView, Json
+from allocator.clusters.adapter import ClusterView
 from allocator.clusters.slurm.answers import Answers
 from allocator.clusters.slurm.jobs import (
     SlurmJob,
@@ -42,6 +40,7 @@ from allocator.clusters.statements import (
     take_sizes,
     take_work,
 )
+from allocator.objects import Json
 
 INTERVAL_S = 300.0
 ELASTIC = frozenset(("min_gpus", "max_gpus", "sizes"))

@@ -4,14 +4,13 @@ Running jobs that change are requeued and held, changed when they have ended, an
 is cancelled. What was asked is read back: Slurm accepts, shows and ignores some requests.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
 
-from allocator.clusters.adapter import PlannedJob, Record
+from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.scripts import CHANGES, write_head
+from allocator.objects import Record
 
 BATCH = 500  # jobs of one call of scontrol
 

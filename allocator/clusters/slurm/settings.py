@@ -3,18 +3,16 @@
 A job says its sizes, its model and its work as JSON, with which it can also be submitted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.statements import KEY, accept_fields, find_faults, read_settings
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import POOLS
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 
 MARK = "allocator"  # beginning of the admin comment of jobs that are held for the allocator
 WEEK_S = 7 * 24 * 3600.0

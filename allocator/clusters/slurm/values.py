@@ -5,8 +5,6 @@ The form of the JSON depends on the version. A number is plain in 22.05, and {"s
 23.02. Absent fields are None.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -14,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import Record
 from allocator.clusters.slurm.commands import SlurmUnreachable
+from allocator.objects import Record
 
 BRACKET = re.compile(r"\[([^\]]*)\]")
 MOST_NUMBERS = 1_000_000  # of one range; more is no list of nodes or tasks

@@ -1,12 +1,9 @@
 """A manifest of Kubernetes: a Job, JobSet or PyTorchJob, or a RayJob of KubeRay."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.nodes import PRODUCT_LABELS
 from allocator.clusters.kubernetes.objects import (
     Object,
@@ -21,6 +18,7 @@ from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, PodSet
 from allocator.clusters.kubernetes.workloads.owners import read_annotations
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.errors import AllocatorError, UsageError, install_command
+from allocator.objects import Json
 
 RAY_JOB = "RayJob"
 

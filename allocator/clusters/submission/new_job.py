@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allocator.clusters.adapter import Record
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import POOLS
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import Fault, InvalidInput
+from allocator.objects import Record
 
 CLUSTER_JSON = "cluster.json"
 

@@ -1,11 +1,8 @@
 """Read the file with which a user would submit a job, whichever kind it is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.clusters.submission.sbatch import read_script
 from allocator.domain.findings import did_you_mean, quote
@@ -14,6 +11,7 @@ from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import Fault, InvalidInput
 from allocator.io.tables.csv_table import ReadingLog, decode, parse_csv
+from allocator.objects import Json
 
 MOST_BYTES = 1 << 20  # a larger file describes no job
 MANIFEST = re.compile(r"^(apiVersion|kind)\s*:|\A\s*\{", re.MULTILINE)

@@ -1,13 +1,10 @@
 """An sbatch script: what its #SBATCH lines ask for."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.observe import split_sizes
 from allocator.clusters.slurm.settings import WEEK_S, read_statement
 from allocator.clusters.slurm.values import GpuRequest, read_request
@@ -15,6 +12,7 @@ from allocator.clusters.statements import split_progress
 from allocator.clusters.submission.new_job import NewJob, Site, refuse
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.times import parse_slurm_duration
+from allocator.objects import Json
 
 SHORT = {
     "A": "account",

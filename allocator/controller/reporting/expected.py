@@ -3,17 +3,15 @@
 The plans of the journal hold it, so every command, page and answer tells the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import read_plan
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import query
 from allocator.queue.round_journal import read_plans
 
@@ -25,7 +23,7 @@ _STARTS = "SELECT job_id, MIN(ordered_s) FROM allocations WHERE ordered_s > ? GR
 _ENDS = "SELECT job_id, finished_s FROM jobs WHERE state = 'done'"
 
 
-def read_expected(connection: Connection) -> dict[str, dict[str, Any]]:
+def read_expected(connection: Connection) -> dict[str, Json]:
     """Return TOLD of each job of the latest round with a plan, by job_id; {} without one."""
     plans = read_plans(connection)
     if not plans:
@@ -37,9 +35,7 @@ def read_expected(connection: Connection) -> dict[str, dict[str, Any]]:
     }
 
 
-def first_to_start(
-    job_ids: Iterable[str], expected: Mapping[str, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def first_to_start(job_ids: Iterable[str], expected: Mapping[str, Record]) -> list[Json]:
     """Return TOLD and the job_id of those of the jobs that have a place, by place."""
     rows = [{"job_id": name, **expected[name]} for name in job_ids if name in expected]
     return sorted(
@@ -47,9 +43,7 @@ def first_to_start(
     )
 
 
-def add_expected(
-    rows: Iterable[Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def add_expected(rows: Iterable[Record], expected: Mapping[str, Record]) -> list[Json]:
     """Add TOLD to records of jobs, None for jobs that are over.
 
     A job that no round has planned for has a note that says so.
@@ -104,7 +98,7 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
 
 
 def _measure(
-    rows: Iterable[Mapping[str, Any]],
+    rows: Iterable[Record],
     name: str,
     happened: Mapping[str, float | None],
     at_s: float,

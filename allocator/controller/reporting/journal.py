@@ -5,8 +5,6 @@ round. Its bytes are a mark, the length of a compressed JSON document, the docum
 of numbers as doubles.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import zlib
@@ -17,6 +15,7 @@ import numpy as np
 
 from allocator.domain.plan import JOB_FIELDS, Plan
 from allocator.io.plans import dumps as to_strict_json, read_fields, write_document
+from allocator.objects import Json
 from allocator.queue.snapshot import SQUEEZE
 
 MARK = b"columns1"
@@ -39,7 +38,7 @@ def pack_plan(plan: Plan) -> bytes:
     return b"".join((MARK, len(head).to_bytes(4, "little"), head, *doubles))
 
 
-def read_plan(content: bytes) -> dict[str, Any]:
+def read_plan(content: bytes) -> Json:
     """Return the document of plan.json of a plan that the journal keeps."""
     fields, columns = _unpack(content)
     rows = zip(*columns.values(), strict=True)
@@ -51,7 +50,7 @@ def read_plan_text(content: bytes) -> str:
     return write_document(*_unpack(content))
 
 
-def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
+def _unpack(content: bytes) -> tuple[Json, dict[str, Sequence[Any]]]:
     """Return the fields of a plan besides its jobs, and the columns of its jobs."""
     start = len(MARK) + 4
     end = start + int.from_bytes(content[len(MARK) : start], "little")

@@ -5,13 +5,10 @@ reported: a search that a time limit ended, another version of a solver, and a r
 is no longer kept.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 from allocator.controller import guarded_decision
 from allocator.controller.reporting import journal
@@ -19,6 +16,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
+from allocator.objects import Json
 from allocator.queue import round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.solvers.base import SolveLimits
@@ -112,7 +110,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
     )
 
 
-def _drop_search(plan: str) -> dict[str, Any]:
+def _drop_search(plan: str) -> Json:
     """Return a plan without what says how it was found and proven."""
     fields = json.loads(plan)
     return {name: fields[name] for name in fields if name not in SEARCH_FIELDS}

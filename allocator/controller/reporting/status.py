@@ -1,9 +1,6 @@
 """The state of a queue and its controller, as one value and as text."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from allocator.controller import profiling, spending
 from allocator.controller.learning import STUCK
@@ -11,6 +8,7 @@ from allocator.controller.reporting.expected import first_to_start, read_expecte
 from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next
 from allocator.market.books import RENTED
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables, lease, nodes, round_journal
 from allocator.queue.costs import RECENT_DAYS, read_tenant_costs
 from allocator.queue.holdings import read_secondaries
@@ -23,7 +21,7 @@ RATE_FIELDS = ("model", "gpu_type", "gpus", "work_per_s")
 NODE_FIELDS = ("node", "state", "used", "jobs", "leaves_s", "returns_s")
 
 
-def status(queue: Queue) -> dict[str, Any]:
+def status(queue: Queue) -> Json:
     """Return what a queue and its controller do now, as JSON values; times in unix seconds."""
     now = queue.clock()
     with queue.store.read() as connection:
@@ -77,11 +75,11 @@ def status(queue: Queue) -> dict[str, Any]:
         }
 
 
-def _select(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _select(record: Record, names: Sequence[str]) -> Json:
     return {name: record[name] for name in names}
 
 
-def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any]:
+def describe_controller(held: lease.Lease | None, now_s: float) -> Json:
     """Return which controller leads by its lease, as JSON values."""
     if held is None or not held.holder:
         token = 0 if held is None else held.token
@@ -94,7 +92,7 @@ def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any
     }
 
 
-def format_status(found: dict[str, Any]) -> list[str]:
+def format_status(found: Json) -> list[str]:
     """Return the lines of the status as text."""
     c = found["controller"]
     last = found["last_round"]
@@ -172,7 +170,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def describe_state(node: Mapping[str, Any], now_s: float) -> str:
+def describe_state(node: Record, now_s: float) -> str:
     """Return the state of a node, and its announced absence if that is not over."""
     leaves_s, returns_s = node["leaves_s"], node["returns_s"]
     if leaves_s is None or (returns_s is not None and returns_s <= now_s):
@@ -182,13 +180,13 @@ def describe_state(node: Mapping[str, Any], now_s: float) -> str:
     return f"{node['state']}, {verb} {format_time(leaves_s)}{back}"
 
 
-def _format_node(node: dict[str, Any], now_s: float) -> str:
+def _format_node(node: Json, now_s: float) -> str:
     """Return a node that is not up or leaves as text, with the jobs that are still on it."""
     jobs = f", {node['used']} GPUs held by {', '.join(node['jobs'])}" if node["jobs"] else ", empty"
     return f"node        {node['node']}: {describe_state(node, now_s)}{jobs}"
 
 
-def _format_budget(tenant: str, b: dict[str, Any]) -> str:
+def _format_budget(tenant: str, b: Json) -> str:
     """Return a long-run budget as text."""
     what = (
         f"{b['average_per_hour']:g} $/h on average"
@@ -207,7 +205,7 @@ def _format_budget(tenant: str, b: dict[str, Any]) -> str:
     )
 
 
-def format_month(month: Mapping[str, Any]) -> str:
+def format_month(month: Record) -> str:
     """Return the GPU-hours of a tenant in the present month as text."""
     gone = month["runs_out_s"]
     forecast = "" if gone is None else f"; at this rate they are gone {format_time(gone)}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from allocator.io.plans import write_files
+from allocator.objects import Record
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
@@ -162,7 +163,7 @@ class Telemetry:
     clock: Callable[[], float]
     log: TextIO | None = None
     path: Path | None = None
-    on_event: Callable[[Mapping[str, Any]], None] | None = None
+    on_event: Callable[[Record], None] | None = None
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
@@ -257,7 +258,7 @@ class Telemetry:
             self.metrics.set("pool_gpus", gpus, pool=pool)
             self.metrics.set("pool_gpus_used", used, pool=pool)
 
-    def tenants(self, gauges: Mapping[str, str], report: Mapping[str, Mapping[str, Any]]) -> None:
+    def tenants(self, gauges: Mapping[str, str], report: Mapping[str, Record]) -> None:
         """Report what is booked on tenants: LONGRUN or MONTHS, and the values by tenant."""
         for name, key in gauges.items():
             self.metrics.clear(name)

@@ -33,6 +33,7 @@ from allocator.domain.schema.columns import (
     ColumnKind,
 )
 from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
+from allocator.objects import Json
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 PLAIN = b"0123456789eE+.-"  # characters of most numbers
@@ -316,10 +317,10 @@ def _integers(column: Column, cell: Any) -> tuple[int, ...]:
     return tuple(sorted(set(parsed.value.tolist())))
 
 
-def _json(_column: Column, text: str) -> dict[str, Any]:
+def _json(_column: Column, text: str) -> Json:
     sizes: list[bool] = []
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> Json:
         sizes.append(len(dict(pairs)) == len(pairs))
         return dict(pairs)
 

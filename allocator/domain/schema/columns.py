@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from allocator.objects import Record
 from formulations.objectives import BUILT_IN
 
 
@@ -32,7 +33,7 @@ class ColumnKind(StrEnum):
 
 RULE = "by rule"  # default that depends on other columns or files; see `doc`
 DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-KINDS: Mapping[str, Mapping[str, Any]] = DECLARED["kinds"]
+KINDS: Mapping[str, Record] = DECLARED["kinds"]
 MOST_GPUS: int = KINDS["gpus"]["high"]
 MOST_INTEGER: int = KINDS["batch"]["high"]
 # largest absolute value of a number: products of three stay finite
@@ -86,7 +87,7 @@ class TableSchema:
         return self.by_name[name]
 
 
-def read_columns(declared: Mapping[str, Mapping[str, Any]]) -> tuple[Column, ...]:
+def read_columns(declared: Mapping[str, Record]) -> tuple[Column, ...]:
     """Return declared columns."""
     columns = []
     for name, given in declared.items():
@@ -143,7 +144,7 @@ MOST_ROUNDS = int(HORIZON[0].high)
 
 INTERVAL_S: float = next(c for c in CONFIG if c.name == "interval_s").default
 # defaults of workloads and queues, which go on for many rounds: measured in docs/results.md
-OVER_TIME: Mapping[str, Any] = {"objective": "flow", "spread_pauses": True, "due_after_runs": 1.0}
+OVER_TIME: Record = {"objective": "flow", "spread_pauses": True, "due_after_runs": 1.0}
 # how remaining work is known: performance/sizes.py
 SIZES = next(c for c in CONFIG if c.name == "sizes").choices
 SPEEDS = ("known", "noisy", "learned")  # in simulations: simulator/speed_beliefs.py

@@ -6,7 +6,6 @@ are no columns for what a job holds, has left, or has had so far.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from allocator.domain.schema.columns import (
     CONFIG,
@@ -22,6 +21,7 @@ from allocator.domain.schema.columns import (
     TableSchema,
     read_columns,
 )
+from allocator.objects import Record
 
 UNDER_WAY = (
     "remaining_work",
@@ -112,7 +112,7 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
 }
 
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
-_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+_OTHERWISE: Mapping[str, Record] = {
     "now_s": {"doc": START},
     # a simulation has to know how fast jobs run, unless its user says that it need not
     "unknown_models": {

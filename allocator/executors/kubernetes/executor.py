@@ -11,15 +11,13 @@ name, so that it is there once; a Job that shall stop is deleted. Pods have a fi
 their last words are there until the end of the allocation is recorded.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Json, Refused
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable, Refused
 from allocator.clusters.kubernetes.api import (
     APPLY,
     JSON,
@@ -56,6 +54,7 @@ from allocator.executors.report import Report, parse as parse_report
 from allocator.io.progress_sources import LogPattern, read_source
 from allocator.io.tables.limited_reader import as_storable_text
 from allocator.loop.executor import ENDED, NodePart, NodeStatus, Observation, Order, Phase
+from allocator.objects import Json
 
 SEEN = "seen.json"
 REFUSED = "refused.json"

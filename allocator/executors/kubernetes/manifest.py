@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
 from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
@@ -20,6 +19,7 @@ from allocator.errors import UsageError
 from allocator.executors.disk import read_toml
 from allocator.executors.ledger import file_name
 from allocator.loop.executor import Order
+from allocator.objects import Json, Record
 
 STATE, JOB, GENERATION, TOKEN = (PREFIX + name for name in ("state", "job", "generation", "token"))
 FINALIZER = PREFIX + "read-end"  # a pod stays until its end was recorded

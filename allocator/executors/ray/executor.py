@@ -15,8 +15,6 @@ exit.json and does nothing. An allocation has ended when exit.json says so, or w
 such job as running and the supervisor has not touched keeper.json for a while.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import time
@@ -24,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.adapter import Capabilities
 from allocator.clusters.ray.api import RayApi, RayRefused
 from allocator.clusters.ray.resources import (
     NODE_ID,
@@ -53,6 +51,7 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.supervisor import REVOKED
 from allocator.loop.executor import NodeStatus, Order
+from allocator.objects import Json, Record
 
 ATTEMPT = "attempt.json"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

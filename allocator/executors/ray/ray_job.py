@@ -8,8 +8,6 @@ when the entrypoint is gone. When the supervisor itself is killed, the entrypoin
 that the supervisor left.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -17,7 +15,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Json
 from allocator.executors.allocation import EXIT, SUPERVISOR
 from allocator.executors.ray.workers import GROUP, is_own_workers, make_group
 from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
@@ -27,6 +24,7 @@ from allocator.executors.supervision.supervisor import (
     supervise_batch_job,
 )
 from allocator.io.tables.limited_reader import read_json
+from allocator.objects import Json
 
 GROUP_WAIT_S = 60.0  # seconds that a placement group may take
 VISIBLE = "CUDA_VISIBLE_DEVICES"

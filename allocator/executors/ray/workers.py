@@ -4,16 +4,14 @@ Its owner asks by a JSON object in the job's variable ALLOCATOR_RAY. The placeme
 the supervisor, and used by the job's own workers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.errors import UsageError
+from allocator.objects import Json
 
 OPTIONS = "ALLOCATOR_RAY"
 WORKERS = "own_workers"  # the job starts its own workers in a placement group

@@ -5,15 +5,13 @@ Usage: python -m allocator.executors.slurm.batch_job FOLDER
 Slurm chose GPUs and nodes, which are those of the environment.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.values import expand_names
 from allocator.executors.supervision.supervisor import BatchSupervisor, supervise_batch_job
+from allocator.objects import Json
 
 SHARED_GPUS = "ALLOCATOR_SHARED_GPUS"  # indices of GPUs that another batch job holds
 

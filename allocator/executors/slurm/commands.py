@@ -4,19 +4,17 @@ Only formats that are the same in all versions from 22.05 on are used. No answer
 list: a command that fails, takes too long or prints something else raises `SlurmUnreachable`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable, call_slurm
 from allocator.clusters.slurm.values import count_gpus, expand_names, parse_records
 from allocator.executors.supervision.batch import BatchJob
 from allocator.executors.supervision.supervisor import HIDDEN
+from allocator.objects import Json
 
 TIMEOUT_S = 20.0
 # what a job that will run, runs or is ending is in; every other state but these is an end

@@ -16,8 +16,6 @@ once. So the job runs once even if Slurm was given it twice. An allocation has e
 says so, or when Slurm lists no such job and the supervisor has not touched keeper.json for a while.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -27,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from allocator.clusters.adapter import Capabilities, Json, Record
+from allocator.clusters.adapter import Capabilities
 from allocator.clusters.slurm.commands import SlurmRefused
 from allocator.clusters.slurm.nodes import Reservation, reserved_nodes
 from allocator.errors import UsageError
@@ -49,6 +47,7 @@ from allocator.executors.supervision.batch import (
 )
 from allocator.executors.supervision.supervisor import REVOKED, read_last_words
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
+from allocator.objects import Json, Record
 
 ATTEMPT = "attempt"
 CANCELLED = "cancelled.json"

@@ -20,8 +20,6 @@ only, whatever machine their address names. The limits are those of io/progress_
 that is read in one look takes READING_S at most.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -30,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.slurm.answers import ask_slurm, ask_version
 from allocator.clusters.slurm.commands import SlurmRefused, SlurmUnreachable
 from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
@@ -41,8 +38,9 @@ from allocator.executors.allocation import BASE, ORDER, PROGRESS, STOP, OpenAllo
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import UsersJob
 from allocator.executors.supervision.supervisor import ProgressReader
-from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
+from allocator.io.progress_sources import LOG, LogFile, Metric, read_source
 from allocator.loop.executor import ClusterJob
+from allocator.objects import Json, Record
 
 # columns that say what a job has already
 NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))
@@ -287,7 +285,7 @@ def _make_reader(one: OpenAllocation, job: UsersJob, released: Record) -> Progre
         return None
     logs: tuple[LogFile, ...] = ()
     if isinstance(source, Metric):
-        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
+        source = source.move_to(commands.read_node_address(job.nodes[0]))
     else:
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)

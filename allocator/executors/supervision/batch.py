@@ -7,8 +7,6 @@ second (supervisor.py). Besides the files of supervisor.py an allocation has
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys
@@ -19,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.clusters.adapter import Json, Record
 from allocator.errors import UsageError
 from allocator.executors.allocation import (
     EXIT,
@@ -37,6 +34,7 @@ from allocator.executors.ledger_executor import (
     observe_ending,
 )
 from allocator.loop.executor import Observation, Order
+from allocator.objects import Json, Record
 
 SUBMITTED = "submitted.json"
 GONE_S = 5.0  # after so many seconds a submitted job that is not listed is submitted again

@@ -13,8 +13,6 @@ round mends it. While the supervisor lives it touches keeper.json once a second.
 when revoked.json appears, or when somebody else has recorded the end of the allocation.
 """
 
-from __future__ import annotations
-
 import glob
 import math
 import os
@@ -29,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.errors import UsageError
 from allocator.executors import report
 from allocator.executors.allocation import (
@@ -58,11 +55,11 @@ from allocator.io.progress_sources import (
     LogPattern,
     Metric,
     Progress,
-    fetch_metric,
     read_source,
 )
 from allocator.io.tables.limited_reader import read_end, read_json
 from allocator.loop.executor import NodePart
+from allocator.objects import Json
 
 REVOKED = "revoked.json"
 HEARTBEAT_S = 1.0
@@ -89,7 +86,7 @@ class ProgressReader:
     _progress: Path
     looked_s: float = -math.inf
     _written: Progress | None = None
-    _metric: float | None = None
+    _metric: Progress | None = None
     _fetched_s: float = -math.inf
     _fetching: threading.Thread | None = None
 
@@ -111,7 +108,7 @@ class ProgressReader:
                     target=self._fetch, args=(self._source,), daemon=True
                 )
                 self._fetching.start()
-            seen = None if self._metric is None else (self._metric, self._metric)
+            seen = self._metric
         if seen is not None and seen != self._written:
             try:
                 report.write(self._progress, *seen)
@@ -120,9 +117,7 @@ class ProgressReader:
             self._written = seen
 
     def _fetch(self, metric: Metric) -> None:
-        value = fetch_metric(metric)
-        if value is not None:
-            self._metric = value
+        self._metric = metric.fetch() or self._metric
 
 
 class Supervisor:

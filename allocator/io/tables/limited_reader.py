@@ -10,7 +10,9 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from allocator.objects import Json
 
 MOST_JSON_BYTES = 16 << 20  # above the largest environment that Linux gives to a process
 
@@ -73,7 +75,7 @@ def read_all(path: Path | str, most: int) -> bytes:
     return content
 
 
-def read_json(path: Path, most: int = MOST_JSON_BYTES) -> dict[str, Any] | None:
+def read_json(path: Path, most: int = MOST_JSON_BYTES) -> Json | None:
     """Return the JSON object in a regular file.
 
     None stands for all that is no such object: a missing or unreadable file, one of more than

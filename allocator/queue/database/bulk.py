@@ -4,14 +4,14 @@ They are for many rows, and for what a controller does at every poll. The transa
 connection, and `translate_errors` in connection.py knows the errors of drivers.
 """
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
+
+from allocator.objects import Record
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 PART = 500  # names per statement
@@ -23,7 +23,7 @@ def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[An
         _driver(connection).cursor().executemany(_marked(connection, statement), list(rows))
 
 
-def insert(connection: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert(connection: Connection, table: str, rows: Sequence[Record]) -> None:
     """Insert rows, which have values of the same columns."""
     for names in rows[:1]:
         marks = ", ".join("?" * len(names))

@@ -9,8 +9,6 @@ then writes, there are no deadlocks, and no transaction has to be repeated. Each
 milliseconds. Commits reach the disk before they return (synchronous=FULL).
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from allocator.errors import Fault, InvalidInput, UsageError, install_command
+from allocator.objects import Json
 from allocator.queue.cluster_tables import get_meta, put_meta
 from allocator.queue.database import identity
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
@@ -218,7 +217,7 @@ def _connect_database(
         url = _parse_url(text)
         is_file = _sqlite_path(url)
         file_args = {"timeout": wait_s, "check_same_thread": False}
-        more: dict[str, Any] = {}
+        more: Json = {}
         if reads_only and is_file:
             more["creator"] = partial(_connect_read_only, str(url.database), wait_s)
         engine = sa.create_engine(

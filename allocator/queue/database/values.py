@@ -4,8 +4,6 @@ The database holds numbers, booleans, JSON lists and names. NULL is an empty cel
 boolean or a list; a name that is not given is "".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,6 +15,7 @@ import sqlalchemy as sa
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
 from allocator.domain.schema.texts import Cells, text_of
+from allocator.objects import Json
 
 TYPES: dict[ColumnKind, type[sa.types.TypeEngine[Any]]] = {
     ColumnKind.NUMBER: sa.Double,
@@ -80,6 +79,6 @@ def _listed(stored: str) -> tuple[Any, ...]:
     return tuple(json.loads(stored))
 
 
-def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def as_rows(columns: Mapping[str, Sequence[Any]]) -> list[Json]:
     """Return columns by name as rows, each a mapping of name to value."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

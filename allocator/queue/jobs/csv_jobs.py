@@ -1,10 +1,8 @@
 """Jobs of the queue as CSV text and as flat records, for import, export and lists."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,6 +12,7 @@ from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, csv_text, parse_csv
+from allocator.objects import Json, Record
 from allocator.queue.allocations import Allocation, read_held
 from allocator.queue.database.schema import OF_QUEUE
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
@@ -105,9 +104,7 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
 
 def _parse_submission(table: Table, i: int, line: int) -> Submission:
     cells = {name: table.texts(name)[i] for name in table.columns}
-    values: dict[str, Any] = {
-        name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)
-    }
+    values: Json = {name: cells[name] for name in (*SET, "key", "workdir") if cells.get(name)}
     if not values.get("total_work") and cells.get("remaining_work"):
         values["total_work"] = cells["remaining_work"]
     values["command"] = _parse_command(cells.get("command", ""))
@@ -136,7 +133,7 @@ def _parse_json(text: str, kind: type, name: str) -> Any:
     return value
 
 
-def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def job_records(connection: Connection, jobs: Sequence[Job]) -> list[Json]:
     """Return each job as a flat record with the GPUs that it holds.
 
     Besides the fields of the job, a record has pool and gpus (None and 0 if it holds nothing),
@@ -147,7 +144,7 @@ def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, A
     return [job_record(job, held.get(job.job_id)) for job in jobs]
 
 
-def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
+def job_record(job: Job, held: Allocation | None) -> Json:
     """Return one job as a flat record (see `job_records`)."""
     place = (
         {
@@ -171,7 +168,7 @@ def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
     }
 
 
-def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def format_csv(columns: Sequence[str], rows: Iterable[Record]) -> str:
     """Return rows as CSV text; None is an empty cell, lists and mappings are JSON."""
     return csv_text(columns, ([_format_cell(row.get(name)) for name in columns] for row in rows))
 

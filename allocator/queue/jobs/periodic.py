@@ -10,19 +10,17 @@ Times that passed while no controller ran are missed: only the latest of them is
 numbers are left out. A series ends with `times`, or when its latest job is cancelled.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from operator import itemgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import execute, query
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.database.values import value_of
@@ -92,13 +90,13 @@ def _free_name(connection: Connection, wanted: str) -> str:
 
 def _next_run(
     connection: Connection,
-    row: Mapping[str, Any],
+    row: Record,
     name: str,
     series: str,
     number: int,
     due_s: float,
     now_s: float,
-) -> dict[str, Any]:
+) -> Json:
     """Return the row of the job that repeats another one."""
     values = {column: row[column] for column in OWNED} | {"submitted_s": due_s}
     before = json.loads(row["after"] or "[]")

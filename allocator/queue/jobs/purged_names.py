@@ -4,13 +4,11 @@ An executor knows an allocation by (job, generation) and refuses for ever what i
 that is submitted under a forgotten name goes on counting where the earlier job ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import Connection
 
+from allocator.objects import Record
 from allocator.queue.database.bulk import execute, execute_many, insert, query_of
 
 _NEWEST_OF = (
@@ -29,7 +27,7 @@ _NEWEST = (
 )
 
 
-def insert_jobs(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_jobs(connection: Connection, rows: Sequence[Record]) -> None:
     """Insert new jobs, in the order of `seq`; they count on where earlier ones of a name ended."""
     insert(connection, "jobs", rows)
     for first in rows[:1]:

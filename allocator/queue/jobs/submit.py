@@ -9,15 +9,12 @@ Owners may change some of what they said later. The changed job is checked by th
 the next round counts with it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -31,6 +28,7 @@ from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OWNED
@@ -62,7 +60,7 @@ class Submission:
     there is a key; the queue then names the job. `line` is the line of the job in its file.
     """
 
-    cells: Mapping[str, Any]
+    cells: Record
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -92,7 +90,7 @@ class Submitted:
     new: bool
 
 
-def build_submission(values: Mapping[str, Any], line: int | None = None) -> Submission:
+def build_submission(values: Record, line: int | None = None) -> Submission:
     """Build a submission from Python values by name.
 
     The names are the columns of SET, and key, command, environment and workdir. None and "" are the
@@ -280,7 +278,7 @@ def _find_unknown_tenants(
 
 def check_submissions(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
-) -> tuple[list[dict[str, Any]], list[Fault], tuple[str, ...]]:
+) -> tuple[list[Json], list[Fault], tuple[str, ...]]:
     """Check submissions by the rules of snapshots, within the cluster of the queue.
 
     Returns the values that the database keeps of each (submitted_s and the columns of OWNED), the
@@ -395,11 +393,11 @@ def _predecessors(connection: Connection, new: Sequence[Submission], file: str) 
 def build_row(
     said: Submission,
     content: str,
-    values: Mapping[str, Any],
+    values: Record,
     now_s: float,
     seq: int,
     number: int = 1,
-) -> dict[str, Any]:
+) -> Json:
     """Return the row of a new job.
 
     Parameters
@@ -433,7 +431,7 @@ def build_row(
 
 
 def change_jobs(
-    connection: Connection, job_ids: Sequence[str], values: Mapping[str, Any], now_s: float
+    connection: Connection, job_ids: Sequence[str], values: Record, now_s: float
 ) -> list[Job]:
     """Change columns of jobs, all or none. Repeating the call changes nothing more.
 
@@ -469,7 +467,7 @@ def change_jobs(
     return [_change(connection, job_id, values, now_s) for job_id in dict.fromkeys(job_ids)]
 
 
-def _change(connection: Connection, job_id: str, values: Mapping[str, Any], now_s: float) -> Job:
+def _change(connection: Connection, job_id: str, values: Record, now_s: float) -> Job:
     job = show(connection, job_id)
     if job.state in ("done", "cancelled"):
         raise Refused(f"job {quote(job_id)} cannot be changed: it is {job.state}")

@@ -3,11 +3,9 @@
 Every change compares the version of the job and swaps it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -16,6 +14,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import as_columns, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import (
     ACTIVE,
@@ -47,7 +46,7 @@ class Job(NamedTuple):
     job_id: str
     state: str
     request: str
-    values: Mapping[str, Any]
+    values: Record
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
@@ -88,7 +87,7 @@ class Job(NamedTuple):
         """The share of the work that is done."""
         return 1.0 - self.remaining_work / self.total_work
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the job as one flat object for JSON, without empty cells."""
         own = self._asdict()
         given = {
@@ -110,7 +109,7 @@ class Job(NamedTuple):
         }
 
 
-def nodes_as_json(text: str) -> list[dict[str, Any]] | None:
+def nodes_as_json(text: str) -> list[Json] | None:
     """Return the nodes of a stored text as plan.json has them, None without nodes."""
     return json.loads(text) if text else None
 
@@ -131,7 +130,7 @@ def read_jobs(connection: Connection, names: Sequence[str]) -> dict[str, Job]:
     rows = query_of(connection, _NAMED, [name for name in names if is_storable(name)])
     # by column, because a list may have hundreds of jobs
     columns = as_columns(rows, len(_STORED) + 1)
-    c: dict[str, Any] = dict(zip((*_STORED, "remaining_work"), columns, strict=True))
+    c: Json = dict(zip((*_STORED, "remaining_work"), columns, strict=True))
     c |= {name: values_of(JOBS.column(name), c[name]) for name in _CONVERTED}
     c |= {name: list(map(json.loads, c[name])) for name in ("environment", "received")}
     c["command"] = [tuple(json.loads(text)) for text in c["command"]]
@@ -250,7 +249,7 @@ def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:
     return {state: number.get(state, 0) for state in STATES}
 
 
-def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+def history(connection: Connection, job_id: str) -> list[Json]:
     """Return all allocations of the job, the oldest first, as rows of the table."""
     return [
         row | {"nodes": nodes_as_json(row["nodes"])}
@@ -258,12 +257,12 @@ def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+def read_observations(connection: Connection, job_id: str) -> list[Json]:
     """Return the kept observations of a job, the oldest first, as rows without id and job_id."""
     return _read_story(connection, observations, job_id, "id", "job_id")
 
 
-def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
+def read_turns(connection: Connection, job_id: str) -> list[Json]:
     """Return when allocations of the job changed their primary jobs, the oldest first.
 
     `host` names the primary jobs from then on, "" where the job held all of its GPUs itself, and
@@ -274,7 +273,7 @@ def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
 
 def _read_story(
     connection: Connection, table: sa.Table, job_id: str, order: str, *without: str
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Return the rows of a job in order, with what it reported as a mapping."""
     columns = [c for c in table.c if c.name not in ("id", *without)]
     chosen = sa.select(*columns).where(table.c.job_id == job_id).order_by(table.c[order])
@@ -347,9 +346,7 @@ def change_state(
     return out
 
 
-def update_if_unchanged(
-    connection: Connection, job: Job, changes: Mapping[str, Any], now_s: float
-) -> None:
+def update_if_unchanged(connection: Connection, job: Job, changes: Record, now_s: float) -> None:
     """Write the changes of a job if its version is still the one that was read."""
     done = connection.execute(
         sa.update(jobs)

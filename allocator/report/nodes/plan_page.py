@@ -1,7 +1,6 @@
 """The page of a plan: which job gets which GPUs of which nodes."""
 
 from pathlib import Path
-from typing import Any
 
 from allocator.domain.findings import input_error
 from allocator.domain.problem import Problem
@@ -9,6 +8,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.io.plans import PLAN_JSON
 from allocator.io.snapshots import read_snapshot
+from allocator.objects import Json
 from allocator.report.nodes.cells import STATES, JobPart, NodeRow, draw_nodes
 from allocator.report.page import Picture, write_page
 from allocator.report.runs import read_json
@@ -53,7 +53,7 @@ def write_plan_report(folder: Path, out: Path, snapshot: Path | str | None = Non
     )
 
 
-def plan_on_nodes(problem: Problem, plan: dict[str, Any]) -> tuple[list[NodeRow], list[JobPart]]:
+def plan_on_nodes(problem: Problem, plan: Json) -> tuple[list[NodeRow], list[JobPart]]:
     """Return the nodes of a problem, and what the jobs of a plan get of them."""
     nodes = problem.nodes
     rows = [

@@ -1,13 +1,12 @@
 """The API for programs, under /api/v1."""
 
-from typing import Any
-
 from fastapi import APIRouter
 
+from allocator.objects import Json
 from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import ErrorAnswer
 
-ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: dict[int | str, Json] = {
     status: {"model": ErrorAnswer, "description": words}
     for status, words in (
         (400, "the request makes no sense"),

@@ -6,6 +6,7 @@ from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
 from allocator.domain.findings import quote as show_name
+from allocator.objects import Json
 from allocator.queue import cluster_tables, nodes, tenants
 from allocator.queue.costs import read_daily_costs
 from allocator.queue.database.schema import DEFAULT_TENANT
@@ -73,8 +74,9 @@ def list_reservations(sight: Sight) -> ReservationsAnswer:
     owners = verbs.find_tenants(sight.connection, [row["job_id"] for row in rows])
     shown = []
     for row in rows:
-        tenant = owners.get(row["job_id"], row["tenant"])
-        if sight.caller.can_see(tenant) or not (row["job_id"] or tenant):
+        job = row["job_id"]
+        tenant = owners[job] if job in owners else row["tenant"]
+        if sight.caller.can_see(tenant) or not (job or tenant):
             shown.append(row)
     return ReservationsAnswer(reservations=shown)
 
@@ -118,7 +120,7 @@ def change_tenant(
     body: TenantChange,
 ) -> Changed:
     """Change a tenant and one of its quotas, or add them."""
-    values: dict[str, Any] = body.model_dump(exclude_unset=True)
+    values: Json = body.model_dump(exclude_unset=True)
     quota = values.pop("quota", None) or {}
     of = {name: quota.pop(name, None) or "" for name in ("gpu_type", "pool")}
     warnings = tenants.set_tenant(sight.connection, sight.now_s, tenant, values, quota, **of)

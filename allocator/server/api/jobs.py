@@ -1,7 +1,7 @@
 """Jobs over HTTP: submit, list, show, and the verbs of their owners."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import Query, Response
@@ -10,6 +10,7 @@ from allocator.domain.findings import quote as show_name
 from allocator.domain.records import USER
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
+from allocator.objects import Json
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.errors import Refused
 from allocator.queue.jobs import verbs
@@ -155,7 +156,7 @@ def change_job(
 ) -> JobAnswer:
     """Change weight, sizes or deadline of a job; the next round counts with it."""
     find_job(sight, job_id)
-    values: dict[str, Any] = body.model_dump(exclude_unset=True)
+    values: Json = body.model_dump(exclude_unset=True)
     change_jobs(sight.connection, [job_id], values, sight.now_s)
     return show_job(sight, job_id)
 

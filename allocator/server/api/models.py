@@ -14,6 +14,7 @@ from allocator.domain.schema.columns import (
     TableSchema,
 )
 from allocator.domain.schema.workload_columns import CHANGEABLE
+from allocator.objects import Json
 from allocator.queue.costs import DailyCost
 from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
 from allocator.server.views.answer import Answer, Form
@@ -58,7 +59,7 @@ class ErrorAnswer(Answer):
 
 def _columns(schema: TableSchema, names: Sequence[str], required: Sequence[str] = ()) -> Any:
     """Return the form of a body with these columns; None is the default of a column."""
-    fields: dict[str, Any] = {}
+    fields: Json = {}
     for name in names:
         column = schema.column(name)
         kind = float | str if name in TIMES else TYPES.get(column.kind, str)
@@ -172,8 +173,8 @@ class NodesAnswer(Answer):
 class TenantsAnswer(Answer):
     """Tenants and their quotas, as rows of tenants.csv and quotas.csv."""
 
-    tenants: list[dict[str, Any]]
-    quotas: list[dict[str, Any]]
+    tenants: list[Json]
+    quotas: list[Json]
 
 
 class QuotaChange(_columns(QUOTAS, [c.name for c in QUOTAS.columns[1:]])):  # type: ignore[misc]
@@ -192,7 +193,7 @@ class TenantChange(_columns(TENANTS, [c.name for c in TENANTS.columns[1:]])):  #
 class ReservationsAnswer(Answer):
     """Reservations, as rows of reservations.csv; times are unix seconds."""
 
-    reservations: list[dict[str, Any]]
+    reservations: list[Json]
 
 
 _RESERVED: Any = _columns(RESERVATIONS, [c.name for c in RESERVATIONS.columns[1:]])
@@ -225,8 +226,8 @@ class PlanAnswer(Answer):
     number: int
     """of the round"""
     at_s: float
-    plan: dict[str, Any]
-    jobs: list[dict[str, Any]]
+    plan: Json
+    jobs: list[Json]
 
 
 class WhatIfRequest(Body):

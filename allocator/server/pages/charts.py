@@ -1,13 +1,13 @@
 """Charts of the pages: money, GPUs in use, rounds, nodes, and what a job held."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
+from allocator.objects import Record
 from allocator.queue.costs import DailyCost
 from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack
 from allocator.report.measures import duration, number
@@ -89,9 +89,7 @@ def draw_rounds(rows: Sequence[Round]) -> Chart:
     return Chart("rounds by number", panels, 2)
 
 
-def draw_holdings(
-    allocations: Sequence[Mapping[str, Any]], begin_s: float, end_s: float
-) -> Chart | None:
+def draw_holdings(allocations: Sequence[Record], begin_s: float, end_s: float) -> Chart | None:
     """Return when a job held how many GPUs of which pool."""
     marks = []
     for k, pool in enumerate(sorted({one["pool"] for one in allocations})):

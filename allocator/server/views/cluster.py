@@ -1,14 +1,15 @@
 """The GPUs of the cluster: pools, nodes, which job has which of them, and their use over time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from allocator.domain.schema.colocation import join_names, split_names
 from allocator.loop.executor import NodePart
+from allocator.objects import Json, Record
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import as_columns, query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
@@ -57,7 +58,7 @@ class PoolState:
     used: int
     gpus_per_node: int
     price_per_gpu_hour: float
-    nodes: tuple[Mapping[str, Any], ...]
+    nodes: tuple[Record, ...]
     holders: tuple[Holder, ...]
 
 
@@ -68,7 +69,7 @@ def read_pools(sight: Sight) -> tuple[PoolState, ...]:
     """
     connection = sight.connection
     used = cluster_tables.used(connection)
-    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    nodes: dict[str, list[Json]] = defaultdict(list)
     for node in read_nodes(connection):
         nodes[node["pool"]].append(node)
     holders: dict[str, list[Holder]] = defaultdict(list)

@@ -24,6 +24,7 @@ from allocator.engine.advice.trials import SolveCommand
 from allocator.errors import AllocatorError, NoPlanInTime, UsageError
 from allocator.loop.live_rental import LiveRental
 from allocator.market.books import RENTAL_TABLE as RENTAL
+from allocator.objects import Record
 from allocator.queue import round_journal
 from allocator.queue.snapshot import build_snapshot
 from allocator.solvers.base import SolveLimits
@@ -111,7 +112,7 @@ def read_question(
         problem = validate(snapshot)
         snapshot, _, _ = spending.apply_budgets(connection, snapshot, problem, LiveRental())
     last = round_journal.history(connection, limit=1)
-    options: Mapping[str, Any] = last[0].options if last else {}
+    options: Record = last[0].options if last else {}
     return snapshot, SolveCommand(
         last[0].policy if last else "mip",
         solver=options.get("solver", "auto"),

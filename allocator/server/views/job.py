@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 from allocator.loop.executor import NodePart
+from allocator.objects import Json
 from allocator.queue.cluster_tables import read_learned_rates, read_stored_rows
 from allocator.queue.jobs.verbs import (
     Job,
@@ -63,7 +63,7 @@ class JobView:
     job: Job
     left_s: float | None
     events: tuple[Event, ...]
-    allocations: list[dict[str, Any]]
+    allocations: list[Json]
     speeds: tuple[SpeedCheck, ...]
 
 
@@ -85,7 +85,7 @@ def read_job(sight: Sight, job_id: str) -> JobView:
     return JobView(row, job, left_s, tuple(events[-MOST_EVENTS:]), allocations, speeds)
 
 
-def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) -> Iterator[Event]:
+def _list_events(sight: Sight, job: Job, allocations: Sequence[Json]) -> Iterator[Event]:
     yield Event(job.submitted_s, "submitted")
     for one in allocations:
         what = f"{one['gpus']} x {one['pool']}"
@@ -116,9 +116,7 @@ def _list_events(sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]) 
         yield Event(job.updated_s, "parked", job.park_reason)
 
 
-def _check_speeds(
-    sight: Sight, job: Job, allocations: Sequence[dict[str, Any]]
-) -> Iterator[SpeedCheck]:
+def _check_speeds(sight: Sight, job: Job, allocations: Sequence[Json]) -> Iterator[SpeedCheck]:
     model = job.values["model"]
     given: dict[tuple[str, int], float] = {}
     for rate in read_stored_rows(sight.connection, "rates.csv"):
@@ -144,7 +142,7 @@ def _check_speeds(
         )
 
 
-def _observed_speed(allocation: dict[str, Any]) -> float | None:
+def _observed_speed(allocation: Json) -> float | None:
     since = allocation["running_s"]
     seen = allocation["observed_s"]
     if since is None or seen is None or seen <= since or allocation["work_done"] <= 0:

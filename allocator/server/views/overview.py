@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
 from allocator.controller import spending
 from allocator.controller.reporting.status import describe_controller
+from allocator.objects import Record
 from allocator.queue import lease, round_journal
 from allocator.queue.database.schema import jobs
 from allocator.queue.jobs.verbs import counts, is_of_tenant
@@ -66,10 +66,10 @@ class Overview:
     dollars_per_hour: float
     budget_per_hour: float | None
     today: float
-    longrun: Mapping[str, Mapping[str, Any]]
+    longrun: Mapping[str, Record]
     stuck: tuple[JobAnswer, ...]
     stuck_count: int
-    controller: Mapping[str, Any]
+    controller: Record
     last: JournalRound | None
     failed: int
     looked_at: int
@@ -120,9 +120,7 @@ def read_overview(sight: Sight) -> Overview:
     )
 
 
-def _list_problems(
-    sight: Sight, controller: Mapping[str, Any], last: JournalRound | None
-) -> Iterator[str]:
+def _list_problems(sight: Sight, controller: Record, last: JournalRound | None) -> Iterator[str]:
     """Yield what is wrong; for a member without names of other tenants' jobs."""
     interval_s = float(sight.config.get("interval_s") or 300.0)
     if controller["state"] == "none":

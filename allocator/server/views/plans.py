@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import read_plan as read_document
+from allocator.objects import Json, Record
 from allocator.queue.database.bulk import query
 
 KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
@@ -23,17 +23,17 @@ class RoundPlan:
 
     number: int
     at_s: float
-    content: Mapping[str, Any]
-    jobs: dict[str, Mapping[str, Any]]
+    content: Record
+    jobs: dict[str, Record]
     reasons: Mapping[str, int]
 
-    def list_entries(self, tenant: str | None) -> list[dict[str, Any]]:
+    def list_entries(self, tenant: str | None) -> list[Json]:
         """Return the entries that a member of a tenant may see; None: all."""
         entries = self.jobs.values()
         return [show_entry(e, tenant) for e in entries if tenant in (None, e["tenant"])]
 
 
-def show_entry(entry: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
+def show_entry(entry: Record, tenant: str | None) -> Json:
     """Return an entry of plan.json; with a tenant, without the name of another tenant's job."""
     return dict(entry) if tenant is None else {**entry, "shared_with": None}
 
@@ -47,7 +47,7 @@ def read_plan(connection: Connection, number: int | None = None) -> RoundPlan | 
 
 
 @lru_cache(maxsize=KEPT)
-def _parse(content: bytes) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+def _parse(content: bytes) -> tuple[Json, Json, dict[str, int]]:
     """Return plan.json without its jobs, these by name, and the number of jobs by reason."""
     document = read_document(content)
     jobs = {job["job_id"]: job for job in document.pop("jobs")}

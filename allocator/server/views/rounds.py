@@ -2,10 +2,9 @@
 
 import bisect
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from allocator.errors import UsageError
+from allocator.objects import Json, Record
 from allocator.queue import round_journal
 from allocator.queue.database.bulk import query
 from allocator.server.views.answer import Answer, Form, Page, find_page
@@ -45,7 +44,7 @@ class RoundAnswer(Round):
 
     actions: dict[str, int]
     """jobs by action"""
-    jobs: list[dict[str, Any]]
+    jobs: list[Json]
     """entries of plan.json"""
 
 
@@ -56,9 +55,9 @@ class JobDifference(Form):
     tenant: str
     what: str
     """starts, stops, grows, shrinks, moves, arrived or left"""
-    before: dict[str, Any] | None
+    before: Json | None
     """its entry of plan.json; null where the plan does not have it"""
-    after: dict[str, Any] | None
+    after: Json | None
 
     def gain(self, name: str) -> float:
         """Return by how much a number of its entry grows; a plan without it counts as 0."""
@@ -148,7 +147,7 @@ def compare_rounds(sight: Sight, first: int, second: int) -> ComparisonAnswer:
         If one of the rounds does not exist, or its plan is not kept.
     """
     rounds = [find_round(sight, number) for number in (first, second)]
-    plans: list[dict[str, Mapping[str, Any]]] = []
+    plans: list[dict[str, Record]] = []
     for found in rounds:
         plan = read_plan(sight.connection, found.number)
         if plan is None:
@@ -168,7 +167,7 @@ def compare_rounds(sight: Sight, first: int, second: int) -> ComparisonAnswer:
     return ComparisonAnswer(before=rounds[0], after=rounds[1], counts=counts, jobs=jobs)
 
 
-def _describe_difference(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
+def _describe_difference(old: Record | None, new: Record | None) -> str:
     """Return what changes for a job, "" if nothing does."""
     if new is None:
         return "left"

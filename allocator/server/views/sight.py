@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from allocator.objects import Record
 from allocator.queue import cluster_tables
 from allocator.server.caller import VIEWER, Caller
 from allocator.server.views.plans import RoundPlan, read_plan
@@ -37,11 +38,11 @@ class Sight:
         return read_plan(self.connection)
 
     @property
-    def entries(self) -> Mapping[str, Mapping[str, Any]]:
+    def entries(self) -> Mapping[str, Record]:
         """The jobs of the latest plan by name."""
         return {} if self.plan is None else self.plan.jobs
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Record:
         """The settings of the queue."""
         return cluster_tables.config(self.connection)

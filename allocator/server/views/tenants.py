@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from allocator.controller import spending
 from allocator.io.tables.csv_table import csv_text
+from allocator.objects import Json, Record
 from allocator.queue.costs import RECENT_DAYS, DailyCost, list_days, read_daily_costs
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
@@ -54,8 +54,8 @@ class TenantRow:
     max_gpus: int | None
     guaranteed_gpus: int
     budget_per_hour: float | None
-    quotas: list[dict[str, Any]]
-    month: Mapping[str, Any] | None = None
+    quotas: list[Json]
+    month: Record | None = None
     level: int = 0
     share: float = 1.0
     gpus: int = 0

@@ -4,12 +4,9 @@ Every document of a job has all fields that the allocator owns there: what a lat
 same field manager leaves out is removed from the object.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.objects import (
     HOSTNAME,
@@ -32,6 +29,7 @@ from allocator.clusters.kubernetes.workloads.jobs import (
     PodSet,
     find_jobs,
 )
+from allocator.objects import Json
 
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 

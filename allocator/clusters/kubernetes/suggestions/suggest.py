@@ -1,7 +1,5 @@
 """A plan as documents for `kubectl apply --server-side`, with the commands as comments."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.clusters.adapter import Json, PlannedJob
+from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.kueue import state_in_words
 from allocator.clusters.kubernetes.objects import Object, field, is_true, name_of, namespace_of
@@ -20,6 +18,7 @@ from allocator.clusters.kubernetes.suggestions.documents import (
     workload_activity,
 )
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, resize
+from allocator.objects import Json
 
 STOP = "1-stop.yaml"
 EVICT = "2-evict.yaml"

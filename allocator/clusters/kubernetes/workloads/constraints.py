@@ -1,12 +1,10 @@
 """Which nodes the template of a pod admits: node selector, node affinity, tolerations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from allocator.clusters.adapter import Json
 from allocator.clusters.kubernetes.objects import HOSTNAME, Object, field
+from allocator.objects import Json
 
 # What the state of a node says already; a job need not tolerate them.
 HEALTH = "node.kubernetes.io/"

@@ -1,16 +1,14 @@
 """What owners say about their jobs, as annotations or labels allocator.example/NAME."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.clusters.adapter import Json, Record
 from allocator.clusters.kubernetes.objects import field, own_annotations, unix_seconds
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet, resize
 from allocator.errors import UsageError
 from allocator.io.progress_sources import FIELDS, LogPattern, Metric, as_variables, read_source
+from allocator.objects import Json, Record
 
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 MOST_SIZES = 64

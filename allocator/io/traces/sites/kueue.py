@@ -9,7 +9,6 @@ that its pods ask for.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from allocator.domain.times import parse_date
 from allocator.errors import UsageError
@@ -17,10 +16,10 @@ from allocator.io.traces.base import Trace, TraceOptions
 from allocator.io.traces.sites.records import faults_of, minutes, read_documents, read_trace, tres
 from allocator.io.traces.sites.slurm_records import UNTYPED
 from allocator.io.traces.text import read_first_lines
+from allocator.objects import Record
 
 TENANTS = {"queue": "Account", "namespace": "User", "cluster-queue": "Partition"}
 ASSUMED = "a run of which neither conditions nor events tell did not take place"
-Item = Mapping[str, Any]
 
 
 def recognise(source: Path) -> str:
@@ -54,7 +53,9 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
 
 def _records(
-    item: Item, marks_of: Mapping[tuple[str, str], list[tuple[float, bool]]], until_s: float | None
+    item: Record,
+    marks_of: Mapping[tuple[str, str], list[tuple[float, bool]]],
+    until_s: float | None,
 ) -> Iterator[dict[str, object]]:
     """Yield a record for each run. A mark is a time, and whether a run ends then."""
     about, spec, status = item["metadata"], item["spec"], item.get("status") or {}
@@ -93,7 +94,7 @@ def _records(
         yield {**common, "Submit": submit, "Start": start, "Elapsed": ran, "State": "open"}
 
 
-def _gpus(spec: Item, status: Item) -> tuple[Counter[str], int]:
+def _gpus(spec: Record, status: Record) -> tuple[Counter[str], int]:
     """Return the GPUs of a workload by flavour, and the number of its pods with GPUs."""
     found, pods = Counter[str](), 0
     for given in status.get("admission", {}).get("podSetAssignments", ()):
