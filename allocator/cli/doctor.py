@@ -3,6 +3,8 @@
 Every back end solves the demo snapshot, and the solver packages are loaded in both orders.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterator

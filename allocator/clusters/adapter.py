@@ -5,6 +5,8 @@ commands or patches that a person reads before they are run; it changes nothing.
 which carries plans out by itself, is an executor (allocator/loop/executor.py).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,6 +4,8 @@ Besides the files of a snapshot the folder has cluster.json: the adapter, its no
 that it needs to write commands.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import secrets

@@ -1,5 +1,7 @@
 """The cluster adapters by name: those of the package, registered ones, and those of plugins."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module

@@ -1,5 +1,7 @@
 """The head of a script that carries a plan out: which plan it is of, and what the plan does."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files

@@ -1,5 +1,7 @@
 """What a job of a cluster says of itself: columns of jobs.csv, and the source of its progress."""
 
+from __future__ import annotations
+
 import json
 import math
 import re

@@ -16,6 +16,8 @@ are accepted again. The adoption has four steps, and each is done completely or 
 After an interruption, run the command again.
 """
 
+from __future__ import annotations
+
 import json
 import socket
 from collections.abc import Mapping

@@ -11,6 +11,8 @@ mismatch is refused before anything is ordered: another state, a state of anothe
 that has seen a later token than the queue ever gave out, because the queue was set back.
 """
 
+from __future__ import annotations
+
 import socket
 from pathlib import Path
 

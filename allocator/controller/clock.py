@@ -1,5 +1,7 @@
 """The system clock, with a sleep that can be ended."""
 
+from __future__ import annotations
+
 import os
 import select
 import time

@@ -10,6 +10,8 @@ A round that finds no plan changes nothing: what was wanted stays wanted, the jo
 is no plan, and the next round tries again.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Mapping

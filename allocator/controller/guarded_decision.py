@@ -5,6 +5,8 @@ policy and its effort, and the prices of the round before. All of them are in th
 `replay` finds the same plan.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import signal

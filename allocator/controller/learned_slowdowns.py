@@ -5,6 +5,8 @@ colocation. Between two rounds every job that worked next to the same jobs all t
 sample of its slowdown. Estimates and corrected rows of sharing.csv are one value of the table meta.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import NamedTuple

@@ -4,6 +4,8 @@ A node is as bad as the worse of what the queue says and what the executor obser
 of them can take it out of service. The queue learns of new nodes only.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import numpy as np

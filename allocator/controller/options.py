@@ -1,5 +1,7 @@
 """The options of a controller."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field
 

@@ -10,6 +10,8 @@ executor, then what the executor observed. GPUs are given out only after the end
 that held them is recorded (queue/allocations.py).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -11,6 +11,8 @@ job. A secondary job pays for the GPUs that it holds itself, from the moment at 
 and a job that leaves its own to it owes no minimum.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from sqlalchemy import Connection

@@ -5,6 +5,8 @@ no other job of the cluster has. It is cancelled when its user has cancelled it 
 has forgotten it, and a job that was cancelled in the queue is cancelled in the cluster.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 

@@ -4,6 +4,8 @@ order.json is written once, and everything else follows from the files that are 
 Work that is safe is as of the last checkpoint that the job reported.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import time

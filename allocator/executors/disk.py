@@ -3,6 +3,8 @@
 A lock ends with the process that holds it.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import math

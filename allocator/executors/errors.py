@@ -1,5 +1,7 @@
 """Errors of executors, besides StaleOrder."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from allocator.errors import AllocatorError, UsageError

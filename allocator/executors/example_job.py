@@ -17,6 +17,8 @@ The exit code is 0 when all steps are done. After SIGTERM the job writes a check
 143, so that it does not count as done.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import signal

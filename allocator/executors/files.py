@@ -11,6 +11,8 @@ An actor reconciles: every job in open/ without a stop.json shall run, and no ot
 docs/local.md and ledger.py.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Mapping

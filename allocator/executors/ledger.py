@@ -23,6 +23,8 @@ fence.json has these keys:
     was        during an adoption, the queue that the folder belonged to before
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import secrets

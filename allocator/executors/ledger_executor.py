@@ -9,6 +9,8 @@ Jobs of some executors run under a supervisor, on this machine or on another one
 (allocation.py, supervisor.py).
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import time

@@ -10,6 +10,8 @@ same folder knows all that the old one knew. The folder of an allocation holds, 
     exit.json                  how the job ended; until it exists, the GPU indices are taken
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The executors by name: those of the package, registered ones, and those of plugins."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

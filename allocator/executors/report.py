@@ -17,6 +17,8 @@ variables ALLOCATOR_BATCH_SIZE, ALLOCATOR_ACCUMULATION, ALLOCATOR_VARIANT, ALLOC
 ALLOCATOR_JOBS_PER_GPU that are set. The file is replaced when that changes.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Iterable, Mapping

@@ -15,6 +15,8 @@ Every function works inside one transaction of its caller and may be repeated. F
 check the fencing token first.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache

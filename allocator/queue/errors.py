@@ -5,6 +5,8 @@ Refused            2   the state of the job does not allow it
 LeaseLost          1   another controller leads; nothing was written
 """
 
+from __future__ import annotations
+
 from allocator.errors import AllocatorError, UsageError
 
 

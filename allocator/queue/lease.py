@@ -5,6 +5,8 @@ checks that its token is the current one. So a controller that was paused, and c
 another one took over, cannot write anything.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket

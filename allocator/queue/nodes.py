@@ -6,6 +6,8 @@ A node that is down has lost its jobs (`find_on_down_nodes` in allocations.py). 
 announced to leave; a new state ends that.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Sequence

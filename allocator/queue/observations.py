@@ -7,6 +7,8 @@ allocation. The remaining work of the job follows from it (`read_jobs` in jobs/v
 sights and ends are rare and change the job too.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple

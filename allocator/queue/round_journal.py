@@ -1,5 +1,7 @@
 """The journal of rounds, and what each round wants of jobs; both change in one transaction."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

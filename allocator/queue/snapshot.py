@@ -13,6 +13,8 @@ sizes are unknown, finished.csv has the latest jobs that are done of the models 
 jobs that were cancelled or failed say nothing of their size.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,7 @@
 """The tenants of a queue, their quotas, and reservations: read them and change them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """Columns of jobs.csv as options of the queue's command line."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from allocator.cli.parsing import Add, option

@@ -1,5 +1,7 @@
 """The adapter `kubernetes`: where its objects come from, and which files carry a plan out."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

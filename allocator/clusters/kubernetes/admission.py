@@ -5,6 +5,8 @@ takes that back, "Retry" evicts one that was let in. Nothing but the answer is w
 status.admission belongs to Kueue.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,6 +3,8 @@
 The server is that of a kubeconfig, by the access and the connections of the official client.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -1,5 +1,7 @@
 """Kueue: cluster queues, cohorts and flavors as tenants and quotas; what its workloads say."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field as empty, replace
 from functools import cached_property

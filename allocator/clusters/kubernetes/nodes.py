@@ -1,5 +1,7 @@
 """GPUs of nodes: resources, products, states, and where a node stands; and of pods on them."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

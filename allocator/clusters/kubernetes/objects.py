@@ -1,5 +1,7 @@
 """Objects of Kubernetes as plain JSON: fields, quantities, times, owners."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

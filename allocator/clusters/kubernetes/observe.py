@@ -1,5 +1,7 @@
 """Objects of a cluster as the tables of a snapshot."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

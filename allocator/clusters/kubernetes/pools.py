@@ -1,5 +1,7 @@
 """Nodes that are alike for every job, as pools and GPU types of a snapshot."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

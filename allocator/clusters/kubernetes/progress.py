@@ -4,6 +4,8 @@ What a pod says is limited by the request, and nobody trusts it (io/progress_sou
 of metrics names the port and the path; the machine is always the pod.
 """
 
+from __future__ import annotations
+
 import time
 from urllib.parse import urlsplit
 

@@ -1,5 +1,7 @@
 """Cluster queues and cohorts, or quotas of namespaces, as tenants of a snapshot."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ Nobody trusts what is read there (io/progress_sources.py). Metrics are asked for
 job's entrypoint, whatever machine their address names.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,6 +3,8 @@
 No answer is never an empty list: what fails, takes too long or is no JSON raises `RayUnreachable`.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable, Sequence

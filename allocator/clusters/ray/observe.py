@@ -6,6 +6,8 @@ Everything else that holds GPUs is counted out of its nodes. A job that waits is
 cannot be stopped, so it keeps its size.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections import Counter

@@ -1,5 +1,7 @@
 """Nodes of a Ray cluster, and who holds their GPUs."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator

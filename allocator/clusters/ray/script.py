@@ -4,6 +4,8 @@ Jobs that change are stopped, and submitted again under another id with the same
 step is tried only if the job is as it was when it was looked at.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shlex

@@ -1,5 +1,7 @@
 """Slurm behind the seam of clusters: look at it, and write plans as a script for its operator."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob

@@ -4,6 +4,8 @@ A look is four calls that change nothing and that every user may make, and two o
 there is one. A recorded look is a folder with the same answers as files.
 """
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable

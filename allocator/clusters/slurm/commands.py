@@ -1,5 +1,7 @@
 """Calls of Slurm's commands. No answer is not an empty answer: every failure is an error."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

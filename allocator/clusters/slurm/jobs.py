@@ -1,5 +1,7 @@
 """Jobs of Slurm in one form, whichever version lists them; each task of an array is a job."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Tenants and their quotas from the accounts and QOS of slurmdbd."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Nodes of Slurm with GPUs, and the pools that they form."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

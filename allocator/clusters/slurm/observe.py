@@ -5,6 +5,8 @@ counts as occupied GPUs, or is in the snapshot as one that is not preemptible. A
 the snapshot cannot represent is held in it, and left to Slurm.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@ Running jobs that change are requeued and held, changed when they have ended, an
 is cancelled. What was asked is read back: Slurm accepts, shows and ignores some requests.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 A job says its sizes, its model and its work as JSON, with which it can also be submitted.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,6 +5,8 @@ The form of the JSON depends on the version. A number is plain in 22.05, and {"s
 23.02. Absent fields are None.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import re

@@ -1,5 +1,7 @@
 """A manifest of Kubernetes: a Job, JobSet or PyTorchJob, or a RayJob of KubeRay."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from typing import Any

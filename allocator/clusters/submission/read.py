@@ -1,5 +1,7 @@
 """Read the file with which a user would submit a job, whichever kind it is."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

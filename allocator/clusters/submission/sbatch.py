@@ -1,5 +1,7 @@
 """An sbatch script: what its #SBATCH lines ask for."""
 
+from __future__ import annotations
+
 import re
 import shlex
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 The plans of the journal hold it, so every command, page and answer tells the same.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

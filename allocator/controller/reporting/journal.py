@@ -5,6 +5,8 @@ round. Its bytes are a mark, the length of a compressed JSON document, the docum
 of numbers as doubles.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import zlib

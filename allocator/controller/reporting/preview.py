@@ -1,5 +1,7 @@
 """Preview of the next round: what the controller would do now. Nothing is written."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn

@@ -5,6 +5,8 @@ reported: a search that a time limit ended, another version of a solver, and a r
 is no longer kept.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from dataclasses import dataclass

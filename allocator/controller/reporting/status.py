@@ -1,5 +1,7 @@
 """The state of a queue and its controller, as one value and as text."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from allocator.controller import profiling, spending

@@ -11,6 +11,8 @@ name, so that it is there once; a Job that shall stop is deleted. Pods have a fi
 their last words are there until the end of the allocation is recorded.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress

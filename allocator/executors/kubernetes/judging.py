@@ -1,5 +1,7 @@
 """What became of an allocation, from its Job and its pods; a pure function."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

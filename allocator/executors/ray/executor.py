@@ -15,6 +15,8 @@ exit.json and does nothing. An allocation has ended when exit.json says so, or w
 such job as running and the supervisor has not touched keeper.json for a while.
 """
 
+from __future__ import annotations
+
 import math
 import shlex
 import time

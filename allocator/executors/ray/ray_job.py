@@ -8,6 +8,8 @@ when the entrypoint is gone. When the supervisor itself is killed, the entrypoin
 that the supervisor left.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

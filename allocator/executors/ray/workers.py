@@ -4,6 +4,8 @@ Its owner asks by a JSON object in the job's variable ALLOCATOR_RAY. The placeme
 the supervisor, and used by the job's own workers.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -5,6 +5,8 @@ Usage: python -m allocator.executors.slurm.batch_job FOLDER
 Slurm chose GPUs and nodes, which are those of the environment.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

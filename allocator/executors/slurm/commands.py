@@ -4,6 +4,8 @@ Only formats that are the same in all versions from 22.05 on are used. No answer
 list: a command that fails, takes too long or prints something else raises `SlurmUnreachable`.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterable, Sequence

@@ -16,6 +16,8 @@ once. So the job runs once even if Slurm was given it twice. An allocation has e
 says so, or when Slurm lists no such job and the supervisor has not touched keeper.json for a while.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import shlex

@@ -20,6 +20,8 @@ only, whatever machine their address names. The limits are those of io/progress_
 that is read in one look takes READING_S at most.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -7,6 +7,8 @@ second (supervisor.py). Besides the files of supervisor.py an allocation has
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
 """
 
+from __future__ import annotations
+
 import math
 import shlex
 import sys

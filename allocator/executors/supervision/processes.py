@@ -4,6 +4,8 @@ A process is identified by its pid and its start time, because a pid alone may b
 process later.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import signal

@@ -13,6 +13,8 @@ round mends it. While the supervisor lives it touches keeper.json once a second.
 when revoked.json appears, or when somebody else has recorded the end of the allocation.
 """
 
+from __future__ import annotations
+
 import glob
 import math
 import os

@@ -4,6 +4,8 @@ They are for many rows, and for what a controller does at every poll. The transa
 connection, and `translate_errors` in connection.py knows the errors of drivers.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial

@@ -9,6 +9,8 @@ then writes, there are no deadlocks, and no transaction has to be repeated. Each
 milliseconds. Commits reach the disk before they return (synchronous=FULL).
 """
 
+from __future__ import annotations
+
 import os
 import sqlite3
 from collections.abc import Iterator

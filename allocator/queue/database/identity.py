@@ -5,6 +5,8 @@ state is written once, by the first controller that acts, and changes only by
 `allocator queue adopt`.
 """
 
+from __future__ import annotations
+
 import secrets
 from dataclasses import asdict, dataclass
 

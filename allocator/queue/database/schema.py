@@ -6,6 +6,8 @@ that is built from them has what its owner gave. Times are seconds on one clock 
 test has another clock).
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from sqlalchemy import (

@@ -4,6 +4,8 @@ The database holds numbers, booleans, JSON lists and names. NULL is an empty cel
 boolean or a list; a name that is not given is "".
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

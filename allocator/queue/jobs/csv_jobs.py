@@ -1,5 +1,7 @@
 """Jobs of the queue as CSV text and as flat records, for import, export and lists."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from collections.abc import Iterable, Sequence

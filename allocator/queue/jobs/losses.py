@@ -1,5 +1,7 @@
 """The losses that running jobs with a target loss report, and what is expected from them."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,7 @@
 """The jobs that a queue has seen, as the history from which classes of jobs are estimated."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

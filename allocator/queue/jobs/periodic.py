@@ -10,6 +10,8 @@ Times that passed while no controller ran are missed: only the latest of them is
 numbers are left out. A series ends with `times`, or when its latest job is cancelled.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ An executor knows an allocation by (job, generation) and refuses for ever what i
 that is submitted under a forgotten name goes on counting where the earlier job ended.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection

@@ -9,6 +9,8 @@ A session needs GPUs from its submission to its end, and they are free one round
 that is held or parked needed GPUs until it last had some.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np

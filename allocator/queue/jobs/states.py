@@ -13,6 +13,8 @@ owner asks for in the meantime is in `request` ("hold", "cancel") and takes effe
 in one state at any time, and a job in any state other than running holds no GPUs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -9,6 +9,8 @@ Owners may change some of what they said later. The changed job is checked by th
 the next round counts with it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json

@@ -3,6 +3,8 @@
 Every change compares the version of the job and swaps it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -4,6 +4,8 @@ Every document of a job has all fields that the allocator owns there: what a lat
 same field manager leaves out is removed from the object.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A plan as documents for `kubectl apply --server-side`, with the commands as comments."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex

@@ -1,5 +1,7 @@
 """Which nodes the template of a pod admits: node selector, node affinity, tolerations."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

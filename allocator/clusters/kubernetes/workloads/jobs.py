@@ -1,5 +1,7 @@
 """Jobs, JobSets and PyTorchJobs as one form: sets of equal pods that run together."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,7 @@
 """What owners say about their jobs, as annotations or labels allocator.example/NAME."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
