@@ -254,7 +254,7 @@ class DecisionSearch:
         old, new = self.decision.allocation, found.allocation
         least = _least_gain(found.round.option_table, self.decision)
         other = (new.pool != old.pool) | (new.gpus != old.gpus) | (new.primary != old.primary)
-        more = other & (new.pool >= 0) & ((old.pool < 0) | (found.witness.value > least))
+        more = other & (new.pool >= 0) & (found.witness.value > least)
         jobs = asked[more[asked]]
         return GainingJobs(jobs, new.pool[jobs], new.gpus[jobs], asked[:0])
 
@@ -337,13 +337,15 @@ class PriceSearch:
         if has_pair_rows(model):
             c = choices(without_rows(model, np.flatnonzero(gone)))
             return best_prices(c, deadline=self._until, close=CLOSE).prices
-        c = _without_row_bounds(at.choices, gone)
+        c = _without_row_bounds(at.choices, gone, at.round.instance.mandatory)
         if not self._large:
             return minimise_dual(c, start, self._until, COARSE, CLOSE).prices
         few, there = self._sample_jobs
         move = (
             minimise_dual(
-                _without_row_bounds(few, gone), deadline=self._until, coldest=SAMPLE_COARSE
+                _without_row_bounds(few, gone, few.mandatory),
+                deadline=self._until,
+                coldest=SAMPLE_COARSE,
             ).prices
             - there
         )
@@ -391,7 +393,8 @@ class PlanSearch(PriceSearch):
                 self._gains[limits] = at.gain(prices)[1]
             if (self._gains[limits][asked] < -NEAR).all():
                 return NOBODY
-        c = _without_row_bounds(at.choices, lifted_rows(at.round, limits, tenant))
+        gone = lifted_rows(at.round, limits, tenant)
+        c = _without_row_bounds(at.choices, gone, at.round.instance.mandatory)
         # what is known with one limit more, of the same round
         keys = [
             (tuple(x for x in limits if x != kept), tenant if kept != QUOTA else -1)
@@ -419,60 +422,41 @@ class PlanSearch(PriceSearch):
         Only groups count that rows tie to these jobs. Where a relaxation has no parts of columns,
         it is the best plan of all groups that rows tie together. Raises SearchFailed.
         """
-        fits, tied = c.fitting_columns(), c.tied_groups(asked)
-        better = at.is_better & np.isin(c.group, asked)
-        if QUOTA in limits and not tied[c.filled].all():
-            # few groups may all get their best columns
-            prices = self._lifted_prices(limits, tenant)
-            columns, nothing = fits & tied[c.group], np.zeros_like(better)
-            best, is_best = self._improve(c, plan, prices, columns, nothing)
-            if is_best:
-                return best
-        relaxed = at.relaxation.solve(c, fits, self._until)
-        if relaxed is None:
-            raise SearchFailed
-        x, prices = relaxed
-        if QUOTA not in limits:
-            self._prices[limits] = prices
         if not limits and self._is_exact:
             return plan
-        parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
-        plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
-        tied = c.tied_groups(np.flatnonzero(parts & tied))
-        return self._improve(c, plan, prices, fits & tied[c.group], better)[0]
-
-    def _improve(
-        self, c: Choices, plan: Ints, prices: Floats, columns: Bools, asked: Bools
-    ) -> tuple[Ints, bool]:
-        """Return a better plan of some columns (n,), and whether it is proven to be the best one.
-
-        Plans are searched if a better one may use a column of `asked` (n,).
-        """
-        own = np.flatnonzero(columns)
-        if not len(own):
-            return plan, True
-        part = c.take(own)
-        number = np.full(c.n + 1, -1)
+        fits, tied = c.fitting_columns(), c.tied_groups(asked)
+        if not limits or QUOTA in limits:
+            prices = self._lifted_prices(limits, tenant)
+        else:
+            relaxed = at.relaxation.solve(c, fits, self._until)
+            if relaxed is None:
+                raise SearchFailed
+            x, self._prices[limits] = relaxed
+            prices = self._prices[limits]
+            parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
+            plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
+            tied = c.tied_groups(np.flatnonzero(parts & tied))
+        own = np.flatnonzero(fits & tied[c.group])
+        part, number = c.take(own), np.full(c.n + 1, -1)
         number[own] = np.arange(len(own))
         dual = evaluate(part, prices)
         search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
         search.take(dual.choice)
-        near = search.losses.leaves(search.value)[0]
-        if not search.is_closed() and asked[own][near].any():
+        near = own[search.losses.leaves(search.value)[0]]
+        if not search.is_closed() and (at.is_better[near] & np.isin(c.group[near], asked)).any():
             if not search.may_go_on():
                 raise SearchFailed
-            if np.count_nonzero(near) > 2 * c.J:
+            if len(near) > 2 * c.J:
                 search.search(*search.losses.least(c.J), EFFORT)
             search.prove(EFFORT)
-        found = np.append(own, -1)[search.plan]
-        return np.where(np.diff(part.start) > 0, found, plan), search.is_closed()
+        return np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
 
 
-def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
-    """Return the choices without the bounds of some rows (m,) of their model."""
-    return replace(
-        c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high)
-    )
+def _without_row_bounds(c: Choices, gone: Bools, mandatory: Bools) -> Choices:
+    """Return the choices without the bounds of some rows (m,), which may say who must run, too."""
+    no, here = np.inf, gone[c.rows]
+    low, high = np.where(here, -no, c.low), np.where(here, no, c.high)
+    return replace(c, low=low, high=high, mandatory=mandatory)
 
 
 @dataclass(frozen=True)
