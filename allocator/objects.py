@@ -1,9 +1,9 @@
-"""Objects of JSON, and rows, records and settings, which are like them: values by name."""
+"""Types of what maps names to values: an object of JSON, a row of a table, settings."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Record = Mapping[str, Any]
-"""One that is read."""
+"""An object that is only read."""
 Json = dict[str, Any]
-"""One that is made."""
+"""An object that is built here, or may be changed."""

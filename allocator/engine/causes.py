@@ -453,9 +453,11 @@ class PlanSearch(PriceSearch):
 
 
 def _without_row_bounds(c: Choices, gone: Bools, mandatory: Bools) -> Choices:
-    """Return the choices without the bounds of some rows (m,), which may say who must run, too."""
-    no, here = np.inf, gone[c.rows]
-    low, high = np.where(here, -no, c.low), np.where(here, no, c.high)
+    """Return the choices without the bounds of some rows (m,).
+
+    A row may be what makes groups mandatory. So `mandatory` (J,) is given as it is without them.
+    """
+    low, high = np.where(gone[c.rows], [[-np.inf], [np.inf]], [c.low, c.high])
     return replace(c, low=low, high=high, mandatory=mandatory)
 
 

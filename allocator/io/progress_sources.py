@@ -55,7 +55,7 @@ class Metric:
     name: str
 
     def move_to(self, machine: str) -> Metric:
-        """Return the same metric of the same port and path on another machine.
+        """Return the metric of the same name, port and path on another machine.
 
         Examples
         --------

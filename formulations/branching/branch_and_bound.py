@@ -188,7 +188,7 @@ class _Open:
 
 @functools.cache
 def kernel(compiled: bool, name: str = "search", /) -> Callable[..., Any]:
-    """Return a loop, compiled by numba or as it is.
+    """Return a loop of the search, compiled by numba or as a plain function.
 
     Arguments have no names: the cache would take the same ones with names for others.
     """

@@ -369,7 +369,7 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
         (51080, "passed_over drained_nodes pairs_in_passes", "flow"),
         # GPUs of a node are kept for one job now, and other GPUs of it for another job later
         (1047, "requested_gpus passed_over places long_rounds", "flow"),
-        # headroom needs GPUs of nodes that are away now and come back
+        # headroom may use GPUs of nodes that are away now and will come back
         (51087, "passed_over leaving_nodes predicted_sizes long_rounds headroom", "flow"),
         # a job that may not be stopped shares the GPUs of another job, and somebody reserved them
         (1082, "leaving_nodes requested_gpus pairs_in_passes", "flow"),

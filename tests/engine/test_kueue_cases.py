@@ -29,9 +29,9 @@ TABLES = ("jobs", "pools", "quotas", "rates", "tenants")
 
 @pytest.mark.parametrize("case", [name for name in CASES if not CASES[name]["not_expressible"]])
 def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) -> None:
-    """What Kueue admits starts. The jobs that stop lose no more value than those that Kueue
-    preempts, or no plan that leaves each queue and cohort its nominal quota loses less. Every plan
-    here leaves them as much of it as their jobs can use."""
+    """Every job that Kueue admits starts. Every queue and cohort keeps as much of its nominal quota
+    as its jobs can use. The jobs that stop lose no more value than those that Kueue preempts. Where
+    they lose more, every plan that keeps all quotas is tried, and none loses less."""
     known, table = CASES[case], {}
     for name in TABLES:
         text = "\n".join(

@@ -17,7 +17,7 @@ BUDGETS = {
     "allocator/clusters, tokens": 40_965,
     "allocator/controller, tokens": 29_035,
     "allocator/domain, tokens": 35_792,
-    "allocator/engine, tokens": 46_429,
+    "allocator/engine, tokens": 46_425,
     "allocator/executors, tokens": 28_404,
     "allocator/io, tokens": 41_031,
     "allocator/loop, tokens": 2_439,
