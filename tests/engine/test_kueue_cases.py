@@ -4,11 +4,13 @@ tests/data/kueue has what the tests state (kubernetes-sigs/kueue at ff69552e, 20
 pkg/scheduler: priority, tree, share and cycle are TestPreemption, TestHierarchicalPreemptions,
 TestFairPreemptions and the cycles of scheduler_fs_test.go), under our own names and with the terms
 of docs/coming-from.md. GPUs stand for CPUs, and each priority is a weight, thirty times that of the
-next lower one. Where no queue of a test may preempt, running jobs are not preemptible, and queues
-leave their nominal quota to their cohort. All jobs were submitted so long ago that only shares
-count under `fairness`. The column `differs` names the cases in which a decision here is another
-one: `shares`, where Kueue gives more to a queue that holds GPUs while another holds none, or
-`owed`, where the plan of Kueue leaves a queue or cohort below its nominal quota.
+next lower one. A resource of which there is enough for all, or that every job takes in the same
+proportion, is left out, and so are jobs without CPUs. A part of a workload in another flavour is a
+job. Where no queue of a test may preempt, running jobs are not preemptible, and queues leave their
+nominal quota to their cohort. All jobs were submitted so long ago that only shares count under
+`fairness`. The column `differs` names the cases in which a decision here is another one: `shares`,
+where Kueue divides GPUs among queues otherwise, or `owed`, where its plan leaves a queue or cohort
+below its nominal quota while a job waits. That job takes it back in the next cycles of Kueue.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ CASES = {row["case"]: row for row in csv.DictReader((DATA / "cases.csv").open())
 TABLES = ("jobs", "pools", "quotas", "rates", "tenants")
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if not CASES[name]["not_expressible"]])
+@pytest.mark.parametrize("case", CASES)
 def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) -> None:
     """Every job that Kueue admits starts. Every queue and cohort keeps as much of its nominal quota
     as its jobs can use. The jobs that stop lose no more value than those that Kueue preempts. Where
