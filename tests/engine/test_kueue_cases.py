@@ -6,11 +6,12 @@ TestFairPreemptions and the cycles of scheduler_fs_test.go), under our own names
 of docs/coming-from.md. GPUs stand for CPUs, and each priority is a weight, thirty times that of the
 next lower one. A resource of which there is enough for all, or that every job takes in the same
 proportion, is left out, and so are jobs without CPUs. A part of a workload in another flavour is a
-job. Where no queue of a test may preempt, running jobs are not preemptible, and queues leave their
-nominal quota to their cohort. All jobs were submitted so long ago that only shares count under
-`fairness`. The column `differs` names the cases in which a decision here is another one: `shares`,
-where Kueue divides GPUs among queues otherwise, or `owed`, where its plan leaves a queue or cohort
-below its nominal quota while a job waits. That job takes it back in the next cycles of Kueue.
+job. Where no queue of a test may preempt, running jobs are not preemptible, and queues
+leave their nominal quota to their cohort. A queue that may reclaim only from lower priorities has
+no guarantee, and jobs elsewhere that have its priority are not preemptible. All jobs were submitted
+so long ago that only shares count under `fairness`. The column `differs` names the cases in which a
+decision here is another one: `shares`, where Kueue divides GPUs among queues otherwise, or `owed`,
+where the jobs of a cohort could hold more of its nominal quota than under the plan of Kueue.
 """
 
 from __future__ import annotations
