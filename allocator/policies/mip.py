@@ -38,6 +38,7 @@ from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
+SOON = 0.1  # share of the time that is left, which a solver has before the search goes on
 EXACT = 1e-9  # relative gap that counts as none
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
@@ -57,12 +58,16 @@ def mip(task: Task) -> Proposal:
     if task.solver is not None or not _is_proven(task, start):
         task, start = add_near_pairs(task, start)
     if task.solver is None and start is not None:
-        task, start = _close_gap(task, start)
+        task, start, answer = _close_gap(task, start)
+        if answer is not None and answer.termination == "gap":
+            return answer
         if _is_proven(task, start):
             plan = _prefer_unchanged(task, start, task.bound)
-            bound, why = task.bound, "auto: proven from prices, none needed"
-            bound = max(bound, task.choices.value_of(plan))
-            return Proposal(plan, bound, "lagrangian", "gap", solver_choice=why, task=task)
+            bound = max(task.bound, task.choices.value_of(plan))
+            by, why = "lagrangian", "auto: proven from prices, none needed"
+            if answer is not None:
+                by, why = answer.bound_by if bound >= answer.bound else by, answer.solver_choice
+            return Proposal(plan, bound, by, "gap", solver_choice=why, task=task)
     return _ask_solver(task, start)
 
 
@@ -136,7 +141,7 @@ def _find_start(task: Task) -> tuple[Task, Ints | None]:
     is_cold = task.prices is None and not has_pair_rows(task.round.model)
     if is_cold and not _is_proven(task, best) and loses_in_blocks(c, task.dual, enough):
         plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
-        task, best = _with_bound(task, bound), _best(c, best, plan)
+        task, best = _closer(task, bound), _best(c, best, plan)
     if not _is_proven(task, best):
         beyond = BEYOND if task.prices is None else 0
         best = _best(c, best, round_pairs(c, task.dual, task.end_of_rounding, enough, beyond))
@@ -148,9 +153,10 @@ def _best(c: Choices, *plans: Ints | None) -> Ints | None:
     return max((plan for plan in plans if plan is not None), key=c.value_of, default=None)
 
 
-def _with_bound(task: Task, bound: float) -> Task:
-    """Return the task with a known bound, and with its prices as they are."""
-    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
+def _closer(task: Task, bound: float = math.inf, deadline: float = math.inf) -> Task:
+    """Return the task with a known bound and a deadline, and with its prices as they are."""
+    bound, deadline = min(task.known_bound, bound), min(task.deadline, deadline)
+    closer = dataclasses.replace(task, known_bound=bound, deadline=deadline)
     vars(closer).update(choices=task.choices, dual=task.dual)
     return closer
 
@@ -179,9 +185,9 @@ def _is_proven(task: Task, plan: Ints | None) -> bool:
     return plan is not None and _proven_gap(task, plan) <= enough * (1 + 1e-6)
 
 
-def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
-    """Return the task with the tightest bound, and the best plan, found without a solver."""
-    until = task.share_of_time(0.5)
+def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints, Proposal | None]:
+    """Return the task with the tightest bound, the best plan, and what a solver said if asked."""
+    until, answer = task.share_of_time(0.5), None
     enough = PRICED * task.limits.gap
     watch, report = task.limits.watch, None
     if watch is not None:
@@ -194,10 +200,14 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
                 f"{step}: value {value:.7g}, bound {bound:.7g}, gap {gap:.3g}, {seconds:.2f} s"
             )
 
-    plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound, report)
-    if bound >= task.bound and plan is start:
-        return task, start
-    return _with_bound(task, max(bound, task.bound_with_other_pairs)), plan
+    def ask(plan: Ints) -> tuple[Ints, float]:
+        nonlocal answer
+        answer = _ask_solver(_closer(task, deadline=task.share_of_time(SOON)), plan)
+        return answer.choice, answer.bound
+
+    c, dual = task.choices, task.dual
+    plan, bound = close_gap(c, dual, start, enough, until, task.bound, report, ask)
+    return _closer(task, max(bound, task.bound_with_other_pairs)), plan, answer
 
 
 def _report_start(task: Task, start: Ints | None) -> None:
@@ -248,7 +258,6 @@ def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult
         values = None if start is None else choices.to_x(start)
         return engine.solve(model, limits, WarmStart(values, prices))
     columns = find_columns_of_better_plans(choices, task.dual, start)
-    limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
     hint = WarmStart(choices.to_x(start)[columns], prices)
     answer = engine.solve(model.take(columns), limits, hint)
     if answer.values is None:

@@ -6,14 +6,15 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 2. more groups may
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
-4. if it does not, and every column uses one row: drawn rows are emptied and filled again
+4. if it does not, and better plans use few columns: the caller asks a solver
+5. if every column uses one row: drawn rows are emptied and filled again
    (formulations/primal/knapsacks.py)
-5. groups drawn at random may change, more often those that are near to a change or
+6. groups drawn at random may change, more often those that are near to a change or
    lose much, as many as can be searched, or where that fails sums of combinations
    (formulations/primal/sums.py), as long as this finds better plans
-6. step 3 again, for a longer time
+7. step 3 again, for a longer time
 
-The better the plan, the fewer columns has the proof. Steps 4 and 5 are large neighbourhood search
+The better the plan, the fewer columns has the proof. Steps 5 and 6 are large neighbourhood search
 (Shaw, "Using constraint programming and local search methods to solve vehicle routing problems",
 1998).
 """
@@ -48,9 +49,11 @@ SUMMED = 400.0  # groups that are drawn for a sum
 EMPTIED = 0.6  # share of the rows that are emptied and filled again
 LONG = 0.3  # seconds that have to be left for a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
+ASKED = 5_000  # columns of better plans, with more of which a solver is not asked
 EXACT = 1e-9  # relative gap that counts as none
 
 Report = Callable[[str, float, float], None]
+Ask = Callable[[Ints], tuple[Ints, float]]
 
 
 def close_gap(
@@ -61,6 +64,7 @@ def close_gap(
     until: float = math.inf,
     bound: float = math.inf,
     report: Report | None = None,
+    ask: Ask | None = None,
 ) -> tuple[Ints, float]:
     """Return the best plan that was found and a bound on the value of every plan.
 
@@ -80,11 +84,14 @@ def close_gap(
         No plan has a higher value, as known before.
     report : callable, optional
         It is given the name of every step, and value and bound after it.
+    ask : callable, optional
+        Given the best plan (J,), it returns a plan (J,), and a bound on the value of every plan.
     """
     search = Search(c, dual, plan, gap, until, min(bound, dual.bound))
     steps: list[tuple[str, Callable[[], None]]] = [
         *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
         ("all better plans", partial(search.prove, FIRST)),
+        *((("solver", partial(search.ask, ask)),) if ask is not None else ()),
         ("rows as knapsacks", search.fill_rows),
         ("neighbourhoods", search.improve),
         ("all better plans again", partial(search.prove, LAST)),
@@ -142,6 +149,13 @@ class Search:
         if len(self.find_open(self.enough)) > 2 * groups:
             loss = self.losses.of_change(self.c, self.plan)
             self.search(*self.near(np.argsort(loss, kind="stable")[:groups]), FIRST)
+
+    def ask(self, ask: Ask) -> None:
+        """Ask a solver, if better plans use few columns."""
+        if np.count_nonzero(self.losses.leaves(self.enough)[0]) <= ASKED:
+            plan, bound = ask(self.plan)
+            self.take(plan)
+            self.tighten(bound)
 
     def improve(self) -> None:
         """Find better plans in drawn groups, or as sums if that fails, while some are found."""
