@@ -33,12 +33,13 @@ from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.choices import Choices
 from formulations.model.linear import Ints
 from formulations.primal.block_plans import loses_in_blocks, round_blocks
-from formulations.primal.closing import close_gap, find_columns_of_better_plans
+from formulations.primal.closing import close_gap, restrict
 from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
-SOON = 0.1  # share of the time that is left, which a solver has before the search goes on
+SOON = 0.2  # share of the time that is left, which a solver has before the search goes on
+ASKED = 5_000  # columns that it then knows
 EXACT = 1e-9  # relative gap that counts as none
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
@@ -71,14 +72,14 @@ def mip(task: Task) -> Proposal:
     return _ask_solver(task, start)
 
 
-def _ask_solver(task: Task, start: Ints | None) -> Proposal:
+def _ask_solver(task: Task, start: Ints | None, most: float = math.inf) -> Proposal:
     """Return the plan and the bound of a solver that begins from a plan, as far as they are right.
 
-    Raises Infeasible or NoPlanInTime as `mip` does.
+    It knows at most so many columns. Raises Infeasible or NoPlanInTime as `mip` does.
     """
     value = task.choices.value_of
     engine, why = task.engine()
-    answer = _call_solver(task, engine, start)
+    answer = _call_solver(task, engine, start, most)
     best, fallback, detail = _verify_answer(task, answer, start, engine.name)
     if best is None:
         proposal = find_plan_by_solver(task)
@@ -202,7 +203,7 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints, Proposal | None]:
 
     def ask(plan: Ints) -> tuple[Ints, float]:
         nonlocal answer
-        answer = _ask_solver(_closer(task, deadline=task.share_of_time(SOON)), plan)
+        answer = _ask_solver(_closer(task, deadline=task.share_of_time(SOON)), plan, ASKED)
         return answer.choice, answer.bound
 
     c, dual = task.choices, task.dual
@@ -246,25 +247,26 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
     )
 
 
-def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
-    """Ask the solver for a plan; one that was chosen here, only about few columns.
+def _call_solver(task: Task, engine: Solver, start: Ints | None, most: float) -> SolverResult:
+    """Ask the solver for a plan; one that was chosen here, only about what can change.
 
-    These are the columns of the start and of all better plans. No other plan is better than the
-    start, so the solver's bound holds for all plans.
+    No other plan is better than the start, so the solver's bound holds for all plans. It does not
+    if there are more than `most` columns.
     """
     choices, model, prices = task.choices, task.round.model, task.dual.prices
     limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
     if task.solver is not None or start is None or task.round.omitted_pairs is not None:
         values = None if start is None else choices.to_x(start)
         return engine.solve(model, limits, WarmStart(values, prices))
-    columns = find_columns_of_better_plans(choices, task.dual, start)
-    hint = WarmStart(choices.to_x(start)[columns], prices)
-    answer = engine.solve(model.take(columns), limits, hint)
+    x = choices.to_x(start)
+    part, columns, is_whole = restrict(choices, task.dual, start, most)
+    answer = engine.solve(part, limits, WarmStart(np.append(x[columns], 1.0), prices))
+    if not is_whole:
+        answer = dataclasses.replace(answer, bound=math.inf, termination=Termination.TIME_LIMIT)
     if answer.values is None:
         return answer
-    values = np.zeros(choices.n)
-    values[columns] = answer.values
-    return dataclasses.replace(answer, values=values)
+    x[columns] = answer.values[:-1]
+    return dataclasses.replace(answer, values=x)
 
 
 def _verify_answer(

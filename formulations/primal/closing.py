@@ -6,7 +6,8 @@ Every step searches the plans of some columns (formulations/branching/branch_and
 2. more groups may
 3. all columns of plans above the value that is enough are searched, for a short time, which is
    the proof if the search ends
-4. if it does not, and better plans use few columns: the caller asks a solver
+4. if it does not, the caller asks a solver about the columns of all better plans if they are few,
+   or else about the groups nearest to a change
 5. if every column uses one row: drawn rows are emptied and filled again
    (formulations/primal/knapsacks.py)
 6. groups drawn at random may change, more often those that are near to a change or
@@ -25,6 +26,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -32,7 +34,7 @@ import numpy as np
 from formulations.bounds.lagrangian import Dual
 from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
-from formulations.model.linear import Bools, Ints
+from formulations.model.linear import Bools, Ints, LinearModel
 from formulations.primal.knapsacks import Knapsacks
 from formulations.primal.losses import Losses
 from formulations.primal.sums import find_sum
@@ -49,7 +51,6 @@ SUMMED = 400.0  # groups that are drawn for a sum
 EMPTIED = 0.6  # share of the rows that are emptied and filled again
 LONG = 0.3  # seconds that have to be left for a sum
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
-ASKED = 5_000  # columns of better plans, with more of which a solver is not asked
 EXACT = 1e-9  # relative gap that counts as none
 
 Report = Callable[[str, float, float], None]
@@ -139,10 +140,7 @@ class Search:
 
     def find_open(self, value: float) -> Ints:
         """Return the groups that can change in a plan above a value, or have to."""
-        near, nothing = self.losses.leaves(value)
-        near[self.plan[self.plan >= 0]] = True
-        nothing |= self.plan < 0
-        return np.flatnonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1)
+        return np.flatnonzero(self.losses.changes(self.c, self.plan, value)[1])
 
     def change_few_groups(self, groups: int) -> None:
         """Find a better plan that differs in few groups."""
@@ -151,11 +149,10 @@ class Search:
             self.search(*self.near(np.argsort(loss, kind="stable")[:groups]), FIRST)
 
     def ask(self, ask: Ask) -> None:
-        """Ask a solver, if better plans use few columns."""
-        if np.count_nonzero(self.losses.leaves(self.enough)[0]) <= ASKED:
-            plan, bound = ask(self.plan)
-            self.take(plan)
-            self.tighten(bound)
+        """Take the plan and the bound of a solver."""
+        plan, bound = ask(self.plan)
+        self.take(plan)
+        self.tighten(bound)
 
     def improve(self) -> None:
         """Find better plans in drawn groups, or as sums if that fails, while some are found."""
@@ -251,8 +248,42 @@ class Search:
             self.plan, self.value = plan, self.c.value_of(plan)
 
 
-def find_columns_of_better_plans(c: Choices, dual: Dual, plan: Ints) -> Ints:
-    """Return the columns of a plan, and all that a better one may use."""
-    near, _ = Losses.of(c, dual).leaves(c.value_of(plan) * (1 - EXACT * np.sign(c.value_of(plan))))
-    near[plan[plan >= 0]] = True
-    return np.flatnonzero(near)
+def restrict(
+    c: Choices, dual: Dual, plan: Ints, most: float = math.inf
+) -> tuple[LinearModel, Ints, bool]:
+    """Return the model of the groups that can change in better plans.
+
+    All other groups keep what they have in the plan (J,): one more column, the last, which is 1.
+
+    Parameters
+    ----------
+    most : float
+        Of more columns, the groups nearest to a change have theirs.
+
+    Returns
+    -------
+    LinearModel, ndarray of int and bool
+        The model, its columns but the last among those of `c`, (k,), and whether it has all better
+        plans.
+    """
+    losses, value = Losses.of(c, dual), c.value_of(plan)
+    near, changes = losses.changes(c, plan, value - EXACT * abs(value))
+    own = np.bincount(c.group[near], minlength=c.J) * changes
+    order = np.argsort(losses.of_change(c, plan), kind="stable")
+    is_few = own[order].cumsum() <= most
+    changes[order[~is_few]] = False
+    columns = np.flatnonzero(near & changes[c.group])
+    kept = c.to_x(np.where(changes, -1, plan))
+    use, few = c.model.activity(kept), c.model.take(columns)
+    rows = np.flatnonzero(use)
+    model = replace(
+        few,
+        value=np.append(few.value, c.value @ kept),
+        col_lower=np.append(few.col_lower, 1.0),
+        col_upper=np.append(few.col_upper, 1.0),
+        integer=np.append(few.integer, True),
+        start=np.append(few.start, few.start[-1] + len(rows)),
+        index=np.append(few.index, rows),
+        coef=np.append(few.coef, use[rows]),
+    )
+    return model, columns, bool(is_few.all())

@@ -40,6 +40,16 @@ class Losses:
         """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
         return self.column <= self.bound - value, self.nothing <= self.bound - value
 
+    def changes(self, c: Choices, plan: Ints, value: float) -> tuple[Bools, Bools]:
+        """Return the columns (n,) of a plan (J,) and of all above a value, and who can change.
+
+        These are groups, (J,).
+        """
+        near, nothing = self.leaves(value)
+        near[plan[plan >= 0]] = True
+        nothing |= plan < 0
+        return near, np.bincount(c.group[near], minlength=c.J) + nothing > 1
+
     def least(self, count: int) -> tuple[Bools, Bools]:
         """Return the best column of every group, and the `count` others that lose least."""
         loss = np.append(self.column, self.nothing)

@@ -17,7 +17,7 @@ from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
 from formulations.primal import closing
-from formulations.primal.closing import Search, close_gap, find_columns_of_better_plans
+from formulations.primal.closing import Search, close_gap, restrict
 from formulations.primal.rounding import round_dual
 
 ALONE = np.array([0, -1, -1])
@@ -96,8 +96,8 @@ def test_the_best_plan_is_never_excluded(
 ):
     """At any prices the bound covers the best plan, and the gap is closed.
 
-    Where few groups are open, the best plan is found whatever gap is enough. The columns of better
-    plans hold the best one. If all values are multiples of a unit, the bound is one, too.
+    Where few groups are open, the best plan is found whatever gap is enough. The model of what can
+    change has the best plan, or with few columns the given one. If all values are multiples of a unit, the bound is one, too.
     """
     rng = np.random.default_rng(seed)
     if kind == "a round":
@@ -120,8 +120,12 @@ def test_the_best_plan_is_never_excluded(
     assert not c.value_unit or bound == value or bound % c.value_unit == 0
     assert c.value_of(plan) <= value <= best + slack
     assert best - slack <= bound <= value + gap * abs(value) + slack
-    if value > c.value_of(plan):
-        assert np.isin(closed[closed >= 0], find_columns_of_better_plans(c, dual, plan)).all()
+    for most, kept in ((np.inf, closed), (2, plan)):
+        part, columns, is_whole = restrict(c, dual, plan, most)
+        x = np.append(c.to_x(kept)[columns], 1.0)
+        assert part.feasible(x)
+        assert part.value @ x == pytest.approx(c.value_of(kept))
+        assert is_whole or len(columns) <= most
 
 
 def test_a_group_that_holds_what_no_better_plan_does_is_open():
