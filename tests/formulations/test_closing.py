@@ -97,7 +97,8 @@ def test_the_best_plan_is_never_excluded(
     """At any prices the bound covers the best plan, and the gap is closed.
 
     Where few groups are open, the best plan is found whatever gap is enough. The model of what can
-    change has the best plan, or with few columns the given one. If all values are multiples of a unit, the bound is one, too.
+    change has the best plan, or with few columns the given one. If all values are multiples of a
+    unit, the bound is one, too.
     """
     rng = np.random.default_rng(seed)
     if kind == "a round":
