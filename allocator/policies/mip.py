@@ -61,7 +61,7 @@ def mip(task: Task) -> Proposal:
     if task.solver is None and start is not None:
         task, start, answer = _close_gap(task, start)
         if answer is not None and answer.termination == "gap":
-            return answer
+            return dataclasses.replace(answer, task=task)  # which has all the time
         if _is_proven(task, start):
             plan = _prefer_unchanged(task, start, task.bound)
             bound = max(task.bound, task.choices.value_of(plan))
