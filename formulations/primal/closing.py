@@ -98,11 +98,12 @@ def close_gap(
         ("all better plans again", partial(search.prove, LAST)),
     ]
     for name, step in steps:
-        if search.is_closed() or not search.may_go_on():
+        if search.is_closed() or time.monotonic() >= until:
             break
-        step()
-        if report is not None:
-            report(name, search.value, search.bound)
+        if name == "solver" or search.may_go_on():
+            step()
+            if report is not None:
+                report(name, search.value, search.bound)
     return search.plan, max(search.bound, search.value)
 
 
@@ -132,11 +133,11 @@ class Search:
         return self.bound <= self.value + max(self.gap * (1 + EXACT), 2 * EXACT) * abs(self.value)
 
     def may_go_on(self) -> bool:
-        """Return whether there is time, and few groups are open or the loops are compiled."""
+        """Return whether few groups are open or the loops are compiled."""
         is_quick = len(self.find_open(self.enough)) <= LITTLE
         # a new process searches few groups sooner than it loads the compiler
         self.compiled = (not is_quick or "numba" in sys.modules) and is_ready()
-        return (is_quick or self.compiled) and time.monotonic() < self.until
+        return is_quick or self.compiled
 
     def find_open(self, value: float) -> Ints:
         """Return the groups that can change in a plan above a value, or have to."""
