@@ -38,6 +38,7 @@ from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
+BRIEF = 0.02  # share of the time for a second plan
 SOON = 0.2  # share of the time that is left, which a solver has before the search goes on
 ASKED = 5_000  # columns that it then knows
 EXACT = 1e-9  # relative gap that counts as none
@@ -140,12 +141,14 @@ def _find_start(task: Task) -> tuple[Task, Ints | None]:
     unchanged = task.round.unchanged_choice()
     best = unchanged if c.feasible(unchanged) else None
     is_cold = task.prices is None and not has_pair_rows(task.round.model)
+    until = task.end_of_rounding
     if is_cold and not _is_proven(task, best) and loses_in_blocks(c, task.dual, enough):
-        plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
+        plan, bound = round_blocks(c, task.dual, enough, until)
         task, best = _closer(task, bound), _best(c, best, plan)
+        until = until if plan is None else task.share_of_time(BRIEF)
     if not _is_proven(task, best):
         beyond = BEYOND if task.prices is None else 0
-        best = _best(c, best, round_pairs(c, task.dual, task.end_of_rounding, enough, beyond))
+        best = _best(c, best, round_pairs(c, task.dual, until, enough, beyond))
     return task, best
 
 
