@@ -71,7 +71,7 @@ class Decision:
         """
         bound = bound_over_all_pairs(self.task)
         by = "lagrangian"
-        if self.proposal.bound < bound and self.round.has_all_pairs:
+        if self.proposal.bound <= bound and self.round.has_all_pairs:
             bound = self.proposal.bound
             by = self.proposal.bound_by
         bound = check_bound(bound, by, self.witness, self.round.instance.value)
