@@ -238,28 +238,29 @@ class QueueCluster:
             if words:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
-        look = (
-            {(one.key, one.phase) for one in seen},
+        gpus = (
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
-        due = not self._is_quiet(now, look) and self._poll(now, seen, look)
+        due = not self._is_quiet(now, seen, gpus) and self._poll(now, seen, gpus)
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
         return due
 
-    def _is_quiet(self, now: float, look: Any) -> bool:
+    def _is_quiet(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
         """Return whether a poll would do nothing: all is as at the last one, which did nothing."""
         quiet = self._quiet
-        if quiet is None or quiet.look != look or not quiet.since_s <= now < quiet.until_s:
+        if quiet is None or not quiet.since_s <= now < quiet.until_s:
+            return False
+        if quiet.look != (_list_phases(seen), gpus):
             return False
         with self.store.read() as connection:
             return bool(read_version(connection) == quiet.version)
 
-    def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
+    def _poll(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
-        self._quiet, gpus = None, look[1:]
+        self._quiet = None
         ended = any(one.phase != "running" for one in seen)
         with self.store.write() as connection:
             version = read_version(connection)
@@ -281,7 +282,7 @@ class QueueCluster:
         if not due:
             given = self.reconcile({one.key for one in seen})
             if not (has_news or ended or given or self._untold or self.pending_round):
-                self._quiet = _QuietPoll(version, look, now, until_s)
+                self._quiet = _QuietPoll(version, (_list_phases(seen), gpus), now, until_s)
         return due
 
     def _observe_executor(self) -> list[Observation]:
@@ -359,8 +360,10 @@ class QueueCluster:
             mark = known.get(one.job_id)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
-            elif progress or mark.phase == "ordered" or one.phase != "running":
+            elif one.phase != "running":
                 news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
+            elif progress or mark.phase == "ordered":
+                news.append((one, mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         ended = observations.record(connection, token, news, retries, is_history) if news else []
@@ -698,6 +701,11 @@ class QueueCluster:
         except OSError as error:
             self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
         return False
+
+
+def _list_phases(seen: Sequence[Observation]) -> set[tuple[str, int, Phase]]:
+    """Return what matters of observations between rounds: the phases, not the progress."""
+    return {(one.job_id, one.generation, one.phase) for one in seen}
 
 
 def _end_on_down_node(
