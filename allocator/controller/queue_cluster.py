@@ -107,7 +107,8 @@ class RoundInput:
 
     `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
     stability leave alone. `books` are those of long-run budgets, None if there are none. `trials`
-    are what jobs run to learn speeds, None where [profiling] does not ask for it.
+    are what jobs run to learn speeds, None where [profiling] does not ask for it. `version` is that
+    of the database.
     """
 
     snapshot: Snapshot
@@ -116,6 +117,7 @@ class RoundInput:
     jobs_left_alone: frozenset[str]
     books: Record | None = None
     trials: profiling.ProfiledRound | None = None
+    version: Any = None
 
 
 class _Recorded(NamedTuple):
@@ -145,7 +147,7 @@ class _Orders(NamedTuple):
 
     stops: list[allocations.Allocation]
     starts: list[Order]
-    settings: dict[tuple[str, int], Mapping[str, str] | None]
+    settings: Mapping[tuple[str, int], Mapping[str, str] | None]
     pending: int | None
 
 
@@ -181,6 +183,8 @@ class QueueCluster:
         )
         self._rental = LiveRental()
         self._rows = snapshots.PreviousRows()
+        # those of the last round, while they are carried out and no job has changed since then
+        self._wants: Mapping[str, round_journal.Want] | None = None
         self.round_input: RoundInput | None = None
         # the next round is due at once, and the rules of stability do not apply to it
         self.ignores_stability = False
@@ -315,7 +319,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings = {}
+        self._settings, self._wants = {}, None
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
         self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
@@ -467,15 +471,18 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
+            version = read_version(connection)
+        if not self._rows.are_same or self.pending_round or self._untold:
+            self._wants = None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
-        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
+        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials, version)
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
         """Write the round, what it wants and its orders in one transaction.
 
-        The next poll, or `carry_out`, carries it out. Returns how many jobs change. Raises
+        Where all of that is as after the round before, only the round is written. The next poll, or `carry_out`, carries it out. Returns how many jobs change. Raises
         LeaseLost; then nothing was written.
         """
         round_input = self.round_input
@@ -498,9 +505,10 @@ class QueueCluster:
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
-        capacity = self._read_capacity()
+        capacity, before, self._wants = self._read_capacity(), self._wants, None
         with self.store.write() as connection:
-            number = round_journal.append(connection, token, entry, wants)
+            is_settled = wants == before and read_version(connection) == round_input.version
+            number = round_journal.append(connection, token, entry, None if is_settled else wants)
             spending.write(connection, round_input.books)
             if trials is not None:
                 profiling.write(connection, trials.trials)
@@ -514,9 +522,13 @@ class QueueCluster:
                 )
                 value = guarded_decision.memory_to_json(handed_on)
                 cluster_tables.write_meta(connection, MEMORY, value)
-            orders = self._write_orders(connection, capacity, pending=number)
+            if is_settled:
+                round_journal.mark_applied(connection, token, number)
+                orders = _Orders([], [], self._settings, None)
+            else:
+                orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end
-        self._orders, self.pending_round = orders, orders.pending
+        self._orders, self.pending_round, self._wants = orders, orders.pending, wants
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)

@@ -117,16 +117,18 @@ class PreviousRows:
     Every change of a job raises its version. A change of its allocation does so too, or it changes
     the phase, but for its progress, which is always read. So a snapshot is the same
     without the rows of the one before, to the last cell, and takes longer to build. They are of one
-    queue.
+    queue. `are_same`: the last snapshot has the jobs of the one before, and none of them changed.
     """
 
     def __init__(self) -> None:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.are_same = False
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
         """Return the active jobs by column, in the order of submission, and keep them."""
         active = query(connection, _ACTIVE, now_s)
         if not active:
+            self.are_same = False
             return dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), ())
         *marks, remaining_work, loss_work, loss_error = zip(*active, strict=True)
         keys = list(zip(*marks, strict=True))
@@ -137,6 +139,7 @@ class PreviousRows:
             for i in missing:
                 rows[i] = read[keys[i]]
         found: Any = rows
+        self.are_same = not missing and len(rows) == len(self._rows)
         self._rows = dict(zip(keys, found, strict=True))
         # by column, not row by row, because there may be thousands of rows
         columns = zip(*found, strict=True)
