@@ -215,6 +215,7 @@ class Controller:
                 connection,
                 token,
                 now,
+                self.cluster.rows,
                 patience_s=patience_s,
                 interval_s=self.cluster.interval_s,
                 corrects=o.learn,

@@ -22,7 +22,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count, repeat
+from itertools import compress, count, repeat
 from statistics import median
 from typing import Any
 
@@ -49,11 +49,11 @@ from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import as_columns, execute_many, query
-from allocator.queue.database.schema import OPEN
+from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
+from allocator.queue.snapshot import PreviousRows
 
 PROGRESS_KEY = "samples"  # key of meta
 # of an allocation: the work when its sample began, since when, and the seconds without progress
@@ -66,16 +66,8 @@ PROGRESS = np.dtype(
         ("is_colocated", "?"),
     ]
 )
-_RUNNING = (
-    "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
-    " a.since_s, a.nodes,"
-    " j.modes IS NOT NULL"
-    " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
-    " a.work_at_start, j.total_work, a.reported, j.target_loss "
-    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
-    # both conditions: the index covers open allocations
-    f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
-)
+# pools where not all workers are alike, or their exchange takes time
+_UNEVEN = "SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL"
 OPTIONAL = ("models.csv", "nodes.csv", "sharing.csv")  # tables of a profile that may be empty
 Key = tuple[str, str, int]  # model, GPU type, GPUs
 SpeedSample = tuple[float, float]  # work per second, unix seconds
@@ -98,6 +90,7 @@ def learn(
     connection: Connection,
     token: int,
     now_s: float,
+    rows: PreviousRows,
     *,
     patience_s: float,
     interval_s: float,
@@ -113,6 +106,8 @@ def learn(
         Fencing token of the controller.
     now_s : float
         Time of the round in seconds.
+    rows : PreviousRows
+        The jobs as of the round's snapshot.
     patience_s : float
         Seconds without progress after which a job is stuck.
     interval_s : float
@@ -136,17 +131,17 @@ def learn(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = query(connection, _RUNNING)
-    columns = as_columns(rows, 14)
-    names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
-    uneven, starts, totals, reported, targets = columns[9:]
-    done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
+    c = _read_running(connection, rows, now_s)
+    names, generations, models, types, sizes, reported = map(
+        c.__getitem__, ("job_id", "generation", "model", "gpu_type", "gpus", "reported")
+    )
+    done, at_s = np.array(c["work_done"], dtype=np.float64), _floats_or(c["observed_s"], now_s)
     known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
     work, since_s = past["work"], past["since_s"]
     others = read_others(connection)
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
-    alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
-    alone &= ~np.array(uneven, dtype=np.bool_)
+    alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(c["since_s"], -np.inf) <= since_s)
+    alone &= _find_even(connection, c)
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
     is_working = moved & (work > 0) & (at_s > since_s)
@@ -173,17 +168,18 @@ def learn(
     cluster_tables.write_meta(connection, PROGRESS_KEY, [now_s, names, text, colocations])
     if not corrects:
         return [names[j] for j in stuck], 0
-    _record_losses(connection, names, targets, np.array(totals) - starts + done, reported)
+    total, starts = np.array(c["total_work"]), c["work_at_start"]
+    _record_losses(connection, names, c["target_loss"], total - starts + done, reported)
     profile = load_profile(connection)
     heard = [j for j in np.flatnonzero(moved).tolist() if reported[j]]
     if (profile.shapes or profile.has_phases) and (len(samples) or together or heard):
-        left, total = np.array(starts) / np.array(totals), np.array(totals)
+        left = np.array(starts) / total
         at_begin, phase = (
             profile.present_names(models, 1.0 - left + x / total) for x in (work, done)
         )
         fits = [
             at_begin[j] == phase[j]
-            and not profile.is_spread((phase[j], types[j], sizes[j]), nodes[j])
+            and not profile.is_spread((phase[j], types[j], sizes[j]), c["nodes"][j])
             for j in range(len(names))
         ]
         samples = samples[np.array(fits)[samples]]
@@ -205,6 +201,22 @@ def learn(
     medians = _find_medians(zip(keys, speed[samples].tolist(), at_s[samples].tolist(), strict=True))
     corrected = correct(connection, profile, medians, now_s) if medians else 0
     return [names[j] for j in stuck], corrected
+
+
+def _read_running(
+    connection: Connection, rows: PreviousRows, now_s: float
+) -> dict[str, Sequence[Any]]:
+    """Return the running jobs by column."""
+    c = rows.read(connection, now_s)
+    runs = [phase == Phase.RUNNING for phase in c["phase"]]
+    return c if all(runs) else {name: tuple(compress(x, runs)) for name, x in c.items()}
+
+
+def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:
+    """Return the running jobs without modes in pools where all workers are alike, (n,)."""
+    uneven = {pool for (pool,) in query(connection, _UNEVEN)}
+    both = zip(c["modes"], c["pool"], strict=True)
+    return np.array([modes is None and pool not in uneven for modes, pool in both], dtype=np.bool_)
 
 
 def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:

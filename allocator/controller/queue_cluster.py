@@ -182,7 +182,7 @@ class QueueCluster:
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
         self._rental = LiveRental()
-        self._rows = snapshots.PreviousRows()
+        self.rows = snapshots.PreviousRows()
         # those of the last round, while they are carried out and no job has changed since then
         self._wants: Mapping[str, round_journal.Want] | None = None
         self.round_input: RoundInput | None = None
@@ -455,7 +455,7 @@ class QueueCluster:
         options, left_alone, self._orders = self.options, frozenset[str](), None
         capacity, nodes, trials = self._read_capacity(), self._read_nodes(), None
         with self.store.read() as connection:
-            built = snapshots.build_snapshot(connection, self.clock.now(), self._rows)
+            built = snapshots.build_snapshot(connection, self.clock.now(), self.rows)
             refuse_several_primaries(self.executor, int(built.config.get("max_primaries", 1)))
             config = {**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
             if options.horizon is not None:
@@ -472,7 +472,7 @@ class QueueCluster:
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
             version = read_version(connection)
-        if not self._rows.are_same or self.pending_round or self._untold:
+        if self.rows.have_changed or self.pending_round or self._untold:
             self._wants = None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
@@ -482,8 +482,9 @@ class QueueCluster:
     def apply(self, decision: Decision, took_s: float) -> int:
         """Write the round, what it wants and its orders in one transaction.
 
-        Where all of that is as after the round before, only the round is written. The next poll, or `carry_out`, carries it out. Returns how many jobs change. Raises
-        LeaseLost; then nothing was written.
+        Where all of that is as after the round before, only the round is written. The next poll, or
+        `carry_out`, carries it out. Returns how many jobs change. Raises LeaseLost; then nothing
+        was written.
         """
         round_input = self.round_input
         assert round_input is not None
@@ -506,6 +507,7 @@ class QueueCluster:
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
         capacity, before, self._wants = self._read_capacity(), self._wants, None
+        self.rows.have_changed = False
         with self.store.write() as connection:
             is_settled = wants == before and read_version(connection) == round_input.version
             number = round_journal.append(connection, token, entry, None if is_settled else wants)
@@ -525,6 +527,7 @@ class QueueCluster:
             if is_settled:
                 round_journal.mark_applied(connection, token, number)
                 orders = _Orders([], [], self._settings, None)
+                self.rows.keep(connection)
             else:
                 orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end

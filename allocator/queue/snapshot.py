@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import compress
-from typing import Any
+from itertools import chain, compress
+from typing import Any, cast
 
 import numpy as np
 from sqlalchemy import Connection
@@ -44,7 +44,14 @@ from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import execute, execute_many, query, query_of
+from allocator.queue.database.bulk import (
+    as_columns,
+    execute,
+    execute_many,
+    query,
+    query_of,
+    read_version,
+)
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
 from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
@@ -71,16 +78,30 @@ _OF_JOB = (
     "retry_at_s",
     *OWNED,
 )
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
+_HELD = (
+    "generation",
+    "pool",
+    "gpus",
+    "gpu_type",
+    "phase",
+    "running_s",
+    "work_at_start",
+    "host",
+    "since_s",
+    "nodes",
+    "held_gpus",
+)
 _FROM = f"FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
 # A row is read again if its mark has changed. The number of a purged job may be given to a new
 # job, so the time of the last change is a part of the mark.
 _MARK = "j.seq, j.version, j.updated_s, a.phase"
+_MARKED = _MARK.count(",") + 1  # columns of a mark
 # columns that may change while the mark stays the same
-_PROGRESS = ("remaining_work", "loss_work", "loss_error")
+_PROGRESS = ("remaining_work", "work_done", "observed_s", "reported", "loss_work", "loss_error")
 _ACTIVE = (
-    f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work,"
-    f" l.loss_error {_FROM} LEFT JOIN losses l ON l.job_id = j.job_id"
+    f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), a.work_done,"
+    f" a.observed_s, a.reported, l.loss_work, l.loss_error {_FROM}"
+    " LEFT JOIN losses l ON l.job_id = j.job_id"
     f" WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ?"
     " ORDER BY j.submitted_s, j.seq"
 )
@@ -117,47 +138,54 @@ class PreviousRows:
     Every change of a job raises its version. A change of its allocation does so too, or it changes
     the phase, but for its progress, which is always read. So a snapshot is the same
     without the rows of the one before, to the last cell, and takes longer to build. They are of one
-    queue. `are_same`: the last snapshot has the jobs of the one before, and none of them changed.
+    queue. `have_changed`: the jobs have, as far as they were read since somebody set it to False.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self.are_same = False
+        self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
+        self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
+        self._version: Any = None
+        self.owned: dict[str, Cells] = {}  # columns that the owners of the jobs set
+        self.have_changed = False
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
         """Return the active jobs by column, in the order of submission, and keep them."""
-        active = query(connection, _ACTIVE, now_s)
-        if not active:
-            self.are_same = False
-            return dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), ())
-        *marks, remaining_work, loss_work, loss_error = zip(*active, strict=True)
-        keys = list(zip(*marks, strict=True))
-        rows = list(map(self._rows.get, keys))
-        missing = [i for i, row in enumerate(rows) if row is None]
-        if missing:
-            read = _read_rows(connection, [keys[i][0] for i in missing])
-            for i in missing:
-                rows[i] = read[keys[i]]
-        found: Any = rows
-        self.are_same = not missing and len(rows) == len(self._rows)
-        self._rows = dict(zip(keys, found, strict=True))
+        if self._version is not None and self._version == read_version(connection):
+            return self._columns
+        active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
+        keys = list(zip(*active[:_MARKED], strict=True))
+        if not self.owned or keys != list(self._rows):
+            self.have_changed = True
+            self._read_rows(connection, keys)
+        progress = dict(zip(_PROGRESS, active[_MARKED:], strict=True))
+        self._version, self._columns = None, self._columns | progress
+        return self._columns
+
+    def keep(self, connection: Connection) -> None:
+        """Note that the transaction, as far as it is, changed no job since they were read.
+
+        So they are not read again before something changes.
+        """
+        self._version = read_version(connection)
+
+    def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
+        """Read the rows of the jobs with new marks."""
+        new = [key[0] for key in keys if key not in self._rows]
         # by column, not row by row, because there may be thousands of rows
-        columns = zip(*found, strict=True)
-        progress = (remaining_work, loss_work, loss_error)
-        return dict(zip((*_OF_JOB, *_HELD, *_PROGRESS), (*columns, *progress), strict=True))
-
-
-def _read_rows(
-    connection: Connection, numbers: Sequence[Any]
-) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the rows of some jobs by their marks, with owned values as cells."""
-    rows = query_of(connection, _ROWS, numbers)
-    columns = list(zip(*rows, strict=True))
-    mark = _MARK.count(",") + 1
-    for i, name in enumerate(_OF_JOB, mark):
-        if name in OWNED:
-            columns[i] = tuple(values_of(JOBS.column(name), columns[i]))
-    return {row[:mark]: row[mark:] for row in zip(*columns, strict=True)}
+        columns = as_columns(query_of(connection, _ROWS, new), _MARKED + len((*_OF_JOB, *_HELD)))
+        for i, name in enumerate(_OF_JOB, _MARKED):
+            if name in OWNED:
+                columns[i] = values_of(JOBS.column(name), columns[i])
+        known = self._rows | {row[:_MARKED]: row[_MARKED:] for row in zip(*columns, strict=True)}
+        self._rows = {key: known[key] for key in keys}
+        names = (*_OF_JOB, *_HELD)
+        c = dict(zip(names, as_columns([*self._rows.values()], len(names)), strict=True))
+        self._columns |= c
+        self.owned = {
+            name: to_cells(JOBS.column(name), c[name])
+            for name in OWNED
+            if not len(c[name]) or c[name].count(None) < len(c[name])
+        }
 
 
 def build_snapshot(
@@ -168,7 +196,8 @@ def build_snapshot(
     `previous` has the rows of an earlier snapshot of this queue. The result does not depend on it.
     """
     # not `or`: an empty one is kept for the next snapshot
-    c = (PreviousRows() if previous is None else previous).read(connection, now_s)
+    rows = PreviousRows() if previous is None else previous
+    c = rows.read(connection, now_s)
     stuck = _find_blocked_jobs(connection, c)
     holds = [
         phase in ("ordered", "running") and request == ""
@@ -177,12 +206,7 @@ def build_snapshot(
     held = np.array(holds, dtype=np.bool_)
     gpus = _floats(c["gpus"])
     attained = _floats(c["attained_gpu_s"])
-    columns: dict[str, Cells] = {
-        name: to_cells(JOBS.column(name), c[name])
-        for name in OWNED
-        if not len(c[name]) or c[name].count(None) < len(c[name])
-    }
-    columns["job_id"] = c["job_id"]
+    columns = {**rows.owned, "job_id": c["job_id"]}
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = np.where(held, gpus, np.nan)
@@ -201,7 +225,7 @@ def build_snapshot(
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
         JOBS.file: Table.of(JOBS, ordered),
-        **_build_received(c, held_s.tolist()),
+        **_build_received(c, held_s),
         **_build_placements(c["job_id"], c["nodes"], holds),
         **cluster_tables.tables(connection),
     }
@@ -266,18 +290,28 @@ def _build_table(
     return {schema.file: cluster_tables.build_table(schema.file, columns)} if rows else {}
 
 
-def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
-    """Return received.csv, or nothing if no job has held GPUs."""
-    cells: list[tuple[str, str, float]] = []
-    for job_id, text, kind, now in zip(
-        c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
-    ):
-        seconds: Iterable[tuple[str, float]] = _seconds(text)
-        if now > 0:
-            had = dict(seconds)
-            seconds = sorted({**had, kind: had.get(kind, 0.0) + now}.items())
-        cells += [(job_id, name, s) for name, s in seconds]
-    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), cells)
+def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str, Table]:
+    """Return received.csv, or nothing if no job has held GPUs.
+
+    held_s (n,) is since when each job has what it holds.
+    """
+    had = list(map(_seconds, c["received"]))
+    now = np.flatnonzero(held_s > 0)
+    types = [c["gpu_type"][j] for j in now.tolist()]
+    kinds = sorted({*types, *chain.from_iterable(map(dict, had))})
+    place = {kind: k for k, kind in enumerate(kinds)}
+    seconds = np.zeros((len(had), len(kinds)))
+    for j, one in enumerate(had):
+        for kind, s in one:
+            seconds[j, place[kind]] = s
+    seconds[now, [place[kind] for kind in types]] += held_s[now]
+    job, k = np.nonzero(seconds)
+    columns: dict[str, Cells] = {
+        "job_id": [c["job_id"][j] for j in job.tolist()],
+        "gpu_type": [kinds[i] for i in k.tolist()],
+        "seconds": seconds[job, k],
+    }
+    return {RECEIVED.file: Table.of(RECEIVED, columns)} if len(job) else {}
 
 
 def _build_placements(
