@@ -137,8 +137,7 @@ def find_reasons(
     names = (None, *cases, "outranked")
     number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
-    said = list(map(PRICES, offered.tolist(), needed.tolist()))
-    sentences = _write_sentences(round_, chosen, best, said, found, offered > needed, fits, codes)
+    sentences = _write_sentences(round_, chosen, best, offered, needed, found, fits, codes)
     for j in np.flatnonzero(unknown & ~counts).tolist():
         sentences[j] = IGNORED
     if fragments is not None:
@@ -296,9 +295,9 @@ def _write_sentences(
     round_: CompiledRound,
     chosen: Ints,
     best: Ints,
-    prices: Sequence[str],
+    offered: Floats,
+    needed: Floats,
     found: Causes,
-    is_paid: Bools,
     fits: Bools,
     codes: Sequence[str | None],
 ) -> list[str | None]:
@@ -308,8 +307,8 @@ def _write_sentences(
     ----------
     chosen, best : (J,)
         Options of the plan, and the better options of the sentences, -1 = none.
-    prices, is_paid : (J,)
-        What the better option offers and what it needs, in words, and whether it offers enough.
+    offered, needed : (J,)
+        What the better option offers, and what it needs.
     fits : (J,)
         Whether a better option fits into the plan.
     """
@@ -317,9 +316,16 @@ def _write_sentences(
     jobs = problem.jobs
     m = round_.option_table
     present = set(jobs.job_id)
-    # the option that each job gets without its cause, and the dollars per hour that the plan leaves
-    missed = option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
+    # as lists, because many jobs may have a sentence
+    option, value, price = best.tolist(), offered.tolist(), needed.tolist()
+    shapes = np.append([m.gpus, m.pool, m.nodes], np.zeros((3, 1), np.int64), 1)[:, best].T.tolist()
+    # the dollars per hour that the plan leaves
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
+
+    @cache
+    def find_missed() -> Ints:
+        """Return the option that each job gets without its cause."""
+        return option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
 
     @cache
     def broken_quotas(is_alone: bool) -> list[tuple[Block, Bools]]:
@@ -350,11 +356,8 @@ def _write_sentences(
         return f'{limits} of tenant "{owner}"'
 
     def write(j: int, code: str) -> str:
-        o = int(best[j])
-        want = ""
-        if o >= 0:
-            want = name_shape(int(m.gpus[o]), problem.pools.pool[m.pool[o]], int(m.nodes[o]))
-        model = problem.models[jobs.model[j]]
+        o, (gpus, p, nodes) = option[j], shapes[j]
+        want = name_shape(gpus, problem.pools.pool[p], nodes) if o >= 0 else ""
         if code == "held":
             waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
@@ -362,27 +365,28 @@ def _write_sentences(
         if code == "protected" and (o < 0 or round_.repairs.released[j]):
             return "non-preemptible, but the GPUs it held are gone"
         if code == "no_matching_gpu_type":
+            model = problem.models[jobs.model[j]]
             speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
             return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
         if code == "outranked":
-            said = OTHERS.format(want=want) if is_paid[j] else prices[j]
+            said = OTHERS.format(want=want) if value[j] > price[j] else PRICES(value[j], price[j])
             return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
         then = f"{found.gpus[j]} x {problem.pools.pool[found.pool[j]]}"
         if code == "not_evaluated" and not fits[j]:
             return f"{LEFT_OUT} {then}" if found.gpus[j] else f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": prices[j], "then": then}
+        words: dict[str, object] = {"want": want, "value": PRICES(value[j], price[j]), "then": then}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":
             words["limits"] = name_limits(j, o, is_alone=True)
         elif code in ("budget", "quota"):
-            pool, gpus = found.pool[[j]], found.gpus[[j]]
+            got = found.pool[[j]], found.gpus[[j]]
             words |= {
-                "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
+                "cost": float((got[1] * gpu_prices(problem, np.array([j]), *got))[0]),
                 "left": left,
             }
             if code == "quota":
-                words["limits"] = name_limits(j, int(missed[j]), is_alone=False)
+                words["limits"] = name_limits(j, int(find_missed()[j]), is_alone=False)
         return SENTENCES[code].format_map(words)
 
     return [None if code is None else write(j, code) for j, code in enumerate(codes)]
