@@ -19,11 +19,10 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress, count, repeat
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -197,8 +196,14 @@ def learn(
     _record_noise(connection, [(models[j], reported[j]) for j in heard], profile.models)
     if profiling.is_enabled(cluster_tables.config(connection)):
         samples = _take_trials(connection, profile.profiled, names, models, samples, speed)
-    keys = ((models[j], types[j], sizes[j]) for j in samples.tolist())
-    medians = _find_medians(zip(keys, speed[samples].tolist(), at_s[samples].tolist(), strict=True))
+    of_key: dict[Key, list[int]] = {}
+    for j in samples.tolist():
+        of_key.setdefault((models[j], types[j], sizes[j]), []).append(j)
+    # one sample per size, the median of all jobs of that size
+    medians = {
+        key: (float(np.median(speed[jobs])), float(at_s[jobs].max()))
+        for key, jobs in of_key.items()
+    }
     corrected = correct(connection, profile, medians, now_s) if medians else 0
     return [names[j] for j in stuck], corrected
 
@@ -217,17 +222,6 @@ def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:
     uneven = {pool for (pool,) in query(connection, _UNEVEN)}
     both = zip(c["modes"], c["pool"], strict=True)
     return np.array([modes is None and pool not in uneven for modes, pool in both], dtype=np.bool_)
-
-
-def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:
-    """Return one sample per size, the median of all jobs of that size."""
-    seen: dict[Key, list[SpeedSample]] = {}
-    for key, rate, at_s in samples:
-        seen.setdefault(key, []).append((rate, at_s))
-    return {
-        key: (median(rate for rate, _ in some), max(at_s for _, at_s in some))
-        for key, some in seen.items()
-    }
 
 
 def _record_losses(

@@ -219,7 +219,7 @@ def build_snapshot(
     turned_s = _floats(c["since_s"])
     since_s = np.where(np.isnan(turned_s), _floats(c["running_s"]), turned_s)
     held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
-    columns["attained_gpu_s"] = attained + held_s * np.nan_to_num(_floats(c["held_gpus"]))
+    columns["attained_gpu_s"] = attained + held_s * np.fmax(0.0, _floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
     columns |= {name: _floats(c[name]) for name in ("loss_work", "loss_error") if any(c[name])}
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
@@ -276,7 +276,7 @@ def _states(
 
 def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Return the jobs that come after a job that was cancelled or parked."""
-    waits = {job_id: after for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
+    waits = dict(compress(zip(c["job_id"], c["after"], strict=True), c["after"]))
     names = sorted({name for after in waits.values() for name in after})
     over = {row[0] for row in query_of(connection, _OVER, names)}
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
