@@ -48,7 +48,8 @@ from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, query
+from allocator.queue.database.bulk import as_columns, execute_many, query
+from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
@@ -64,6 +65,17 @@ PROGRESS = np.dtype(
         ("quiet_s", "<f8"),
         ("is_colocated", "?"),
     ]
+)
+# of a running job, in the order of the columns that are read of it
+_COLUMNS = (
+    *(f"a.{name}" for name in ("job_id", "generation", "pool", "gpu_type", "gpus", "nodes")),
+    *("a.work_at_start", "a.work_done", "a.observed_s", "a.since_s", "a.reported"),
+    *("j.model", "j.modes", "j.total_work", "j.target_loss"),
+)
+_RUNNING = (
+    f"SELECT {', '.join(_COLUMNS)} FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    # both conditions: the index covers open allocations
+    f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
 # pools where not all workers are alike, or their exchange takes time
 _UNEVEN = "SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL"
@@ -130,7 +142,7 @@ def learn(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    c = _read_running(connection, rows, now_s)
+    c = _read_running(connection, rows)
     names, generations, models, types, sizes, reported = map(
         c.__getitem__, ("job_id", "generation", "model", "gpu_type", "gpus", "reported")
     )
@@ -208,13 +220,14 @@ def learn(
     return [names[j] for j in stuck], corrected
 
 
-def _read_running(
-    connection: Connection, rows: PreviousRows, now_s: float
-) -> dict[str, Sequence[Any]]:
+def _read_running(connection: Connection, rows: PreviousRows) -> Mapping[str, Sequence[Any]]:
     """Return the running jobs by column."""
-    c = rows.read(connection, now_s)
-    runs = [phase == Phase.RUNNING for phase in c["phase"]]
-    return c if all(runs) else {name: tuple(compress(x, runs)) for name, x in c.items()}
+    kept = rows.list_kept(connection)
+    if kept is None:
+        columns = as_columns(query(connection, _RUNNING), len(_COLUMNS))
+        return dict(zip((name[2:] for name in _COLUMNS), columns, strict=True))
+    runs = [phase == Phase.RUNNING for phase in kept["phase"]]
+    return kept if all(runs) else {name: tuple(compress(x, runs)) for name, x in kept.items()}
 
 
 def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:

@@ -145,28 +145,27 @@ class PreviousRows:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
         self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
         self._version: Any = None
-        self.owned: dict[str, Cells] = {}  # columns that the owners of the jobs set
+        self._owned: dict[str, Cells] = {}
         self.have_changed = False
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
         """Return the active jobs by column, in the order of submission, and keep them."""
-        if self._version is not None and self._version == read_version(connection):
-            return self._columns
         active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
         keys = list(zip(*active[:_MARKED], strict=True))
-        if not self.owned or keys != list(self._rows):
-            self.have_changed = True
+        if keys != list(self._rows):
+            self.have_changed, self._owned = True, {}
             self._read_rows(connection, keys)
         progress = dict(zip(_PROGRESS, active[_MARKED:], strict=True))
-        self._version, self._columns = None, self._columns | progress
+        self._columns |= progress
         return self._columns
 
     def keep(self, connection: Connection) -> None:
-        """Note that the transaction, as far as it is, changed no job since they were read.
-
-        So they are not read again before something changes.
-        """
+        """Note that the transaction, as far as it is, changed no job since they were read."""
         self._version = read_version(connection)
+
+    def list_kept(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
+        """Return the jobs as they were read, by column, or None if anything changed since `keep`."""
+        return self._columns if self._version == read_version(connection) else None
 
     def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
         """Read the rows of the jobs with new marks."""
@@ -179,13 +178,18 @@ class PreviousRows:
         known = self._rows | {row[:_MARKED]: row[_MARKED:] for row in zip(*columns, strict=True)}
         self._rows = {key: known[key] for key in keys}
         names = (*_OF_JOB, *_HELD)
-        c = dict(zip(names, as_columns([*self._rows.values()], len(names)), strict=True))
-        self._columns |= c
-        self.owned = {
+        columns = as_columns([*self._rows.values()], len(names))
+        self._columns |= zip(names, columns, strict=True)
+
+    def owned(self) -> Mapping[str, Cells]:
+        """Return the columns that the owners of the jobs set, without those that nobody did."""
+        c = self._columns
+        self._owned = self._owned or {
             name: to_cells(JOBS.column(name), c[name])
             for name in OWNED
             if not len(c[name]) or c[name].count(None) < len(c[name])
         }
+        return self._owned
 
 
 def build_snapshot(
@@ -206,7 +210,7 @@ def build_snapshot(
     held = np.array(holds, dtype=np.bool_)
     gpus = _floats(c["gpus"])
     attained = _floats(c["attained_gpu_s"])
-    columns = {**rows.owned, "job_id": c["job_id"]}
+    columns = {**rows.owned(), "job_id": c["job_id"]}
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = np.where(held, gpus, np.nan)
