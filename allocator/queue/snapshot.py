@@ -164,7 +164,7 @@ class PreviousRows:
         self._version = read_version(connection)
 
     def list_kept(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
-        """Return the jobs as they were read, by column, or None if anything changed since `keep`."""
+        """Return the jobs by column as they were read; None if anything changed since `keep`."""
         return self._columns if self._version == read_version(connection) else None
 
     def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
