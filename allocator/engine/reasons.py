@@ -316,9 +316,7 @@ def _write_sentences(
     jobs = problem.jobs
     m = round_.option_table
     present = set(jobs.job_id)
-    # as lists, because many jobs may have a sentence
-    option, value, price = best.tolist(), offered.tolist(), needed.tolist()
-    shapes = np.append([m.gpus, m.pool, m.nodes], np.zeros((3, 1), np.int64), 1)[:, best].T.tolist()
+    value, price = offered.tolist(), needed.tolist()
     # the dollars per hour that the plan leaves
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
@@ -356,8 +354,10 @@ def _write_sentences(
         return f'{limits} of tenant "{owner}"'
 
     def write(j: int, code: str) -> str:
-        o, (gpus, p, nodes) = option[j], shapes[j]
-        want = name_shape(gpus, problem.pools.pool[p], nodes) if o >= 0 else ""
+        o = int(best[j])
+        want = ""
+        if o >= 0:
+            want = name_shape(int(m.gpus[o]), problem.pools.pool[m.pool[o]], int(m.nodes[o]))
         if code == "held":
             waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
@@ -380,9 +380,9 @@ def _write_sentences(
         elif code == "exceeds_quota":
             words["limits"] = name_limits(j, o, is_alone=True)
         elif code in ("budget", "quota"):
-            got = found.pool[[j]], found.gpus[[j]]
+            pool, gpus = found.pool[[j]], found.gpus[[j]]
             words |= {
-                "cost": float((got[1] * gpu_prices(problem, np.array([j]), *got))[0]),
+                "cost": float((gpus * gpu_prices(problem, np.array([j]), pool, gpus))[0]),
                 "left": left,
             }
             if code == "quota":
