@@ -222,12 +222,14 @@ def learn(
 
 def _read_running(connection: Connection, rows: PreviousRows) -> Mapping[str, Sequence[Any]]:
     """Return the running jobs by column."""
-    kept = rows.list_kept(connection)
-    if kept is None:
-        columns = as_columns(query(connection, _RUNNING), len(_COLUMNS))
-        return dict(zip((name[2:] for name in _COLUMNS), columns, strict=True))
-    runs = [phase == Phase.RUNNING for phase in kept["phase"]]
-    return kept if all(runs) else {name: tuple(compress(x, runs)) for name, x in kept.items()}
+    names = [column[2:] for column in _COLUMNS]
+    present = rows.list_present(connection)
+    if present is None:
+        columns = as_columns(query(connection, _RUNNING), len(names))
+    else:
+        runs = [phase == Phase.RUNNING for phase in present["phase"]]
+        columns = [tuple(compress(present[name], runs)) for name in names]
+    return dict(zip(names, columns, strict=True))
 
 
 def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:

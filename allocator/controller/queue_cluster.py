@@ -107,8 +107,7 @@ class RoundInput:
 
     `memory` is what the round before handed on. `jobs_left_alone` are the jobs that the rules of
     stability leave alone. `books` are those of long-run budgets, None if there are none. `trials`
-    are what jobs run to learn speeds, None where [profiling] does not ask for it. `version` is that
-    of the database.
+    are what jobs run to learn speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
@@ -117,7 +116,6 @@ class RoundInput:
     jobs_left_alone: frozenset[str]
     books: Record | None = None
     trials: profiling.ProfiledRound | None = None
-    version: Any = None
 
 
 class _Recorded(NamedTuple):
@@ -183,8 +181,6 @@ class QueueCluster:
         )
         self._rental = LiveRental()
         self.rows = snapshots.PreviousRows()
-        # those of the last round, while they are carried out and no job has changed since then
-        self._wants: Mapping[str, round_journal.Want] | None = None
         self.round_input: RoundInput | None = None
         # the next round is due at once, and the rules of stability do not apply to it
         self.ignores_stability = False
@@ -319,7 +315,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings, self._wants = {}, None
+        self._settings, self.rows.wants = {}, None
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
         self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
@@ -471,12 +467,11 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
-            version = read_version(connection)
-        if self.rows.have_changed or self.pending_round or self._untold:
-            self._wants = None
+        if self.pending_round or self._untold:
+            self.rows.wants = None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
-        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials, version)
+        self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
@@ -506,10 +501,9 @@ class QueueCluster:
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
-        capacity, before, self._wants = self._read_capacity(), self._wants, None
-        self.rows.have_changed = False
+        capacity, before, self.rows.wants = self._read_capacity(), self.rows.wants, None
         with self.store.write() as connection:
-            is_settled = wants == before and read_version(connection) == round_input.version
+            is_settled = wants == before and self.rows.list_present(connection) is not None
             number = round_journal.append(connection, token, entry, None if is_settled else wants)
             spending.write(connection, round_input.books)
             if trials is not None:
@@ -531,7 +525,7 @@ class QueueCluster:
             else:
                 orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end
-        self._orders, self.pending_round, self._wants = orders, orders.pending, wants
+        self._orders, self.pending_round, self.rows.wants = orders, orders.pending, wants
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)

@@ -58,6 +58,7 @@ from allocator.queue.holdings import name_primaries
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
 from allocator.queue.node_space import format_places, parse_parts
+from allocator.queue.round_journal import Want
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
@@ -138,7 +139,7 @@ class PreviousRows:
     Every change of a job raises its version. A change of its allocation does so too, or it changes
     the phase, but for its progress, which is always read. So a snapshot is the same
     without the rows of the one before, to the last cell, and takes longer to build. They are of one
-    queue. `have_changed`: the jobs have, as far as they were read since somebody set it to False.
+    queue. `wants` is what the last round wants of them, None once one of them has changed.
     """
 
     def __init__(self) -> None:
@@ -146,25 +147,25 @@ class PreviousRows:
         self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
         self._version: Any = None
         self._owned: dict[str, Cells] = {}
-        self.have_changed = False
+        self.wants: Mapping[str, Want] | None = None
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
         """Return the active jobs by column, in the order of submission, and keep them."""
         active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
         keys = list(zip(*active[:_MARKED], strict=True))
         if keys != list(self._rows):
-            self.have_changed, self._owned = True, {}
+            self.wants, self._owned = None, {}
             self._read_rows(connection, keys)
-        progress = dict(zip(_PROGRESS, active[_MARKED:], strict=True))
-        self._columns |= progress
+        self._columns |= zip(_PROGRESS, active[_MARKED:], strict=True)
+        self.keep(connection)
         return self._columns
 
     def keep(self, connection: Connection) -> None:
         """Note that the transaction, as far as it is, changed no job since they were read."""
         self._version = read_version(connection)
 
-    def list_kept(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
-        """Return the jobs by column as they were read; None if anything changed since `keep`."""
+    def list_present(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
+        """Return the jobs by column as they were read; None if anything may have changed since."""
         return self._columns if self._version == read_version(connection) else None
 
     def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
