@@ -27,6 +27,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
+from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
@@ -150,8 +151,8 @@ class Controller:
             found = self._decide(self.cluster.observe())
         round_input = self.cluster.round_input
         assert round_input is not None
-        told = guarded_decision.result(
-            found, round_input.problem, policy=self.options.policy, seed=self.options.seed
+        told = build_result(
+            round_input.problem, found, policy=self.options.policy, seed=self.options.seed
         )
         return told, guarded_decision.compute_wants(round_input.problem, found.allocation)[0]
 

@@ -26,7 +26,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Bools, Problem, State
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.engine.results import batches, build_result, modes, variants
+from allocator.engine.results import batches, modes, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
@@ -109,11 +109,6 @@ def raise_after(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan:
-    """Return the decision as a plan for users, without timings."""
-    return build_result(problem, found, policy=policy, seed=seed, seconds={})
 
 
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:

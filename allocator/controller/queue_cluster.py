@@ -40,6 +40,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
+from allocator.engine.results import build_result
 from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     Clock,
@@ -484,9 +485,7 @@ class QueueCluster:
         round_input = self.round_input
         assert round_input is not None
         problem = round_input.problem
-        told = guarded_decision.result(
-            decision, problem, policy=self.options.policy, seed=self.options.seed
-        )
+        told = build_result(problem, decision, policy=self.options.policy, seed=self.options.seed)
         entry = self._build_journal_entry(
             took_s,
             status=told.status,

@@ -146,7 +146,6 @@ class PreviousRows:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
         self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
         self._version: Any = None
-        self._owned: dict[str, Cells] = {}
         self.wants: Mapping[str, Want] | None = None
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
@@ -154,7 +153,7 @@ class PreviousRows:
         active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
         keys = list(zip(*active[:_MARKED], strict=True))
         if keys != list(self._rows):
-            self.wants, self._owned = None, {}
+            self.wants = None
             self._read_rows(connection, keys)
         self._columns |= zip(_PROGRESS, active[_MARKED:], strict=True)
         self.keep(connection)
@@ -182,16 +181,6 @@ class PreviousRows:
         columns = as_columns([*self._rows.values()], len(names))
         self._columns |= zip(names, columns, strict=True)
 
-    def owned(self) -> Mapping[str, Cells]:
-        """Return the columns that the owners of the jobs set, without those that nobody did."""
-        c = self._columns
-        self._owned = self._owned or {
-            name: to_cells(JOBS.column(name), c[name])
-            for name in OWNED
-            if not len(c[name]) or c[name].count(None) < len(c[name])
-        }
-        return self._owned
-
 
 def build_snapshot(
     connection: Connection, now_s: float, previous: PreviousRows | None = None
@@ -201,8 +190,7 @@ def build_snapshot(
     `previous` has the rows of an earlier snapshot of this queue. The result does not depend on it.
     """
     # not `or`: an empty one is kept for the next snapshot
-    rows = PreviousRows() if previous is None else previous
-    c = rows.read(connection, now_s)
+    c = (PreviousRows() if previous is None else previous).read(connection, now_s)
     stuck = _find_blocked_jobs(connection, c)
     holds = [
         phase in ("ordered", "running") and request == ""
@@ -211,7 +199,12 @@ def build_snapshot(
     held = np.array(holds, dtype=np.bool_)
     gpus = _floats(c["gpus"])
     attained = _floats(c["attained_gpu_s"])
-    columns = {**rows.owned(), "job_id": c["job_id"]}
+    columns: dict[str, Cells] = {
+        name: to_cells(JOBS.column(name), c[name])
+        for name in OWNED
+        if not len(c[name]) or c[name].count(None) < len(c[name])
+    }
+    columns["job_id"] = c["job_id"]
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = np.where(held, gpus, np.nan)
@@ -236,7 +229,8 @@ def build_snapshot(
     }
     config = {**OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
     if config.get("sizes") == "unknown":
-        tables |= _build_finished(connection, sorted(set(c["model"])))
+        rows = query_of(connection, _FINISHED, sorted(set(c["model"])))
+        tables |= _build_table(FINISHED, ("model", "total_work"), rows)
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.fill_headroom(
@@ -301,15 +295,10 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str,
     held_s (n,) is since when each job has what it holds.
     """
     had = list(map(_seconds, c["received"]))
+    kinds = sorted({*chain(*had), *c["gpu_type"]} - {None})
+    seconds = np.array([[one.get(kind, 0.0) for kind in kinds] for one in had], ndmin=2)
     now = np.flatnonzero(held_s > 0)
-    types = [c["gpu_type"][j] for j in now.tolist()]
-    kinds = sorted({*types, *chain.from_iterable(map(dict, had))})
-    place = {kind: k for k, kind in enumerate(kinds)}
-    seconds = np.zeros((len(had), len(kinds)))
-    for j, one in enumerate(had):
-        for kind, s in one:
-            seconds[j, place[kind]] = s
-    seconds[now, [place[kind] for kind in types]] += held_s[now]
+    seconds[now, [kinds.index(c["gpu_type"][j]) for j in now.tolist()]] += held_s[now]
     job, k = np.nonzero(seconds)
     columns: dict[str, Cells] = {
         "job_id": [c["job_id"][j] for j in job.tolist()],
@@ -331,19 +320,13 @@ def _build_placements(
     return _build_table(PLACEMENTS, ("job_id", "node", "gpus", "gpu"), rows)
 
 
-def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
-    """Return finished.csv with the latest jobs of these models, or nothing if none is done."""
-    rows = query_of(connection, _FINISHED, models)
-    return _build_table(FINISHED, ("model", "total_work"), rows)
-
-
 @lru_cache(maxsize=1 << 16)
-def _seconds(text: str) -> tuple[tuple[str, float], ...]:
+def _seconds(text: str) -> Mapping[str, float]:
     """Return the seconds by GPU type of a cell of `received`.
 
     The cell changes only when an allocation ends, so the result is cached.
     """
-    return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
+    return {kind: s for kind, s in json.loads(text).items() if s > 0}
 
 
 def _floats(values: Sequence[Any]) -> Floats:

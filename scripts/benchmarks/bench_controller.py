@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.controller import guarded_decision, queue_cluster, steadiness
+from allocator.controller import queue_cluster, steadiness
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
@@ -61,7 +61,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (Controller, "_decide", "solve"),
     (decision, "compile_round", "build"),
     (decision, "audit", "audit"),
-    (guarded_decision, "result", "plan with its reasons"),
+    (queue_cluster, "build_result", "plan with its reasons"),
     (journal, "pack_plan", "plan with its reasons"),
     (queue_cluster.QueueCluster, "apply", "journal: write round, wants, prices"),
     (queue_cluster.QueueCluster, "carry_out", "apply: stops and starts"),

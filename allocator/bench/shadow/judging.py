@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from allocator.audit import audit
-from allocator.controller.guarded_decision import decide_safely, format_plan, result
+from allocator.controller.guarded_decision import decide_safely, format_plan
 from allocator.controller.options import ControllerOptions
 from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
+from allocator.engine.results import build_result
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.table import RateTable
 from allocator.queue.snapshot import unpack_snapshot
@@ -89,7 +90,7 @@ def judge(content: bytes, policy: str) -> tuple[dict[str, Any], str]:
         "cluster_cost_per_hour": float(present.cost.sum()),
         "broken": list(present.faults),
     }
-    return figures, format_plan(result(found, problem, policy=policy, seed=options.seed))
+    return figures, format_plan(build_result(problem, found, policy=policy, seed=options.seed))
 
 
 def _find_passed_over(round_: CompiledRound, waits: Bools) -> Ints:

@@ -17,6 +17,7 @@ from allocator.controller.reporting import journal
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide_round
+from allocator.engine.results import build_result
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import round_journal, snapshot as snapshots
@@ -92,7 +93,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
     )
     before = None if entry.plan is None else journal.read_plan_text(entry.plan)
     plan = guarded_decision.format_plan(
-        guarded_decision.result(found, problem, policy=entry.policy, seed=options["seed"])
+        build_result(problem, found, policy=entry.policy, seed=options["seed"])
     )
     first = None if before is None or before == plan else _first_difference(before, plan)
     note = ""
