@@ -49,7 +49,7 @@ from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import as_columns, execute_many, query
-from allocator.queue.database.schema import OPEN
+from allocator.queue.database.schema import OPEN, OWNED
 from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
@@ -66,14 +66,27 @@ PROGRESS = np.dtype(
         ("is_colocated", "?"),
     ]
 )
-# of a running job, in the order of the columns that are read of it
+# what is read of a running job
 _COLUMNS = (
-    *(f"a.{name}" for name in ("job_id", "generation", "pool", "gpu_type", "gpus", "nodes")),
-    *("a.work_at_start", "a.work_done", "a.observed_s", "a.since_s", "a.reported"),
-    *("j.model", "j.modes", "j.total_work", "j.target_loss"),
+    "job_id",
+    "generation",
+    "pool",
+    "gpu_type",
+    "gpus",
+    "nodes",
+    "work_at_start",
+    "work_done",
+    "observed_s",
+    "since_s",
+    "reported",
+    "model",
+    "modes",
+    "total_work",
+    "target_loss",
 )
 _RUNNING = (
-    f"SELECT {', '.join(_COLUMNS)} FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    f"SELECT {', '.join(f'j.{name}' if name in OWNED else f'a.{name}' for name in _COLUMNS)}"
+    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
@@ -222,14 +235,13 @@ def learn(
 
 def _read_running(connection: Connection, rows: PreviousRows) -> Mapping[str, Sequence[Any]]:
     """Return the running jobs by column."""
-    names = [column[2:] for column in _COLUMNS]
     present = rows.list_present(connection)
     if present is None:
-        columns = as_columns(query(connection, _RUNNING), len(names))
+        columns = as_columns(query(connection, _RUNNING), len(_COLUMNS))
     else:
         runs = [phase == Phase.RUNNING for phase in present["phase"]]
-        columns = [tuple(compress(present[name], runs)) for name in names]
-    return dict(zip(names, columns, strict=True))
+        columns = [tuple(compress(present[name], runs)) for name in _COLUMNS]
+    return dict(zip(_COLUMNS, columns, strict=True))
 
 
 def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:

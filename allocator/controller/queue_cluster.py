@@ -520,7 +520,7 @@ class QueueCluster:
             if is_settled:
                 round_journal.mark_applied(connection, token, number)
                 orders = _Orders([], [], self._settings, None)
-                self.rows.keep(connection)
+                self.rows.version = read_version(connection)  # no job was changed here
             else:
                 orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end

@@ -140,12 +140,13 @@ class PreviousRows:
     the phase, but for its progress, which is always read. So a snapshot is the same
     without the rows of the one before, to the last cell, and takes longer to build. They are of one
     queue. `wants` is what the last round wants of them, None once one of them has changed.
+    `version` is that of the database at which they were as they are here.
     """
 
     def __init__(self) -> None:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
         self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
-        self._version: Any = None
+        self.version: Any = None
         self.wants: Mapping[str, Want] | None = None
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
@@ -156,16 +157,12 @@ class PreviousRows:
             self.wants = None
             self._read_rows(connection, keys)
         self._columns |= zip(_PROGRESS, active[_MARKED:], strict=True)
-        self.keep(connection)
+        self.version = read_version(connection)
         return self._columns
-
-    def keep(self, connection: Connection) -> None:
-        """Note that the transaction, as far as it is, changed no job since they were read."""
-        self._version = read_version(connection)
 
     def list_present(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
         """Return the jobs by column as they were read; None if anything may have changed since."""
-        return self._columns if self._version == read_version(connection) else None
+        return self._columns if self.version == read_version(connection) else None
 
     def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
         """Read the rows of the jobs with new marks."""
