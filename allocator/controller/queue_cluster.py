@@ -239,29 +239,28 @@ class QueueCluster:
             if words:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
-        gpus = (
+        look = (
+            {(one.job_id, one.generation, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
-        due = not self._is_quiet(now, seen, gpus) and self._poll(now, seen, gpus)
+        due = not self._is_quiet(now, look) and self._poll(now, seen, look)
         if (users_jobs := self._users_jobs) is not None:
             token = self.lease_holder.token
             self._query_executor("users_jobs", lambda: users_jobs.take(token, self.clock.now()))
         return due
 
-    def _is_quiet(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+    def _is_quiet(self, now: float, look: Any) -> bool:
         """Return whether a poll would do nothing: all is as at the last one, which did nothing."""
         quiet = self._quiet
-        if quiet is None or not quiet.since_s <= now < quiet.until_s:
-            return False
-        if quiet.look != (_list_phases(seen), gpus):
+        if quiet is None or quiet.look != look or not quiet.since_s <= now < quiet.until_s:
             return False
         with self.store.read() as connection:
             return bool(read_version(connection) == quiet.version)
 
-    def _poll(self, now: float, seen: Sequence[Observation], gpus: Any) -> bool:
+    def _poll(self, now: float, seen: Sequence[Observation], look: Any) -> bool:
         """Do what is to be done after an observation, and return whether a round is due."""
-        self._quiet = None
+        self._quiet, gpus = None, look[1:]
         ended = any(one.phase != "running" for one in seen)
         with self.store.write() as connection:
             version = read_version(connection)
@@ -283,7 +282,7 @@ class QueueCluster:
         if not due:
             given = self.reconcile({one.key for one in seen})
             if not (has_news or ended or given or self._untold or self.pending_round):
-                self._quiet = _QuietPoll(version, (_list_phases(seen), gpus), now, until_s)
+                self._quiet = _QuietPoll(version, look, now, until_s)
         return due
 
     def _observe_executor(self) -> list[Observation]:
@@ -709,11 +708,6 @@ class QueueCluster:
         except OSError as error:
             self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
         return False
-
-
-def _list_phases(seen: Sequence[Observation]) -> set[tuple[str, int, Phase]]:
-    """Return what matters of observations between rounds: the phases, not the progress."""
-    return {(one.job_id, one.generation, one.phase) for one in seen}
 
 
 def _end_on_down_node(
