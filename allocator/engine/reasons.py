@@ -317,13 +317,10 @@ def _write_sentences(
     m = round_.option_table
     present = set(jobs.job_id)
     value, price = offered.tolist(), needed.tolist()
-    # the dollars per hour that the plan leaves
+    # the option that each job gets without its cause, and the dollars per hour that the plan leaves
+    gets = np.arange(len(jobs)), found.pool, found.gpus
+    missed = option_at(m, *gets) if "quota" in codes else best
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
-
-    @cache
-    def find_missed() -> Ints:
-        """Return the option that each job gets without its cause."""
-        return option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
 
     @cache
     def broken_quotas(is_alone: bool) -> list[tuple[Block, Bools]]:
@@ -368,13 +365,14 @@ def _write_sentences(
             model = problem.models[jobs.model[j]]
             speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
             return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
+        said = PRICES(value[j], price[j])
         if code == "outranked":
-            said = OTHERS.format(want=want) if value[j] > price[j] else PRICES(value[j], price[j])
+            said = OTHERS.format(want=want) if value[j] > price[j] else said
             return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
         then = f"{found.gpus[j]} x {problem.pools.pool[found.pool[j]]}"
         if code == "not_evaluated" and not fits[j]:
             return f"{LEFT_OUT} {then}" if found.gpus[j] else f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": PRICES(value[j], price[j]), "then": then}
+        words: dict[str, object] = {"want": want, "value": said, "then": then}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":
@@ -386,7 +384,7 @@ def _write_sentences(
                 "left": left,
             }
             if code == "quota":
-                words["limits"] = name_limits(j, int(find_missed()[j]), is_alone=False)
+                words["limits"] = name_limits(j, int(missed[j]), is_alone=False)
         return SENTENCES[code].format_map(words)
 
     return [None if code is None else write(j, code) for j, code in enumerate(codes)]
