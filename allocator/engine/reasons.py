@@ -312,9 +312,8 @@ def _write_sentences(
     fits : (J,)
         Whether a better option fits into the plan.
     """
-    problem = round_.problem
+    problem, m = round_.problem, round_.option_table
     jobs = problem.jobs
-    m = round_.option_table
     present = set(jobs.job_id)
     value, price = offered.tolist(), needed.tolist()
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
