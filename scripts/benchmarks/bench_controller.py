@@ -5,8 +5,9 @@
 
 The tables have CPU and wall time by part. Every size is measured with GPUs for all jobs, which all
 run, and with GPUs for half of them, while the others wait. A hundredth of the jobs ends in each
-round, and as many arrive. The executor is the simulated one on a simulated clock. Learning, warm
-prices and the journal are on, as by default. Standard output is Markdown.
+round, and as many arrive. At last there are GPUs for twice as many jobs, each has one size, and
+none ends: there is nothing to decide. The executor is the simulated one on a simulated clock.
+Learning, warm prices and the journal are on, as by default. Standard output is Markdown.
 """
 
 import argparse
@@ -129,6 +130,7 @@ class ControllerBench:
 
     def __init__(self, folder: Path, active: int, share: float, policy: str, seed: int) -> None:
         self.draw, self.active, self.count = np.random.default_rng(seed), active, 0
+        self.is_settled = share > 1
         rates = "".join(
             f"{m},{kind},{k},{speed * (1 + m_) * k**0.9:.6g}\n"
             for m_, m in enumerate("klmnop")
@@ -172,7 +174,9 @@ class ControllerBench:
         n, draw = self.count, self.draw
         self.count += number
         low, high = draw.choice([1, 2], number).tolist(), draw.choice([2, 3, 4], number).tolist()
-        work = draw.uniform(20 * EVERY_S, 400 * EVERY_S, number).tolist()
+        least_s = EVERY_S * (20_000 if self.is_settled else 20)
+        high = low if self.is_settled else high
+        work = draw.uniform(least_s, 20 * least_s, number).tolist()
         models, tenants = (
             draw.choice(list("klmnop"), number).tolist(),
             draw.choice(list("xyz"), number).tolist(),
@@ -195,7 +199,7 @@ class ControllerBench:
         """Let time pass and replace a hundredth of the jobs; return how many run."""
         self.clock.sleep(EVERY_S)
         ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][
-            : self.active // 100
+            : 0 if self.is_settled else self.active // 100
         ]
         for name in ending:
             self.machines.lose(name, "bench")
@@ -283,7 +287,7 @@ def main() -> None:
         f" CPUs, policy {given.policy}, seed {given.seed}"
     )
     for active in given.active:
-        for share in (1.0, 0.5):
+        for share in (1.0, 0.5, 2.0):
             measure(active, share, given.policy, given.rounds, given.seed)
 
 
