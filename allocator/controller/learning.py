@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import compress, count, repeat
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -226,8 +227,7 @@ def learn(
         of_key.setdefault((models[j], types[j], sizes[j]), []).append(j)
     # one sample per size, the median of all jobs of that size
     medians = {
-        key: (float(np.median(speed[jobs])), float(at_s[jobs].max()))
-        for key, jobs in of_key.items()
+        key: (median(speed[jobs].tolist()), float(at_s[jobs].max())) for key, jobs in of_key.items()
     }
     corrected = correct(connection, profile, medians, now_s) if medians else 0
     return [names[j] for j in stuck], corrected
