@@ -212,7 +212,7 @@ class Controller:
         o, token, now = self.options, self.cluster.lease_holder.token, self.clock.now()
         patience_s = o.patience_s(self.cluster.interval_s)
         with self.store.write() as connection:
-            stuck, corrected = learning.learn(
+            stuck = learning.learn(
                 connection,
                 token,
                 now,
@@ -229,13 +229,13 @@ class Controller:
             self._set_metrics(connection)
         for job_id in stuck:
             self.log.event("stuck", job_id=job_id, patience_s=patience_s)
-        self.log.metrics.set("learned_rates", corrected)
 
     def _set_metrics(self, connection: Connection) -> None:
         gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
         self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
         self.log.tenants(LONGRUN, spending.report(connection))
         self.log.tenants(MONTHS, spending.report_months(connection))
+        self.log.metrics.set("learned_rates", cluster_tables.count_corrected_rates(connection))
         self.log.metrics.set("in_charge", 1)
 
     # ---- running

@@ -122,7 +122,7 @@ def learn(
     corrects: bool,
     reports: bool,
     beliefs: Beliefs,
-) -> tuple[list[str], int]:
+) -> list[str]:
     """Take one sample of every running allocation, correct rates, and order the stop of stuck jobs.
 
     Parameters
@@ -147,8 +147,8 @@ def learn(
 
     Returns
     -------
-    tuple of (list of str, int)
-        The names of stuck jobs, and the number of corrected rates.
+    list of str
+        The names of stuck jobs.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def learn(
     text = b64encode(present.tobytes()).decode("ascii")
     cluster_tables.write_meta(connection, PROGRESS_KEY, [now_s, names, text, colocations])
     if not corrects:
-        return [names[j] for j in stuck], 0
+        return [names[j] for j in stuck]
     total, starts = np.array(c["total_work"]), c["work_at_start"]
     _record_losses(connection, names, c["target_loss"], total - starts + done, reported)
     profile = load_profile(connection)
@@ -229,8 +229,8 @@ def learn(
     medians = {
         key: (median(speed[jobs].tolist()), float(at_s[jobs].max())) for key, jobs in of_key.items()
     }
-    corrected = correct(connection, profile, medians, now_s) if medians else 0
-    return [names[j] for j in stuck], corrected
+    correct(connection, profile, medians, now_s)
+    return [names[j] for j in stuck]
 
 
 def _read_running(connection: Connection, rows: PreviousRows) -> Mapping[str, Sequence[Any]]:
@@ -332,8 +332,8 @@ def _floats_or(values: Sequence[float | None], otherwise: float) -> Floats:
 
 def correct(
     connection: Connection, base_profile: Profile, samples: Mapping[Key, SpeedSample], now_s: float
-) -> int:
-    """Correct rates by samples, one per size, and return how many rates are corrected.
+) -> None:
+    """Correct rates by samples, one per size.
 
     If a model has no given rates, the speeds at the observed sizes are learned directly, and
     nothing is inferred about other sizes.
@@ -344,37 +344,38 @@ def correct(
         # others were learned against another profile
         if bool(r["state"].get(cluster_tables.UNRATED)) == (r["model"] not in base_profile.models)
     }
-    before = dict(known)
+    touched = set[Key]()
     for key, (rate, at_s) in samples.items():
-        prior = base_profile.rate(key)
+        prior, before = base_profile.rate(key), known.get(key)
         if prior > 0 and rate > 0:
             most = feedback.MOST if key[0] in base_profile.models else math.inf
-            known[key] = feedback.update(
-                known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
-            )
-    models: dict[str, dict[str, dict[int, feedback.Estimate]]] = {}
-    for (model, kind, gpus), estimate in known.items():
-        models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
-    rows, corrected = list[cluster_tables.LearnedRate](), 0
-    for model, seen in models.items():
+            ratio = math.log(rate / prior)
+            known[key] = feedback.update(before or feedback.Estimate(), ratio, at_s, most)
+            if known[key] != before:
+                touched.add(key)
+    rows = list[cluster_tables.LearnedRate]()
+    for model in dict.fromkeys(key[0] for key in touched):
         is_rated = model in base_profile.models
-        exact = {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
-        touched = {key for key in exact if before.get((model, *key)) != seen[key[0]][key[1]]}
+        seen: dict[str, dict[int, feedback.Estimate]] = {}
+        for (name, kind, gpus), estimate in known.items():
+            if name == model:
+                seen.setdefault(kind, {})[gpus] = estimate
         offered = {kind: sorted(k) for (m, kind), k in base_profile.sizes.items() if m == model}
         for kind, sizes in seen.items():
             offered[kind] = sorted({*sizes, *offered.get(kind, ())})
-        correction = feedback.correct_model(seen, offered, now_s) if is_rated else exact
+        correction = (
+            feedback.correct_model(seen, offered, now_s)
+            if is_rated
+            else {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
+        )
         for kind, gpus in [(kind, k) for kind, sizes in offered.items() for k in sizes]:
-            prior = base_profile.rate((model, kind, gpus))
-            is_corrected = (kind, gpus) in correction and prior > 0
-            corrected += is_corrected
-            if (kind, gpus) in touched or (is_rated and touched):
-                x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
-                speed = prior * math.exp(x) if is_corrected else None
+            if is_rated or (model, kind, gpus) in touched:
+                prior, x = base_profile.rate((model, kind, gpus)), correction.get((kind, gpus))
+                own = known.get((model, kind, gpus))
+                speed = prior * math.exp(x) if x is not None and prior > 0 else None
                 state = {} if own is None else own.to_dict() | ({} if is_rated else UNRATED)
                 rows.append((model, kind, gpus, speed, state))
     cluster_tables.learn(connection, rows, now_s)
-    return corrected
 
 
 class Profile:

@@ -495,6 +495,11 @@ def read_learned_rates(connection: Connection) -> list[Json]:
     return [row | {"state": json.loads(row["state"])} for row in found]
 
 
+def count_corrected_rates(connection: Connection) -> int:
+    """Return how many rates are corrected or learned."""
+    return len(query(connection, _CORRECTED))
+
+
 def learn(connection: Connection, rows: Iterable[LearnedRate], now_s: float) -> None:
     """Write learned rates; each row is replaced as a whole."""
     execute_many(
