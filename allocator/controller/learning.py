@@ -156,17 +156,34 @@ def learn(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    c = _read_running(connection, rows)
-    names, generations, models, types, sizes, reported = map(
-        c.__getitem__, ("job_id", "generation", "model", "gpu_type", "gpus", "reported")
-    )
-    done, at_s = np.array(c["work_done"], dtype=np.float64), _floats_or(c["observed_s"], now_s)
+    (
+        names,
+        generations,
+        pools,
+        types,
+        sizes,
+        nodes,
+        starts,
+        works,
+        seen_s,
+        turns_s,
+        reported,
+        models,
+        modes,
+        totals,
+        targets,
+    ) = _read_running(connection, rows)
+    done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
     known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
     work, since_s = past["work"], past["since_s"]
     others = read_others(connection)
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
-    alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(c["since_s"], -np.inf) <= since_s)
-    alone &= _find_even(connection, c)
+    alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
+    uneven = query(connection, _UNEVEN)
+    alone &= np.array(
+        [m is None and (pool,) not in uneven for m, pool in zip(modes, pools, strict=True)],
+        dtype=np.bool_,
+    )
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
     is_working = moved & (work > 0) & (at_s > since_s)
@@ -193,8 +210,8 @@ def learn(
     cluster_tables.write_meta(connection, PROGRESS_KEY, [now_s, names, text, colocations])
     if not corrects:
         return [names[j] for j in stuck]
-    total, starts = np.array(c["total_work"]), c["work_at_start"]
-    _record_losses(connection, names, c["target_loss"], total - starts + done, reported)
+    total = np.array(totals)
+    _record_losses(connection, names, targets, total - starts + done, reported)
     profile = load_profile(connection)
     heard = [j for j in np.flatnonzero(moved).tolist() if reported[j]]
     if (profile.shapes or profile.has_phases) and (len(samples) or together or heard):
@@ -204,7 +221,7 @@ def learn(
         )
         fits = [
             at_begin[j] == phase[j]
-            and not profile.is_spread((phase[j], types[j], sizes[j]), c["nodes"][j])
+            and not profile.is_spread((phase[j], types[j], sizes[j]), nodes[j])
             for j in range(len(names))
         ]
         samples = samples[np.array(fits)[samples]]
@@ -233,22 +250,13 @@ def learn(
     return [names[j] for j in stuck]
 
 
-def _read_running(connection: Connection, rows: PreviousRows) -> Mapping[str, Sequence[Any]]:
-    """Return the running jobs by column."""
+def _read_running(connection: Connection, rows: PreviousRows) -> Sequence[Sequence[Any]]:
+    """Return _COLUMNS of the running jobs."""
     present = rows.list_present(connection)
     if present is None:
-        columns = as_columns(query(connection, _RUNNING), len(_COLUMNS))
-    else:
-        runs = [phase == Phase.RUNNING for phase in present["phase"]]
-        columns = [tuple(compress(present[name], runs)) for name in _COLUMNS]
-    return dict(zip(_COLUMNS, columns, strict=True))
-
-
-def _find_even(connection: Connection, c: Mapping[str, Sequence[Any]]) -> Bools:
-    """Return the running jobs without modes in pools where all workers are alike, (n,)."""
-    uneven = {pool for (pool,) in query(connection, _UNEVEN)}
-    both = zip(c["modes"], c["pool"], strict=True)
-    return np.array([modes is None and pool not in uneven for modes, pool in both], dtype=np.bool_)
+        return as_columns(query(connection, _RUNNING), len(_COLUMNS))
+    runs = [phase == Phase.RUNNING for phase in present["phase"]]
+    return [tuple(compress(present[name], runs)) for name in _COLUMNS]
 
 
 def _record_losses(

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, compress
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -92,6 +92,7 @@ _HELD = (
     "nodes",
     "held_gpus",
 )
+_ROW = (*_OF_JOB, *_HELD)
 _FROM = f"FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
 # A row is read again if its mark has changed. The number of a purged job may be given to a new
 # job, so the time of the last change is a part of the mark.
@@ -145,7 +146,7 @@ class PreviousRows:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
-        self._columns = dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), cast(Sequence[Any], ()))
+        self._columns: dict[str, Sequence[Any]] = {}
         self.version: Any = None
         self.wants: Mapping[str, Want] | None = None
 
@@ -153,7 +154,7 @@ class PreviousRows:
         """Return the active jobs by column, in the order of submission, and keep them."""
         active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
         keys = list(zip(*active[:_MARKED], strict=True))
-        if keys != list(self._rows):
+        if not self._columns or keys != list(self._rows):
             self.wants = None
             self._read_rows(connection, keys)
         self._columns |= zip(_PROGRESS, active[_MARKED:], strict=True)
@@ -168,15 +169,14 @@ class PreviousRows:
         """Read the rows of the jobs with new marks."""
         new = [key[0] for key in keys if key not in self._rows]
         # by column, not row by row, because there may be thousands of rows
-        columns = as_columns(query_of(connection, _ROWS, new), _MARKED + len((*_OF_JOB, *_HELD)))
+        columns = as_columns(query_of(connection, _ROWS, new), _MARKED + len(_ROW))
         for i, name in enumerate(_OF_JOB, _MARKED):
             if name in OWNED:
                 columns[i] = values_of(JOBS.column(name), columns[i])
         known = self._rows | {row[:_MARKED]: row[_MARKED:] for row in zip(*columns, strict=True)}
         self._rows = {key: known[key] for key in keys}
-        names = (*_OF_JOB, *_HELD)
-        columns = as_columns([*self._rows.values()], len(names))
-        self._columns |= zip(names, columns, strict=True)
+        columns = as_columns([*self._rows.values()], len(_ROW))
+        self._columns |= zip(_ROW, columns, strict=True)
 
 
 def build_snapshot(

@@ -128,9 +128,9 @@ class PartMeter:
 class ControllerBench:
     """A queue with a number of active jobs, some of which can run at the same time."""
 
-    def __init__(self, folder: Path, active: int, share: float, policy: str, seed: int) -> None:
-        self.draw, self.active, self.count = np.random.default_rng(seed), active, 0
-        self.is_settled = share > 1
+    def __init__(self, folder: Path, active: int, share: float, policy: str) -> None:
+        self.draw, self.active, self.count = np.random.default_rng(0), active, 0
+        self.ends = 0 if share > 1 else active // 100
         rates = "".join(
             f"{m},{kind},{k},{speed * (1 + m_) * k**0.9:.6g}\n"
             for m_, m in enumerate("klmnop")
@@ -174,8 +174,8 @@ class ControllerBench:
         n, draw = self.count, self.draw
         self.count += number
         low, high = draw.choice([1, 2], number).tolist(), draw.choice([2, 3, 4], number).tolist()
-        least_s = EVERY_S * (20_000 if self.is_settled else 20)
-        high = low if self.is_settled else high
+        least_s = EVERY_S * (20 if self.ends else 20_000)
+        high = high if self.ends else low
         work = draw.uniform(least_s, 20 * least_s, number).tolist()
         models, tenants = (
             draw.choice(list("klmnop"), number).tolist(),
@@ -199,7 +199,7 @@ class ControllerBench:
         """Let time pass and replace a hundredth of the jobs; return how many run."""
         self.clock.sleep(EVERY_S)
         ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][
-            : 0 if self.is_settled else self.active // 100
+            : self.ends
         ]
         for name in ending:
             self.machines.lose(name, "bench")
@@ -216,10 +216,10 @@ class ControllerBench:
         return sum(one.phase == "running" for one in self.machines.observe())
 
 
-def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> None:
+def measure(active: int, share: float, policy: str, rounds: int) -> None:
     """Print the table of one size."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = ControllerBench(Path(folder), active, share, policy, seed)
+        bench = ControllerBench(Path(folder), active, share, policy)
         meter, laps, running = METER, list[dict[str, list[float]]](), list[int]()
         for number in range(WARM_UP + rounds):
             runs = bench.between()
@@ -273,7 +273,6 @@ def main() -> None:
     parser.add_argument("--active", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--policy", default="greedy")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     METER.patch()
     begin = time.process_time()
@@ -284,11 +283,11 @@ def main() -> None:
     )
     print(
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()}"
-        f" CPUs, policy {given.policy}, seed {given.seed}"
+        f" CPUs, policy {given.policy}"
     )
     for active in given.active:
         for share in (1.0, 0.5, 2.0):
-            measure(active, share, given.policy, given.rounds, given.seed)
+            measure(active, share, given.policy, given.rounds)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from allocator.controller.options import ControllerOptions
 from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
-from allocator.engine.results import build_result
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.table import RateTable
 from allocator.queue.snapshot import unpack_snapshot
@@ -90,7 +89,7 @@ def judge(content: bytes, policy: str) -> tuple[dict[str, Any], str]:
         "cluster_cost_per_hour": float(present.cost.sum()),
         "broken": list(present.faults),
     }
-    return figures, format_plan(build_result(problem, found, policy=policy, seed=options.seed))
+    return figures, format_plan(problem, found, policy, options.seed)
 
 
 def _find_passed_over(round_: CompiledRound, waits: Bools) -> Ints:

@@ -17,7 +17,6 @@ from allocator.controller.reporting import journal
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide_round
-from allocator.engine.results import build_result
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import round_journal, snapshot as snapshots
@@ -92,9 +91,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         memory=guarded_decision.memory_from_json(options["memory"]),
     )
     before = None if entry.plan is None else journal.read_plan_text(entry.plan)
-    plan = guarded_decision.format_plan(
-        build_result(problem, found, policy=entry.policy, seed=options["seed"])
-    )
+    plan = guarded_decision.format_plan(problem, found, entry.policy, options["seed"])
     first = None if before is None or before == plan else _first_difference(before, plan)
     note = ""
     if first is not None and before is not None:
