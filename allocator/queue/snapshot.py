@@ -297,12 +297,9 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str,
     now = np.flatnonzero(held_s > 0)
     seconds[now, [kinds.index(c["gpu_type"][j]) for j in now.tolist()]] += held_s[now]
     job, k = np.nonzero(seconds)
-    columns: dict[str, Cells] = {
-        "job_id": [c["job_id"][j] for j in job.tolist()],
-        "gpu_type": [kinds[i] for i in k.tolist()],
-        "seconds": seconds[job, k],
-    }
-    return {RECEIVED.file: Table.of(RECEIVED, columns)} if len(job) else {}
+    cells = zip(job.tolist(), k.tolist(), seconds[job, k].tolist(), strict=True)
+    rows = [(c["job_id"][j], kinds[i], s) for j, i, s in cells]
+    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), rows)
 
 
 def _build_placements(
