@@ -402,10 +402,6 @@ class Profile:
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
-        types, memory_gb_by_pool = problem.pools.gpu_type, problem.pools.memory_gb
-        self._largest_memory_gb = [
-            memory_gb_by_pool[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))
-        ]
         self.shapes = set[tuple[Key, int]]()
         r = problem.rates
         columns = (r.model, r.gpu_type, r.gpus, r.nodes)
@@ -418,8 +414,6 @@ class Profile:
 
     def present_names(self, models: Sequence[str], share_done: Floats) -> list[str]:
         """Return the name of each job's model in its present phase, (n,)."""
-        if not self.has_phases:
-            return list(models)
         number = np.array([self._model.get(name, -1) for name in models], dtype=np.int64)
         present = present_models(self.problem.models, number, share_done).tolist()
         names = self.problem.models
@@ -427,8 +421,6 @@ class Profile:
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""
-        if not self.shapes or not nodes:
-            return False
         return (key, len({part.node for part in parse_parts(nodes)})) in self.shapes
 
     def rate(self, key: Key) -> float:
@@ -436,12 +428,11 @@ class Profile:
         if key[0] not in self._model:
             return ASSUMED_RATE
         if key not in self._rates:
-            model, kind = self._model[key[0]], self._type.get(key[1], -1)
+            kind, pools = self._type.get(key[1], -1), self.problem.pools
+            largest_gb = pools.memory_gb[pools.gpu_type == kind].max(initial=0.0)
+            model, gpus = self._model[key[0]], key[2]
             found = self._table.rate(
-                np.array([model]),
-                np.array([kind]),
-                np.array([key[2]]),
-                self._largest_memory_gb[kind],
+                np.array([model]), np.array([kind]), np.array([gpus]), largest_gb
             )
             self._rates[key] = math.nan if kind < 0 else float(found[0][0])
         return self._rates[key]
