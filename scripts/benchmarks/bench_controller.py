@@ -250,7 +250,6 @@ def measure(active: int, share: float, policy: str, rounds: int) -> None:
     )
     for name in ASIDE:
         _row(f"({name})", np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
-    sys.stdout.flush()
 
 
 def _row(name: str, seconds: Any) -> None:
