@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
+from allocator.domain.findings import quote
 from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.colocation import join_names, split_names
@@ -482,9 +483,12 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     new = {file: table for file, table in source.tables.items() if file not in ours}
     faults = tuple(f for f in source.faults if f.file not in ours)
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
-    cluster_tables.refuse_lost_pools(
-        connection, new["pools.csv"].texts("pool") if "pools.csv" in new else ()
-    )
+    pools = new["pools.csv"].texts("pool") if "pools.csv" in new else ()
+    for pool, number in cluster_tables.held(connection).items():
+        if pool not in pools:
+            raise UsageError(
+                f"pool {quote(pool)} would be gone, but jobs hold {number} of its GPUs"
+            )
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
     served = validate(
         replace(
