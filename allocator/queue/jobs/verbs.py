@@ -248,7 +248,7 @@ def counts(connection: Connection, tenant: str | None = None) -> dict[str, int]:
         rows: Any = query(connection, "SELECT state, COUNT(*) FROM jobs GROUP BY state")
     else:
         chosen = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
-        rows = connection.execute(chosen.where(is_of_tenant(tenant)))
+        rows = connection.execute(chosen.where(is_of_tenant(tenant))).all()
     number = dict(rows)
     return {state: number.get(state, 0) for state in STATES}
 
