@@ -113,7 +113,7 @@ def read_settings(
             if not isinstance(value, Mapping):
                 raise UsageError(f"{place} [{name}] is a table")
         elif isinstance(usual, float):
-            if not is_number(value) or value <= 0:
+            if type(value) not in (int, float) or not 0 < value < math.inf:
                 raise UsageError(f"{place} {name} is a number above 0")
         elif not isinstance(value, str) or not value:
             raise UsageError(f"{place} {name} is a text")
@@ -192,8 +192,3 @@ def _fits(column: Column, value: Any) -> bool:
         return isinstance(value, list) and parse_value(column, text_of(value))[1] is None
     is_whole = column.kind is not ColumnKind.INTEGER or isinstance(value, int)
     return is_whole and parse_value(column, value)[1] is None
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

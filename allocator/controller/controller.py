@@ -27,6 +27,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
+from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
@@ -150,8 +151,8 @@ class Controller:
             found = self._decide(self.cluster.observe())
         round_input = self.cluster.round_input
         assert round_input is not None
-        told = guarded_decision.result(
-            found, round_input.problem, policy=self.options.policy, seed=self.options.seed
+        told = build_result(
+            round_input.problem, found, policy=self.options.policy, seed=self.options.seed
         )
         return told, guarded_decision.compute_wants(round_input.problem, found.allocation)[0]
 
@@ -211,10 +212,11 @@ class Controller:
         o, token, now = self.options, self.cluster.lease_holder.token, self.clock.now()
         patience_s = o.patience_s(self.cluster.interval_s)
         with self.store.write() as connection:
-            stuck, corrected = learning.learn(
+            stuck = learning.learn(
                 connection,
                 token,
                 now,
+                self.cluster.rows,
                 patience_s=patience_s,
                 interval_s=self.cluster.interval_s,
                 corrects=o.learn,
@@ -227,13 +229,13 @@ class Controller:
             self._set_metrics(connection)
         for job_id in stuck:
             self.log.event("stuck", job_id=job_id, patience_s=patience_s)
-        self.log.metrics.set("learned_rates", corrected)
 
     def _set_metrics(self, connection: Connection) -> None:
         gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
         self.log.cluster(verbs.counts(connection), {p: (n, used[p]) for p, n in gpus.items()})
         self.log.tenants(LONGRUN, spending.report(connection))
         self.log.tenants(MONTHS, spending.report_months(connection))
+        self.log.metrics.set("learned_rates", cluster_tables.count_corrected_rates(connection))
         self.log.metrics.set("in_charge", 1)
 
     # ---- running

@@ -13,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from types import FrameType
 from typing import NoReturn
@@ -22,7 +21,6 @@ import numpy as np
 
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
-from allocator.domain.plan import Plan
 from allocator.domain.problem import Bools, Problem, State
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
@@ -111,11 +109,6 @@ def raise_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan:
-    """Return the decision as a plan for users, without timings."""
-    return build_result(problem, found, policy=policy, seed=seed, seconds={})
-
-
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
     """Return what a plan wants of jobs, by job_id, and how many jobs it changes.
 
@@ -196,9 +189,9 @@ def _format_environment(
     return json.dumps(told, sort_keys=True) if told else ""
 
 
-def format_plan(of: Plan) -> str:
+def format_plan(problem: Problem, decision: Decision, policy: str, seed: int) -> str:
     """Return plan.json without timings; the same decision gives the same bytes."""
-    return to_json(replace(of, seconds={}))
+    return to_json(build_result(problem, decision, policy=policy, seed=seed))
 
 
 def memory_to_json(memory: Memory | None) -> Json | None:

@@ -19,10 +19,10 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count, repeat
+from itertools import compress, count, repeat
 from statistics import median
 from typing import Any
 
@@ -50,10 +50,11 @@ from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import as_columns, execute_many, query
-from allocator.queue.database.schema import OPEN
+from allocator.queue.database.schema import OPEN, OWNED
 from allocator.queue.holdings import read_others
 from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
+from allocator.queue.snapshot import PreviousRows
 
 PROGRESS_KEY = "samples"  # key of meta
 # of an allocation: the work when its sample began, since when, and the seconds without progress
@@ -66,16 +67,32 @@ PROGRESS = np.dtype(
         ("is_colocated", "?"),
     ]
 )
+# what is read of a running job
+_COLUMNS = (
+    "job_id",
+    "generation",
+    "pool",
+    "gpu_type",
+    "gpus",
+    "nodes",
+    "work_at_start",
+    "work_done",
+    "observed_s",
+    "since_s",
+    "reported",
+    "model",
+    "modes",
+    "total_work",
+    "target_loss",
+)
 _RUNNING = (
-    "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
-    " a.since_s, a.nodes,"
-    " j.modes IS NOT NULL"
-    " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
-    " a.work_at_start, j.total_work, a.reported, j.target_loss "
-    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    f"SELECT {', '.join(f'j.{name}' if name in OWNED else f'a.{name}' for name in _COLUMNS)}"
+    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
+# pools where not all workers are alike, or their exchange takes time
+_UNEVEN = "SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL"
 OPTIONAL = ("models.csv", "nodes.csv", "sharing.csv")  # tables of a profile that may be empty
 Key = tuple[str, str, int]  # model, GPU type, GPUs
 SpeedSample = tuple[float, float]  # work per second, unix seconds
@@ -98,13 +115,14 @@ def learn(
     connection: Connection,
     token: int,
     now_s: float,
+    rows: PreviousRows,
     *,
     patience_s: float,
     interval_s: float,
     corrects: bool,
     reports: bool,
     beliefs: Beliefs,
-) -> tuple[list[str], int]:
+) -> list[str]:
     """Take one sample of every running allocation, correct rates, and order the stop of stuck jobs.
 
     Parameters
@@ -113,6 +131,8 @@ def learn(
         Fencing token of the controller.
     now_s : float
         Time of the round in seconds.
+    rows : PreviousRows
+        The jobs as of the round's snapshot.
     patience_s : float
         Seconds without progress after which a job is stuck.
     interval_s : float
@@ -127,8 +147,8 @@ def learn(
 
     Returns
     -------
-    tuple of (list of str, int)
-        The names of stuck jobs, and the number of corrected rates.
+    list of str
+        The names of stuck jobs.
 
     Raises
     ------
@@ -136,17 +156,34 @@ def learn(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = query(connection, _RUNNING)
-    columns = as_columns(rows, 14)
-    names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
-    uneven, starts, totals, reported, targets = columns[9:]
+    (
+        names,
+        generations,
+        pools,
+        types,
+        sizes,
+        nodes,
+        starts,
+        works,
+        seen_s,
+        turns_s,
+        reported,
+        models,
+        modes,
+        totals,
+        targets,
+    ) = _read_running(connection, rows)
     done, at_s = np.array(works, dtype=np.float64), _floats_or(seen_s, now_s)
     known, past, looked_s, before = _load_progress(connection, names, generations, now_s)
     work, since_s = past["work"], past["since_s"]
     others = read_others(connection)
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
     alone = ~is_colocated & ~past["is_colocated"] & (_floats_or(turns_s, -np.inf) <= since_s)
-    alone &= ~np.array(uneven, dtype=np.bool_)
+    uneven = query(connection, _UNEVEN)
+    alone &= np.array(
+        [m is None and (pool,) not in uneven for m, pool in zip(modes, pools, strict=True)],
+        dtype=np.bool_,
+    )
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
     is_working = moved & (work > 0) & (at_s > since_s)
@@ -172,12 +209,13 @@ def learn(
     text = b64encode(present.tobytes()).decode("ascii")
     cluster_tables.write_meta(connection, PROGRESS_KEY, [now_s, names, text, colocations])
     if not corrects:
-        return [names[j] for j in stuck], 0
-    _record_losses(connection, names, targets, np.array(totals) - starts + done, reported)
+        return [names[j] for j in stuck]
+    total = np.array(totals)
+    _record_losses(connection, names, targets, total - starts + done, reported)
     profile = load_profile(connection)
     heard = [j for j in np.flatnonzero(moved).tolist() if reported[j]]
     if (profile.shapes or profile.has_phases) and (len(samples) or together or heard):
-        left, total = np.array(starts) / np.array(totals), np.array(totals)
+        left = np.array(starts) / total
         at_begin, phase = (
             profile.present_names(models, 1.0 - left + x / total) for x in (work, done)
         )
@@ -201,21 +239,24 @@ def learn(
     _record_noise(connection, [(models[j], reported[j]) for j in heard], profile.models)
     if profiling.is_enabled(cluster_tables.config(connection)):
         samples = _take_trials(connection, profile.profiled, names, models, samples, speed)
-    keys = ((models[j], types[j], sizes[j]) for j in samples.tolist())
-    medians = _find_medians(zip(keys, speed[samples].tolist(), at_s[samples].tolist(), strict=True))
-    corrected = correct(connection, profile, medians, now_s) if medians else 0
-    return [names[j] for j in stuck], corrected
-
-
-def _find_medians(samples: Iterable[tuple[Key, float, float]]) -> dict[Key, SpeedSample]:
-    """Return one sample per size, the median of all jobs of that size."""
-    seen: dict[Key, list[SpeedSample]] = {}
-    for key, rate, at_s in samples:
-        seen.setdefault(key, []).append((rate, at_s))
-    return {
-        key: (median(rate for rate, _ in some), max(at_s for _, at_s in some))
-        for key, some in seen.items()
+    of_key: dict[Key, list[int]] = {}
+    for j in samples.tolist():
+        of_key.setdefault((models[j], types[j], sizes[j]), []).append(j)
+    # one sample per size, the median of all jobs of that size
+    medians = {
+        key: (median(speed[jobs].tolist()), float(at_s[jobs].max())) for key, jobs in of_key.items()
     }
+    correct(connection, profile, medians, now_s)
+    return [names[j] for j in stuck]
+
+
+def _read_running(connection: Connection, rows: PreviousRows) -> Sequence[Sequence[Any]]:
+    """Return _COLUMNS of the running jobs."""
+    present = rows.list_present(connection)
+    if present is None:
+        return as_columns(query(connection, _RUNNING), len(_COLUMNS))
+    runs = [phase == Phase.RUNNING for phase in present["phase"]]
+    return [tuple(compress(present[name], runs)) for name in _COLUMNS]
 
 
 def _record_losses(
@@ -299,8 +340,8 @@ def _floats_or(values: Sequence[float | None], otherwise: float) -> Floats:
 
 def correct(
     connection: Connection, base_profile: Profile, samples: Mapping[Key, SpeedSample], now_s: float
-) -> int:
-    """Correct rates by samples, one per size, and return how many rates are corrected.
+) -> None:
+    """Correct rates by samples, one per size.
 
     If a model has no given rates, the speeds at the observed sizes are learned directly, and
     nothing is inferred about other sizes.
@@ -311,37 +352,38 @@ def correct(
         # others were learned against another profile
         if bool(r["state"].get(cluster_tables.UNRATED)) == (r["model"] not in base_profile.models)
     }
-    before = dict(known)
+    touched = set[Key]()
     for key, (rate, at_s) in samples.items():
-        prior = base_profile.rate(key)
+        prior, before = base_profile.rate(key), known.get(key)
         if prior > 0 and rate > 0:
             most = feedback.MOST if key[0] in base_profile.models else math.inf
-            known[key] = feedback.update(
-                known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
-            )
-    models: dict[str, dict[str, dict[int, feedback.Estimate]]] = {}
-    for (model, kind, gpus), estimate in known.items():
-        models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
-    rows, corrected = list[cluster_tables.LearnedRate](), 0
-    for model, seen in models.items():
+            ratio = math.log(rate / prior)
+            known[key] = feedback.update(before or feedback.Estimate(), ratio, at_s, most)
+            if known[key] != before:
+                touched.add(key)
+    rows = list[cluster_tables.LearnedRate]()
+    for model in dict.fromkeys(key[0] for key in touched):
         is_rated = model in base_profile.models
-        exact = {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
-        touched = {key for key in exact if before.get((model, *key)) != seen[key[0]][key[1]]}
+        seen: dict[str, dict[int, feedback.Estimate]] = {}
+        for (name, kind, gpus), estimate in known.items():
+            if name == model:
+                seen.setdefault(kind, {})[gpus] = estimate
         offered = {kind: sorted(k) for (m, kind), k in base_profile.sizes.items() if m == model}
         for kind, sizes in seen.items():
             offered[kind] = sorted({*sizes, *offered.get(kind, ())})
-        correction = feedback.correct_model(seen, offered, now_s) if is_rated else exact
+        correction = (
+            feedback.correct_model(seen, offered, now_s)
+            if is_rated
+            else {(kind, k): e.mean for kind, sizes in seen.items() for k, e in sizes.items()}
+        )
         for kind, gpus in [(kind, k) for kind, sizes in offered.items() for k in sizes]:
-            prior = base_profile.rate((model, kind, gpus))
-            is_corrected = (kind, gpus) in correction and prior > 0
-            corrected += is_corrected
-            if (kind, gpus) in touched or (is_rated and touched):
-                x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
-                speed = prior * math.exp(x) if is_corrected else None
+            if is_rated or (model, kind, gpus) in touched:
+                prior, x = base_profile.rate((model, kind, gpus)), correction.get((kind, gpus))
+                own = known.get((model, kind, gpus))
+                speed = prior * math.exp(x) if x is not None and prior > 0 else None
                 state = {} if own is None else own.to_dict() | ({} if is_rated else UNRATED)
                 rows.append((model, kind, gpus, speed, state))
     cluster_tables.learn(connection, rows, now_s)
-    return corrected
 
 
 class Profile:
@@ -360,10 +402,6 @@ class Profile:
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
-        types, memory_gb_by_pool = problem.pools.gpu_type, problem.pools.memory_gb
-        self._largest_memory_gb = [
-            memory_gb_by_pool[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))
-        ]
         self.shapes = set[tuple[Key, int]]()
         r = problem.rates
         columns = (r.model, r.gpu_type, r.gpus, r.nodes)
@@ -376,8 +414,6 @@ class Profile:
 
     def present_names(self, models: Sequence[str], share_done: Floats) -> list[str]:
         """Return the name of each job's model in its present phase, (n,)."""
-        if not self.has_phases:
-            return list(models)
         number = np.array([self._model.get(name, -1) for name in models], dtype=np.int64)
         present = present_models(self.problem.models, number, share_done).tolist()
         names = self.problem.models
@@ -385,8 +421,6 @@ class Profile:
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""
-        if not self.shapes or not nodes:
-            return False
         return (key, len({part.node for part in parse_parts(nodes)})) in self.shapes
 
     def rate(self, key: Key) -> float:
@@ -394,12 +428,11 @@ class Profile:
         if key[0] not in self._model:
             return ASSUMED_RATE
         if key not in self._rates:
-            model, kind = self._model[key[0]], self._type.get(key[1], -1)
+            kind, pools = self._type.get(key[1], -1), self.problem.pools
+            largest_gb = pools.memory_gb[pools.gpu_type == kind].max(initial=0.0)
+            model, gpus = self._model[key[0]], key[2]
             found = self._table.rate(
-                np.array([model]),
-                np.array([kind]),
-                np.array([key[2]]),
-                self._largest_memory_gb[kind],
+                np.array([model]), np.array([kind]), np.array([gpus]), largest_gb
             )
             self._rates[key] = math.nan if kind < 0 else float(found[0][0])
         return self._rates[key]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import NODES
 from allocator.domain.snapshot import Snapshot
@@ -44,18 +43,15 @@ def add_new_nodes(
     ]
     if not new:
         return {}
+    out = dict.fromkeys(new, "")
     with store.write() as connection:
         lease.check(connection, token)
-        return {one: _add_node(connection, one) for one in new}
-
-
-def _add_node(connection: Connection, one: NodeStatus) -> str:
-    """Add a node, and return why it was refused."""
-    try:
-        add_nodes(connection, [one.node], {"pool": one.pool, "gpus": one.gpus})
-    except UsageError as error:
-        return str(error)
-    return ""
+        for one in new:
+            try:
+                add_nodes(connection, [one.node], {"pool": one.pool, "gpus": one.gpus})
+            except UsageError as error:
+                out[one] = str(error)
+    return out
 
 
 def limit_snapshot(

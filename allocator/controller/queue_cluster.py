@@ -40,6 +40,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decided import Decision
+from allocator.engine.results import build_result
 from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     Clock,
@@ -145,7 +146,7 @@ class _Orders(NamedTuple):
 
     stops: list[allocations.Allocation]
     starts: list[Order]
-    settings: dict[tuple[str, int], Mapping[str, str] | None]
+    settings: Mapping[tuple[str, int], Mapping[str, str] | None]
     pending: int | None
 
 
@@ -180,7 +181,7 @@ class QueueCluster:
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
         self._rental = LiveRental()
-        self._rows = snapshots.PreviousRows()
+        self.rows = snapshots.PreviousRows()
         self.round_input: RoundInput | None = None
         # the next round is due at once, and the rules of stability do not apply to it
         self.ignores_stability = False
@@ -239,7 +240,7 @@ class QueueCluster:
                 self.log.event("state_recorded", detail=words)
         seen = self._observe_executor()
         look = (
-            {(one.key, one.phase) for one in seen},
+            {(one.job_id, one.generation, one.phase) for one in seen},
             sorted(self._read_capacity().items()),
             sorted((one.node, one.state) for one in self._read_nodes()),
         )
@@ -314,7 +315,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings = {}
+        self._settings, self.rows.wants = {}, None
         with self.store.read() as connection:
             last = round_journal.history(connection, limit=1)
         self.pending_round = next((one.number for one in last if one.outcome == "decided"), None)
@@ -359,8 +360,10 @@ class QueueCluster:
             mark = known.get(one.job_id)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
-            elif progress or mark.phase == "ordered" or one.phase != "running":
+            elif one.phase != "running":
                 news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
+            elif progress or mark.phase == "ordered":
+                news.append((one, mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         ended = observations.record(connection, token, news, retries, is_history) if news else []
@@ -448,7 +451,7 @@ class QueueCluster:
         options, left_alone, self._orders = self.options, frozenset[str](), None
         capacity, nodes, trials = self._read_capacity(), self._read_nodes(), None
         with self.store.read() as connection:
-            built = snapshots.build_snapshot(connection, self.clock.now(), self._rows)
+            built = snapshots.build_snapshot(connection, self.clock.now(), self.rows)
             refuse_several_primaries(self.executor, int(built.config.get("max_primaries", 1)))
             config = {**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
             if options.horizon is not None:
@@ -464,6 +467,8 @@ class QueueCluster:
                 starts = steadiness.read_allocation_starts(connection)
                 left_alone = steadiness.jobs_left_alone(problem, starts, options.stability)
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
+        if self.pending_round or self._untold:
+            self.rows.wants = None
         built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
@@ -472,15 +477,14 @@ class QueueCluster:
     def apply(self, decision: Decision, took_s: float) -> int:
         """Write the round, what it wants and its orders in one transaction.
 
-        The next poll, or `carry_out`, carries it out. Returns how many jobs change. Raises
-        LeaseLost; then nothing was written.
+        Where all of that is as after the round before, only the round is written. The next poll, or
+        `carry_out`, carries it out. Returns how many jobs change. Raises LeaseLost; then nothing
+        was written.
         """
         round_input = self.round_input
         assert round_input is not None
         problem = round_input.problem
-        told = guarded_decision.result(
-            decision, problem, policy=self.options.policy, seed=self.options.seed
-        )
+        told = build_result(problem, decision, policy=self.options.policy, seed=self.options.seed)
         entry = self._build_journal_entry(
             took_s,
             status=told.status,
@@ -495,9 +499,10 @@ class QueueCluster:
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)
-        capacity = self._read_capacity()
+        capacity, before, self.rows.wants = self._read_capacity(), self.rows.wants, None
         with self.store.write() as connection:
-            number = round_journal.append(connection, token, entry, wants)
+            is_settled = wants == before and self.rows.list_present(connection) is not None
+            number = round_journal.append(connection, token, entry, None if is_settled else wants)
             spending.write(connection, round_input.books)
             if trials is not None:
                 profiling.write(connection, trials.trials)
@@ -511,9 +516,14 @@ class QueueCluster:
                 )
                 value = guarded_decision.memory_to_json(handed_on)
                 cluster_tables.write_meta(connection, MEMORY, value)
-            orders = self._write_orders(connection, capacity, pending=number)
+            if is_settled:
+                round_journal.mark_applied(connection, token, number)
+                orders = _Orders([], [], self._settings, None)
+                self.rows.version = read_version(connection)  # no job was changed here
+            else:
+                orders = self._write_orders(connection, capacity, pending=number)
         # only now, because a transaction may fail at its end
-        self._orders, self.pending_round = orders, orders.pending
+        self._orders, self.pending_round, self.rows.wants = orders, orders.pending, wants
         self._finish_round()
         self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)

@@ -88,7 +88,8 @@ def find_changes_to_hold_back(
     Only jobs that are alone on their GPUs now and in the plan are considered.
     """
     ((held_s, stops),) = query(connection, _RECENT)
-    until_s = estimate_change_interval_s(held_s, stops, problem.interval_s)
+    # the seconds until the next change of a job
+    until_s = max(problem.interval_s, held_s / stops) if stops else math.inf
     plan = decision.allocation
     judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
     # `find_unpaid_changes` knows the speeds of jobs that run alone only
@@ -161,15 +162,6 @@ def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: 
     return np.asarray(
         running & ((changed & (held_s < rules.cooldown_s)) | (held_s < rules.min_run_s))
     )
-
-
-def estimate_change_interval_s(held_s: float, changes: int, interval_s: float) -> float:
-    """Estimate the seconds until the next change of a job.
-
-    `held_s` is the seconds that recent allocations held GPUs, and `changes` is how many of them a
-    change ended.
-    """
-    return max(interval_s, held_s / changes) if changes else math.inf
 
 
 def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:

@@ -137,8 +137,7 @@ def find_reasons(
     names = (None, *cases, "outranked")
     number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
     codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
-    said = list(map(PRICES, offered.tolist(), needed.tolist()))
-    sentences = _write_sentences(round_, chosen, best, said, found, offered > needed, fits, codes)
+    sentences = _write_sentences(round_, chosen, best, offered, needed, found, fits, codes)
     for j in np.flatnonzero(unknown & ~counts).tolist():
         sentences[j] = IGNORED
     if fragments is not None:
@@ -296,9 +295,9 @@ def _write_sentences(
     round_: CompiledRound,
     chosen: Ints,
     best: Ints,
-    prices: Sequence[str],
+    offered: Floats,
+    needed: Floats,
     found: Causes,
-    is_paid: Bools,
     fits: Bools,
     codes: Sequence[str | None],
 ) -> list[str | None]:
@@ -308,17 +307,18 @@ def _write_sentences(
     ----------
     chosen, best : (J,)
         Options of the plan, and the better options of the sentences, -1 = none.
-    prices, is_paid : (J,)
-        What the better option offers and what it needs, in words, and whether it offers enough.
+    offered, needed : (J,)
+        What the better option offers, and what it needs.
     fits : (J,)
         Whether a better option fits into the plan.
     """
-    problem = round_.problem
+    problem, m = round_.problem, round_.option_table
     jobs = problem.jobs
-    m = round_.option_table
     present = set(jobs.job_id)
+    value, price = offered.tolist(), needed.tolist()
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
-    missed = option_at(m, np.arange(len(jobs)), found.pool, found.gpus)
+    gets = np.arange(len(jobs)), found.pool, found.gpus
+    missed = option_at(m, *gets) if "quota" in codes else best
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
     @cache
@@ -354,7 +354,6 @@ def _write_sentences(
         want = ""
         if o >= 0:
             want = name_shape(int(m.gpus[o]), problem.pools.pool[m.pool[o]], int(m.nodes[o]))
-        model = problem.models[jobs.model[j]]
         if code == "held":
             waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
@@ -362,15 +361,17 @@ def _write_sentences(
         if code == "protected" and (o < 0 or round_.repairs.released[j]):
             return "non-preemptible, but the GPUs it held are gone"
         if code == "no_matching_gpu_type":
+            model = problem.models[jobs.model[j]]
             speeds = problem.rates.rate[problem.rates.model == jobs.model[j]]
             return (ZERO if (speeds == 0).any() else SENTENCES[code]).format(model=model)
+        said = PRICES(value[j], price[j])
         if code == "outranked":
-            said = OTHERS.format(want=want) if is_paid[j] else prices[j]
+            said = OTHERS.format(want=want) if value[j] > price[j] else said
             return f"{want}: {said}{_describe_lacks(found.limits[j])}" if o >= 0 else NOTHING
         then = f"{found.gpus[j]} x {problem.pools.pool[found.pool[j]]}"
         if code == "not_evaluated" and not fits[j]:
             return f"{LEFT_OUT} {then}" if found.gpus[j] else f"{want}: {HELPLESS}"
-        words: dict[str, object] = {"want": want, "value": prices[j], "then": then}
+        words: dict[str, object] = {"want": want, "value": said, "then": then}
         if code == "exceeds_cluster":
             words |= {"low": jobs.min_gpus[j], "high": jobs.max_gpus[j]}
         elif code == "exceeds_quota":

@@ -48,7 +48,7 @@ def build_result(
     *,
     policy: str,
     seed: int,
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float] = {},
     searches: Callable[[], Iterable[CauseSearch]] = tuple,
     left_s: float = math.inf,
     whose: Bools | None = None,

@@ -40,13 +40,16 @@ from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
 from allocator.objects import Json, Record
 
+GRACE_S = 60.0
+
 
 class LedgerExecutor(ABC):
     """An executor whose state is a ledger, which can be compared with what a queue knows.
 
     `ending` is the name of the file that says how an allocation ended: phase, detail, at_s,
     work_done since its start, fields that it reported, and `safe`, the safe work of the job in all
-    (None: unknown), if the executor knows that.
+    (None: unknown), if the executor knows that. `grace_s` is the seconds between the request to
+    stop and the kill.
     """
 
     name: str
@@ -54,8 +57,9 @@ class LedgerExecutor(ABC):
     ending = "exit.json"
     unreachable: tuple[type[AllocatorError], ...] = (ClusterUnreachable,)
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, grace_s: float = GRACE_S) -> None:
         self.ledger = Ledger(Path(folder), self.name)
+        self.grace_s = grace_s
 
     def identity(self) -> Identity:
         """Return the identity of the folder, which gets a name if need be. Raises WrongState."""
@@ -248,7 +252,6 @@ def _compute_safe_work(before: Record, order: Record, end: Record) -> Json:
     return {"safe": max(safe), "safe_since": generation} if safe else {}
 
 
-GRACE_S = 60.0
 PACKAGES = Path(__file__).resolve().parents[2]  # from which supervisors are started
 EMPTY: Record = MappingProxyType({})
 KEPT_LOGS = 2000  # most files that are kept under logs/
@@ -261,12 +264,11 @@ class SupervisedExecutor(SettingsExecutor):
     """
 
     def __init__(self, folder: Path, grace_s: float = GRACE_S) -> None:
-        self.grace_s = grace_s
         if os.path.lexists(folder):
             # commands of orders in it are run, so a folder that another user made
             # must not be used
             refuse_foreign(Path(os.path.realpath(folder)))
-        super().__init__(folder)
+        super().__init__(folder, grace_s)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
 
     def _begin_to_stop(self, one: OpenAllocation) -> None:

@@ -74,12 +74,6 @@ def _in_folder(module: str, name: str, site: ExecutorSite) -> Executor:
     return made
 
 
-def _files(site: ExecutorSite) -> Executor:
-    from allocator.executors.files import FilesExecutor
-
-    return FilesExecutor(site.folder)
-
-
 def _local(site: ExecutorSite) -> Executor:
     from allocator.executors.local import LocalExecutor, device_map, device_numbers
 
@@ -96,7 +90,7 @@ def _local(site: ExecutorSite) -> Executor:
 
 
 EXECUTORS: Mapping[str, ExecutorEntry] = {
-    "files": ExecutorEntry(_files),
+    "files": ExecutorEntry(partial(_in_folder, "files", "FilesExecutor")),
     "kubernetes": ExecutorEntry(partial(_in_folder, "kubernetes.executor", "KubernetesExecutor")),
     "local": ExecutorEntry(_local, takes_devices=True),
     "ray": ExecutorEntry(partial(_in_folder, "ray.executor", "RayExecutor")),

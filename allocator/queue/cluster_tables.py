@@ -410,13 +410,6 @@ def _learned_rows(problem: Problem) -> Iterator[LearnedRate]:
         yield model, gpu_type, int(rates.gpus[i]), rate, known.to_dict() | {UNRATED: True}
 
 
-def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
-    """Raise UsageError if jobs hold GPUs of a pool that is not among the new ones."""
-    gone = {pool: number for pool, number in held(connection).items() if pool not in new}
-    for pool, number in gone.items():
-        raise UsageError(f"pool {quote(pool)} would be gone, but jobs hold {number} of its GPUs")
-
-
 def held(connection: Connection) -> dict[str, int]:
     """Return the GPUs that open allocations hold, for the pools that have any.
 
@@ -493,6 +486,11 @@ def read_learned_rates(connection: Connection) -> list[Json]:
     """
     found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
     return [row | {"state": json.loads(row["state"])} for row in found]
+
+
+def count_corrected_rates(connection: Connection) -> int:
+    """Return how many rates are corrected or learned."""
+    return len(query(connection, _CORRECTED))
 
 
 def learn(connection: Connection, rows: Iterable[LearnedRate], now_s: float) -> None:

@@ -35,11 +35,6 @@ _HOLDERS = (
 )
 
 
-def read_levels(connection: Connection) -> tuple[str, ...]:
-    """Return the levels of the topology, the nearest first."""
-    return tuple(cluster_tables.config(connection).get("topology", {}).get("levels") or LEVELS)
-
-
 def read_nodes(connection: Connection) -> list[Json]:
     """Return every node with what jobs hold of it, in the order in which nodes were added.
 
@@ -150,21 +145,16 @@ def remove_nodes(connection: Connection, names: Sequence[str]) -> list[str]:
         For an unknown node, or one of which jobs hold GPUs.
     """
     pools = [_read_node(connection, name).pool for name in names]
-    refuse_lost_nodes(connection, gone=names)
-    connection.execute(sa.delete(nodes).where(nodes.c.node.in_(list(names))))
-    cluster_tables.note_node_change(connection, pools)
-    return list(dict.fromkeys(names))
-
-
-def refuse_lost_nodes(connection: Connection, gone: Sequence[str]) -> None:
-    """Raise UsageError if jobs hold GPUs of a node that would be gone."""
     held = count_gpus(text for _, text, _ in query(connection, _HOLDERS))
-    for name in gone:
+    for name in names:
         if name in held:
             raise UsageError(
                 f"jobs hold {held[name]} GPUs of node {quote(name)}: drain it first, and remove it"
                 " when it is empty; if the machine is gone, say that it is down"
             )
+    connection.execute(sa.delete(nodes).where(nodes.c.node.in_(list(names))))
+    cluster_tables.note_node_change(connection, pools)
+    return list(dict.fromkeys(names))
 
 
 def _read_node(connection: Connection, name: str) -> Any:
@@ -193,7 +183,7 @@ def _check_name(name: str) -> None:
 def _parse(connection: Connection, values: Record) -> Json:
     """Return checked values as a row of the table; None is left out."""
     labels = {level: label for level, label in values.get("labels", {}).items() if label}
-    levels = read_levels(connection)
+    levels = cluster_tables.config(connection).get("topology", {}).get("levels") or LEVELS
     pools = cluster_tables.gpus(connection)
     row: Json = {}
     for level, label in labels.items():

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
+from allocator.domain.findings import quote
 from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.colocation import join_names, split_names
@@ -44,13 +45,21 @@ from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import execute, execute_many, query, query_of
+from allocator.queue.database.bulk import (
+    as_columns,
+    execute,
+    execute_many,
+    query,
+    query_of,
+    read_version,
+)
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
 from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row
 from allocator.queue.node_space import format_places, parse_parts
+from allocator.queue.round_journal import Want
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
@@ -71,16 +80,31 @@ _OF_JOB = (
     "retry_at_s",
     *OWNED,
 )
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
+_HELD = (
+    "generation",
+    "pool",
+    "gpus",
+    "gpu_type",
+    "phase",
+    "running_s",
+    "work_at_start",
+    "host",
+    "since_s",
+    "nodes",
+    "held_gpus",
+)
+_ROW = (*_OF_JOB, *_HELD)
 _FROM = f"FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
 # A row is read again if its mark has changed. The number of a purged job may be given to a new
 # job, so the time of the last change is a part of the mark.
 _MARK = "j.seq, j.version, j.updated_s, a.phase"
+_MARKED = _MARK.count(",") + 1  # columns of a mark
 # columns that may change while the mark stays the same
-_PROGRESS = ("remaining_work", "loss_work", "loss_error")
+_PROGRESS = ("remaining_work", "work_done", "observed_s", "reported", "loss_work", "loss_error")
 _ACTIVE = (
-    f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work,"
-    f" l.loss_error {_FROM} LEFT JOIN losses l ON l.job_id = j.job_id"
+    f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), a.work_done,"
+    f" a.observed_s, a.reported, l.loss_work, l.loss_error {_FROM}"
+    " LEFT JOIN losses l ON l.job_id = j.job_id"
     f" WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ?"
     " ORDER BY j.submitted_s, j.seq"
 )
@@ -117,44 +141,43 @@ class PreviousRows:
     Every change of a job raises its version. A change of its allocation does so too, or it changes
     the phase, but for its progress, which is always read. So a snapshot is the same
     without the rows of the one before, to the last cell, and takes longer to build. They are of one
-    queue.
+    queue. `wants` is what the last round wants of them, None once one of them has changed.
+    `version` is that of the database at which they were as they are here.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by mark
+        self._columns: dict[str, Sequence[Any]] = {}
+        self.version: Any = None
+        self.wants: Mapping[str, Want] | None = None
 
     def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
         """Return the active jobs by column, in the order of submission, and keep them."""
-        active = query(connection, _ACTIVE, now_s)
-        if not active:
-            return dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), ())
-        *marks, remaining_work, loss_work, loss_error = zip(*active, strict=True)
-        keys = list(zip(*marks, strict=True))
-        rows = list(map(self._rows.get, keys))
-        missing = [i for i, row in enumerate(rows) if row is None]
-        if missing:
-            read = _read_rows(connection, [keys[i][0] for i in missing])
-            for i in missing:
-                rows[i] = read[keys[i]]
-        found: Any = rows
-        self._rows = dict(zip(keys, found, strict=True))
+        active = as_columns(query(connection, _ACTIVE, now_s), _MARKED + len(_PROGRESS))
+        keys = list(zip(*active[:_MARKED], strict=True))
+        if not self._columns or keys != list(self._rows):
+            self.wants = None
+            self._read_rows(connection, keys)
+        self._columns |= zip(_PROGRESS, active[_MARKED:], strict=True)
+        self.version = read_version(connection)
+        return self._columns
+
+    def list_present(self, connection: Connection) -> Mapping[str, Sequence[Any]] | None:
+        """Return the jobs by column as they were read; None if anything may have changed since."""
+        return self._columns if self.version == read_version(connection) else None
+
+    def _read_rows(self, connection: Connection, keys: Sequence[tuple[Any, ...]]) -> None:
+        """Read the rows of the jobs with new marks."""
+        new = [key[0] for key in keys if key not in self._rows]
         # by column, not row by row, because there may be thousands of rows
-        columns = zip(*found, strict=True)
-        progress = (remaining_work, loss_work, loss_error)
-        return dict(zip((*_OF_JOB, *_HELD, *_PROGRESS), (*columns, *progress), strict=True))
-
-
-def _read_rows(
-    connection: Connection, numbers: Sequence[Any]
-) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the rows of some jobs by their marks, with owned values as cells."""
-    rows = query_of(connection, _ROWS, numbers)
-    columns = list(zip(*rows, strict=True))
-    mark = _MARK.count(",") + 1
-    for i, name in enumerate(_OF_JOB, mark):
-        if name in OWNED:
-            columns[i] = tuple(values_of(JOBS.column(name), columns[i]))
-    return {row[:mark]: row[mark:] for row in zip(*columns, strict=True)}
+        columns = as_columns(query_of(connection, _ROWS, new), _MARKED + len(_ROW))
+        for i, name in enumerate(_OF_JOB, _MARKED):
+            if name in OWNED:
+                columns[i] = values_of(JOBS.column(name), columns[i])
+        known = self._rows | {row[:_MARKED]: row[_MARKED:] for row in zip(*columns, strict=True)}
+        self._rows = {key: known[key] for key in keys}
+        columns = as_columns([*self._rows.values()], len(_ROW))
+        self._columns |= zip(_ROW, columns, strict=True)
 
 
 def build_snapshot(
@@ -192,19 +215,20 @@ def build_snapshot(
     turned_s = _floats(c["since_s"])
     since_s = np.where(np.isnan(turned_s), _floats(c["running_s"]), turned_s)
     held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
-    columns["attained_gpu_s"] = attained + held_s * np.nan_to_num(_floats(c["held_gpus"]))
+    columns["attained_gpu_s"] = attained + held_s * np.fmax(0.0, _floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
     columns |= {name: _floats(c[name]) for name in ("loss_work", "loss_error") if any(c[name])}
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
         JOBS.file: Table.of(JOBS, ordered),
-        **_build_received(c, held_s.tolist()),
+        **_build_received(c, held_s),
         **_build_placements(c["job_id"], c["nodes"], holds),
         **cluster_tables.tables(connection),
     }
     config = {**OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
     if config.get("sizes") == "unknown":
-        tables |= _build_finished(connection, sorted(set(c["model"])))
+        rows = query_of(connection, _FINISHED, sorted(set(c["model"])))
+        tables |= _build_table(FINISHED, ("model", "total_work"), rows)
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.fill_headroom(
@@ -249,7 +273,7 @@ def _states(
 
 def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
     """Return the jobs that come after a job that was cancelled or parked."""
-    waits = {job_id: after for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
+    waits = dict(compress(zip(c["job_id"], c["after"], strict=True), c["after"]))
     names = sorted({name for after in waits.values() for name in after})
     over = {row[0] for row in query_of(connection, _OVER, names)}
     return {job_id for job_id, after in waits.items() if not over.isdisjoint(after)}
@@ -263,18 +287,20 @@ def _build_table(
     return {schema.file: cluster_tables.build_table(schema.file, columns)} if rows else {}
 
 
-def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
-    """Return received.csv, or nothing if no job has held GPUs."""
-    cells: list[tuple[str, str, float]] = []
-    for job_id, text, kind, now in zip(
-        c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
-    ):
-        seconds: Iterable[tuple[str, float]] = _seconds(text)
-        if now > 0:
-            had = dict(seconds)
-            seconds = sorted({**had, kind: had.get(kind, 0.0) + now}.items())
-        cells += [(job_id, name, s) for name, s in seconds]
-    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), cells)
+def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str, Table]:
+    """Return received.csv, or nothing if no job has held GPUs.
+
+    held_s (n,) is since when each job has what it holds.
+    """
+    had = list(map(_seconds, c["received"]))
+    kinds = sorted({*chain(*had), *c["gpu_type"]} - {None})
+    seconds = np.array([[one.get(kind, 0.0) for kind in kinds] for one in had], ndmin=2)
+    now = np.flatnonzero(held_s > 0)
+    seconds[now, [kinds.index(c["gpu_type"][j]) for j in now.tolist()]] += held_s[now]
+    job, k = np.nonzero(seconds)
+    cells = zip(job.tolist(), k.tolist(), seconds[job, k].tolist(), strict=True)
+    rows = [(c["job_id"][j], kinds[i], s) for j, i, s in cells]
+    return _build_table(RECEIVED, ("job_id", "gpu_type", "seconds"), rows)
 
 
 def _build_placements(
@@ -289,19 +315,13 @@ def _build_placements(
     return _build_table(PLACEMENTS, ("job_id", "node", "gpus", "gpu"), rows)
 
 
-def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
-    """Return finished.csv with the latest jobs of these models, or nothing if none is done."""
-    rows = query_of(connection, _FINISHED, models)
-    return _build_table(FINISHED, ("model", "total_work"), rows)
-
-
 @lru_cache(maxsize=1 << 16)
-def _seconds(text: str) -> tuple[tuple[str, float], ...]:
+def _seconds(text: str) -> Mapping[str, float]:
     """Return the seconds by GPU type of a cell of `received`.
 
     The cell changes only when an allocation ends, so the result is cached.
     """
-    return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
+    return {kind: s for kind, s in json.loads(text).items() if s > 0}
 
 
 def _floats(values: Sequence[Any]) -> Floats:
@@ -463,9 +483,12 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
     new = {file: table for file, table in source.tables.items() if file not in ours}
     faults = tuple(f for f in source.faults if f.file not in ours)
     empty = {"jobs.csv": Table(JOBS.file, {c.name: [] for c in JOBS.columns if c.required}, ())}
-    cluster_tables.refuse_lost_pools(
-        connection, new["pools.csv"].texts("pool") if "pools.csv" in new else ()
-    )
+    pools = new["pools.csv"].texts("pool") if "pools.csv" in new else ()
+    for pool, number in cluster_tables.held(connection).items():
+        if pool not in pools:
+            raise UsageError(
+                f"pool {quote(pool)} would be gone, but jobs hold {number} of its GPUs"
+            )
     problem = validate(replace(source, tables={**new, **empty}, faults=faults))
     served = validate(
         replace(

@@ -5,8 +5,9 @@
 
 The tables have CPU and wall time by part. Every size is measured with GPUs for all jobs, which all
 run, and with GPUs for half of them, while the others wait. A hundredth of the jobs ends in each
-round, and as many arrive. The executor is the simulated one on a simulated clock. Learning, warm
-prices and the journal are on, as by default. Standard output is Markdown.
+round, and as many arrive. At last there are GPUs for twice as many jobs, each has one size, and
+none ends: there is nothing to decide. The executor is the simulated one on a simulated clock.
+Learning, warm prices and the journal are on, as by default. Standard output is Markdown.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.controller import guarded_decision, queue_cluster, steadiness
+from allocator.controller import queue_cluster, steadiness
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
@@ -61,7 +62,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (Controller, "_decide", "solve"),
     (decision, "compile_round", "build"),
     (decision, "audit", "audit"),
-    (guarded_decision, "result", "plan with its reasons"),
+    (queue_cluster, "build_result", "plan with its reasons"),
     (journal, "pack_plan", "plan with its reasons"),
     (queue_cluster.QueueCluster, "apply", "journal: write round, wants, prices"),
     (queue_cluster.QueueCluster, "carry_out", "apply: stops and starts"),
@@ -127,8 +128,9 @@ class PartMeter:
 class ControllerBench:
     """A queue with a number of active jobs, some of which can run at the same time."""
 
-    def __init__(self, folder: Path, active: int, share: float, policy: str, seed: int) -> None:
-        self.draw, self.active, self.count = np.random.default_rng(seed), active, 0
+    def __init__(self, folder: Path, active: int, share: float, policy: str) -> None:
+        self.draw, self.active, self.count = np.random.default_rng(0), active, 0
+        self.ends = 0 if share > 1 else active // 100
         rates = "".join(
             f"{m},{kind},{k},{speed * (1 + m_) * k**0.9:.6g}\n"
             for m_, m in enumerate("klmnop")
@@ -172,7 +174,9 @@ class ControllerBench:
         n, draw = self.count, self.draw
         self.count += number
         low, high = draw.choice([1, 2], number).tolist(), draw.choice([2, 3, 4], number).tolist()
-        work = draw.uniform(20 * EVERY_S, 400 * EVERY_S, number).tolist()
+        least_s = EVERY_S * (20 if self.ends else 20_000)
+        high = high if self.ends else low
+        work = draw.uniform(least_s, 20 * least_s, number).tolist()
         models, tenants = (
             draw.choice(list("klmnop"), number).tolist(),
             draw.choice(list("xyz"), number).tolist(),
@@ -195,7 +199,7 @@ class ControllerBench:
         """Let time pass and replace a hundredth of the jobs; return how many run."""
         self.clock.sleep(EVERY_S)
         ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][
-            : self.active // 100
+            : self.ends
         ]
         for name in ending:
             self.machines.lose(name, "bench")
@@ -212,10 +216,10 @@ class ControllerBench:
         return sum(one.phase == "running" for one in self.machines.observe())
 
 
-def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> None:
+def measure(active: int, share: float, policy: str, rounds: int) -> None:
     """Print the table of one size."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = ControllerBench(Path(folder), active, share, policy, seed)
+        bench = ControllerBench(Path(folder), active, share, policy)
         meter, laps, running = METER, list[dict[str, list[float]]](), list[int]()
         for number in range(WARM_UP + rounds):
             runs = bench.between()
@@ -246,7 +250,6 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
     )
     for name in ASIDE:
         _row(f"({name})", np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
-    sys.stdout.flush()
 
 
 def _row(name: str, seconds: Any) -> None:
@@ -269,7 +272,6 @@ def main() -> None:
     parser.add_argument("--active", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--policy", default="greedy")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     METER.patch()
     begin = time.process_time()
@@ -280,11 +282,11 @@ def main() -> None:
     )
     print(
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()}"
-        f" CPUs, policy {given.policy}, seed {given.seed}"
+        f" CPUs, policy {given.policy}"
     )
     for active in given.active:
-        for share in (1.0, 0.5):
-            measure(active, share, given.policy, given.rounds, given.seed)
+        for share in (1.0, 0.5, 2.0):
+            measure(active, share, given.policy, given.rounds)
 
 
 if __name__ == "__main__":

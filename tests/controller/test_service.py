@@ -141,6 +141,18 @@ def test_a_quiet_poll_misses_nothing(make: MakeRig, backend: str) -> None:
             assert polls()
 
 
+def test_a_round_that_changes_nothing_orders_nothing(rig: Rig) -> None:
+    """After a change of a job, or under another controller, it looks at what is wanted again."""
+    rig.submit("one", "two", work=1e6)
+    rig.steps(60)
+    for change in (lambda: rig.queue.change("one", weight=1.0), rig.renew):
+        change()
+        cluster = rig.controller.cluster
+        cluster._write_orders = write = Mock(wraps=cluster._write_orders)
+        rig.steps(240, each_s=60)
+        assert write.call_count == 1 and rig.queue.rounds()[-1].outcome == "applied"
+
+
 @pytest.mark.parametrize(
     ("nodes", "rates"), [({"n0": 4}, [2.0, 3.0]), ({"n0": 2, "n1": 2}, [4.0, 3.0])]
 )

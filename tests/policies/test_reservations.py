@@ -17,10 +17,10 @@ from text_tables import cases, cells, given
 from worlds import workload
 
 from allocator.audit import audit
-from allocator.controller.guarded_decision import result
 from allocator.domain.problem import NO_RESERVATIONS, Problem, Reservation
 from allocator.engine.decision import decide, decide_round
 from allocator.engine.expected import forecast
+from allocator.engine.results import build_result
 from allocator.options.instance_building import compile_round
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
@@ -389,7 +389,7 @@ def test_it_gives_way_where_no_plan_keeps_it() -> None:
     tables = given("tenants: tenant=t guaranteed_gpus=3")
     p = asked(*[waits(1000, tenant="t")] * 3, tables=tables)
     assert decided(p)[0] == [1, 1, 1]
-    told = result(decide_round(p), p, policy="mip", seed=0)  # as a controller tells it
+    told = build_result(p, decide_round(p), policy="mip", seed=0)  # as a controller tells it
     for plan in decide(p), told:
         assert plan.warnings[-1].startswith('no plan keeps "r" of reservations.csv')
     both = "reservation=s pool=p0 gpus=4 at_s=1100; reservation=r pool=p0 gpus=1 at_s=200"

@@ -4,7 +4,6 @@ stops, observations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -36,11 +35,10 @@ from allocator.queue.queue import Queue
 JOB = {"model": "m", "total_work": 100, "max_gpus": 8}
 
 
-@pytest.fixture(params=BACKENDS)
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    with fresh(request.param, tmp_path) as made:
-        made.submit_many([{"job_id": name, **JOB} for name in "jkl"])
-        yield made
+@pytest.fixture(name="queue")
+def queue_with_jobs(queue: Queue) -> Queue:
+    queue.submit_many([{"job_id": name, **JOB} for name in "jkl"])
+    return queue
 
 
 def test_the_lease_has_one_holder(queue: Queue) -> None:

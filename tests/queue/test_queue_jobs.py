@@ -5,12 +5,10 @@ lists, changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import BACKENDS, NOW, Story, fresh
+from queues import NOW, Story
 
 import allocator
 from allocator.cli.queue.commands import CHANGEABLE as OPTIONS
@@ -20,12 +18,6 @@ from allocator.queue.errors import Refused
 from allocator.queue.queue import Queue
 
 ONE = {"job_id": "j", "model": "m", "total_work": 100, "max_gpus": 4}
-
-
-@pytest.fixture(params=BACKENDS)
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    with fresh(request.param, tmp_path) as made:
-        yield made
 
 
 def test_what_is_submitted_is_there(queue: Queue) -> None:

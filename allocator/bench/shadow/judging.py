@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from allocator.audit import audit
-from allocator.controller.guarded_decision import decide_safely, format_plan, result
+from allocator.controller.guarded_decision import decide_safely, format_plan
 from allocator.controller.options import ControllerOptions
 from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.rules.snapshot_rules import validate
@@ -89,7 +89,7 @@ def judge(content: bytes, policy: str) -> tuple[dict[str, Any], str]:
         "cluster_cost_per_hour": float(present.cost.sum()),
         "broken": list(present.faults),
     }
-    return figures, format_plan(result(found, problem, policy=policy, seed=options.seed))
+    return figures, format_plan(problem, found, policy, options.seed)
 
 
 def _find_passed_over(round_: CompiledRound, waits: Bools) -> Ints:

@@ -11,23 +11,25 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.plan import JOB_FIELDS, Plan
+from allocator.domain.plan import JOB_FIELDS, JobPlan, Plan
 from allocator.io.plans import dumps as to_strict_json, read_fields, write_document
 from allocator.objects import Json
 from allocator.queue.snapshot import SQUEEZE
 
 MARK = b"columns1"
-_NUMBERS = ({float}, {float, type(None)})  # kinds of values in a column that is kept as doubles
+# fields that are kept as doubles, unless they have no value at all
+_NUMBERS = [field.name for field in fields(JobPlan) if str(field.type).startswith("float")]
 
 
 def pack_plan(plan: Plan) -> bytes:
     """Return a plan for the journal; the same plan gives the same bytes."""
     columns = {name: plan.jobs[name] for name in JOB_FIELDS}
-    numbers = [name for name, values in columns.items() if set(map(type, values)) in _NUMBERS]
+    numbers = [name for name in _NUMBERS if any(x is not None for x in columns[name])]
     document = {
         "fields": read_fields(plan),
         "numbers": numbers,

@@ -91,9 +91,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         memory=guarded_decision.memory_from_json(options["memory"]),
     )
     before = None if entry.plan is None else journal.read_plan_text(entry.plan)
-    plan = guarded_decision.format_plan(
-        guarded_decision.result(found, problem, policy=entry.policy, seed=options["seed"])
-    )
+    plan = guarded_decision.format_plan(problem, found, entry.policy, options["seed"])
     first = None if before is None or before == plan else _first_difference(before, plan)
     note = ""
     if first is not None and before is not None:

@@ -104,8 +104,7 @@ class KubernetesExecutor(ClusterExecutor):
         self, folder: Path, grace_s: float = 60.0, api: Callable[[Settings], Api] | None = None
     ) -> None:
         self.settings = read_settings(Path(folder))
-        super().__init__(folder)
-        self.grace_s = grace_s
+        super().__init__(folder, grace_s)
         connect = api or (lambda settings: ClientApi(settings.context, settings.kubeconfig))
         self._reader = Reader(connect(self.settings), (self.settings.namespace,))
         self._state = self.identity().state

@@ -55,7 +55,9 @@ def judge(
         Work of the job that was safe before.
     """
     alive = [one for one in pods if not is_over(one)]
-    work = max((_reported(one) for one in pods), default=0.0)
+    # the last words of its pods
+    said = (parse(str(one.get("message", ""))) for pod in pods for one in _containers(pod))
+    work = max((report.safe for report in said if report), default=0.0)
     if alive:
         return Verdict(Phase.RUNNING, work, _where(order, alive))
     has_ended = job is not None and (is_true(job, "Complete") or is_true(job, "Failed"))
@@ -98,12 +100,6 @@ def _containers(pod: Object) -> Iterable[Object]:
         ended = field(status, "state", "terminated") or field(status, "lastState", "terminated")
         if ended is not None:
             yield ended
-
-
-def _reported(pod: Object) -> float:
-    """Return the safe work in the last words of a pod, 0 if there is none."""
-    said = (parse(str(one.get("message", ""))) for one in _containers(pod))
-    return max((report.safe for report in said if report), default=0.0)
 
 
 def _where(order: Order, alive: Sequence[Object]) -> str:

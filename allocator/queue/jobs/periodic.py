@@ -84,10 +84,9 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
 
 def _free_name(connection: Connection, wanted: str) -> str:
     """Return the name, or NAME-2, NAME-3 ... if it is taken: a taken name cannot stop a run."""
-    for name in chain([wanted], (f"{wanted}-{k}" for k in count(2))):
-        if not query(connection, "SELECT job_id FROM jobs WHERE job_id = ?", name):
-            return name
-    raise AssertionError("unreachable: there are more names than jobs")
+    names = chain([wanted], (f"{wanted}-{k}" for k in count(2)))
+    taken = "SELECT job_id FROM jobs WHERE job_id = ?"
+    return next(name for name in names if not query(connection, taken, name))
 
 
 def _next_run(
