@@ -147,11 +147,14 @@ class _Open:
         entries = entries.take_rows(np.append(rows, np.arange(c.R, entries.R)))
         low, high, price = low[rows], high[rows], price[rows]
         free = np.full(entries.R - len(rows), np.inf)
+        base, value = c.value_of(settled), np.append(c.value, 0.0)[column]
         field = loops.Field(
-            c.value_of(settled),
+            base,
+            abs(base) + float(np.abs(value).sum()),
+            np.bincount(entries.row, np.abs(entries.use), entries.R),
             first,
             owner,
-            np.append(c.value, 0.0)[column],
+            value,
             starts(entries.column, len(column)),
             entries.row,
             entries.use,
@@ -247,9 +250,8 @@ def compile_search() -> None:
     kernel(True, "improve_prices")(items, cell, cell, one == 0, one, one, 0.0, 1.0)
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    field = loops.Field(
-        0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1), first[:2] // 2, index
-    )
+    sizes = 0.0, 0.0, one, first, two, np.zeros(2)
+    field = loops.Field(*sizes, start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
     low = np.array([-np.inf])
     smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
     smallest.search(0.0, 0.0, 1, kernel(True))
@@ -388,10 +390,13 @@ def _spare(root: loops.Node) -> loops.Spare:
         np.zeros(G, dtype=np.int64),
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
-        np.zeros(2),
+        np.zeros(3),
         loops.Node(*(part.copy() for part in root)),
         np.zeros(R + G, dtype=np.int64),
         np.zeros(R + G),
+        np.zeros(2),
+        np.zeros(2, dtype=np.int64),
+        np.zeros(2),
     )
 
 

@@ -49,10 +49,13 @@ class Field(NamedTuple):
 
     `start`, `index`, `entry` are the entries of the columns. Group g has entries in the rows
     rows[of[g]] .. rows[of[g + 1]]. All entries of row r are whole
-    multiples of unit[r], or it is 0. `base` is added to the value of every plan.
+    multiples of unit[r], or it is 0, and total[r] is the sum of their sizes. `base` is added to the
+    value of every plan, and `size` is at least the sum of the sizes of its values.
     """
 
     base: Any
+    size: Any
+    total: Any
     first: Any
     group: Any
     value: Any
@@ -86,8 +89,10 @@ class Node(NamedTuple):
 class Spare(NamedTuple):
     """Memory of single steps. `low`, `high` are the rows of the root.
 
-    `tally` is the number of steps so far, and the rounding of the last bound. `ahead` is a branch
-    that is looked at; the values of the variables `open` have the parts `part`.
+    `tally` is the number of steps so far, the rounding of the last bound, and that bound. `ahead`
+    is a branch that is looked at; the values of the variables `open` have the parts `part`. The
+    least `ratio`, what enters there, and its entry `pivot` are those of a variable that has to
+    shrink, and to grow.
     """
 
     low: Any
@@ -106,6 +111,9 @@ class Spare(NamedTuple):
     ahead: Any
     open: Any
     part: Any
+    ratio: Any
+    enter: Any
+    pivot: Any
 
 
 class Waiting(NamedTuple):
@@ -212,7 +220,7 @@ def find_rest(field: Any, node: Any, spare: Any) -> None:
 
 def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
     """Return a value that no plan of the node exceeds; fill reduced values and the best ones."""
-    bound, size = field.base, abs(field.base)
+    bound, size = field.base, field.size
     for r in range(len(price)):
         edge = 0.0
         if price[r] > 0.0:
@@ -222,26 +230,23 @@ def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
         if math.isinf(edge):  # the row has no bound on this side
             price[r], edge = 0.0, 0.0
         bound += price[r] * edge
-        size += abs(price[r] * edge)
+        size += abs(price[r]) * (abs(edge) + field.total[r])
     for g in range(len(node.key)):
-        best, most = -np.inf, 0.0
+        best = -np.inf
         for c in range(field.first[g], field.first[g + 1]):
             if not node.banned[c]:
-                own, absolute = field.value[c], abs(field.value[c])
+                own = field.value[c]
                 for e in range(field.start[c], field.start[c + 1]):
-                    cost = field.entry[e] * price[field.index[e]]
-                    own -= cost
-                    absolute += abs(cost)
+                    own -= field.entry[e] * price[field.index[e]]
                 spare.reduced[c] = own
                 best = max(best, own)
-                most = max(most, absolute)
         if best == -np.inf:
             return -np.inf
         spare.best[g] = best
         bound += best
-        size += most
     spare.tally[1] = ROUNDING * size
-    return float(bound + spare.tally[1])
+    spare.tally[2] = bound + spare.tally[1]
+    return float(spare.tally[2])
 
 
 def replace_keys(field: Any, node: Any, spare: Any) -> bool:
@@ -332,16 +337,23 @@ def swap_key(field: Any, node: Any, spare: Any, g: int, place: int) -> None:
     node.level[place] = spare.rest[g]
 
 
-def find_least_ratio(
-    field: Any, node: Any, spare: Any, row: Any, own: int, sign: float
-) -> tuple[float, int]:
-    """Return how much of the bound a unit of the variable costs, and which variable enters.
+def keep_ratio(spare: Any, way: int, loss: float, size: float, what: int) -> None:
+    """Keep the variable of the least loss per unit, and of the largest entry among these."""
+    ratio = loss / size
+    if ratio < spare.ratio[way] or (ratio == spare.ratio[way] and size > spare.pivot[way]):
+        spare.ratio[way], spare.enter[way], spare.pivot[way] = ratio, what, size
 
-    `row` (R,) is the simplex row of the variable, `sign` is 1 if it has to grow, and `own` its
-    group if it is a key, or -1. The variable is -1 if none can enter.
+
+def find_ratios(field: Any, node: Any, spare: Any, row: Any, own: int) -> None:
+    """Fill how much of the bound a unit of the variable costs, and which variable enters.
+
+    `row` (R,) is the simplex row of the variable, and `own` its group if it is a key, or -1. Place
+    0 is for a variable that has to shrink, 1 for one that has to grow. The variable that enters is
+    -1 if none can.
     """
     R, k = len(node.basic), len(field.group)
-    least, enter, pivot = np.inf, -1, 0.0
+    for way in range(2):
+        spare.ratio[way], spare.enter[way], spare.pivot[way] = np.inf, -1, 0.0
     for g in range(len(node.key)):
         q = node.key[g]
         base = -1.0 if g == own else 0.0
@@ -355,17 +367,12 @@ def find_least_ratio(
             a = -base
             for e in range(field.start[c], field.start[c + 1]):
                 a += field.entry[e] * row[field.index[e]]
-            if sign * a < -PIVOT:
-                ratio = max(0.0, price - spare.reduced[c]) / abs(a)
-                if ratio < least or (ratio == least and abs(a) > pivot):
-                    least, enter, pivot = ratio, c, abs(a)
+            if abs(a) > PIVOT:
+                keep_ratio(spare, int(a < 0.0), max(0.0, price - spare.reduced[c]), abs(a), c)
     for r in range(R):
         a = -row[r]
-        if node.side[r] * sign * a > PIVOT and node.low[r] < node.high[r]:
-            ratio = abs(node.price[r]) / abs(a)
-            if ratio < least or (ratio == least and abs(a) > pivot):
-                least, enter, pivot = ratio, k + r, abs(a)
-    return least, enter
+        if node.side[r] != 0 and abs(a) > PIVOT and node.low[r] < node.high[r]:
+            keep_ratio(spare, int(node.side[r] * a > 0.0), abs(node.price[r]), abs(a), k + r)
 
 
 def fill_column(field: Any, node: Any, enter: int, column: Any) -> None:
@@ -444,7 +451,8 @@ def begin_near(field: Any, node: Any, spare: Any) -> None:
         for s in range(R):
             spare.row[s] = node.inverse[r, s]
         bound_plans(field, node, node.price, spare)
-        ratio, enter = find_least_ratio(field, node, spare, spare.row, -1, sign)
+        find_ratios(field, node, spare, spare.row, -1)
+        ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
         own = sign * spare.row[r]
         end = abs(price / own) if own * price < 0.0 else np.inf
         if end <= ratio and end < np.inf:
@@ -514,7 +522,8 @@ def reoptimise(
             group = -1
         for r in range(R):
             spare.row[r] = node.inverse[place, r]
-        ratio, enter = find_least_ratio(field, node, spare, spare.row, group, sign)
+        find_ratios(field, node, spare, spare.row, group)
+        ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
         if enter < 0:
             bound = bound_along(field, node, spare, place, sign, bound, enough)
             return (CLOSED if bound <= enough else UNCLEAR), min(lowest, bound)
@@ -622,8 +631,8 @@ def ban_dominated(field: Any, node: Any, spare: Any) -> None:
 
 
 def ban_losses(field: Any, node: Any, spare: Any, enough: float) -> float:
-    """Ban the columns of no plan above `enough`; return the bound of the node at its prices."""
-    bound = bound_plans(field, node, node.price, spare)
+    """Ban the columns of no plan above `enough` by the last bound, which is returned."""
+    bound = float(spare.tally[2])
     for c in range(len(field.group)):
         if node.banned[c] or node.place[c] != -1:
             continue
@@ -754,8 +763,8 @@ def find_gains(
         for r in range(R):
             spare.row[r] = node.inverse[t, r]
     part = value - math.floor(value)
-    down = part * size * find_least_ratio(field, node, spare, spare.row, own, -1.0)[0]
-    up = (1.0 - part) * size * find_least_ratio(field, node, spare, spare.row, own, 1.0)[0]
+    find_ratios(field, node, spare, spare.row, own)
+    down, up = part * size * spare.ratio[0], (1.0 - part) * size * spare.ratio[1]
     return min(down, slack), min(up, slack)
 
 
