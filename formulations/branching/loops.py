@@ -234,11 +234,13 @@ def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
     for g in range(len(node.key)):
         best = -np.inf
         for c in range(field.first[g], field.first[g + 1]):
+            if node.banned[c] and node.place[c] == -1:
+                continue
+            own = field.value[c]
+            for e in range(field.start[c], field.start[c + 1]):
+                own -= field.entry[e] * price[field.index[e]]
+            spare.reduced[c] = own
             if not node.banned[c]:
-                own = field.value[c]
-                for e in range(field.start[c], field.start[c + 1]):
-                    own -= field.entry[e] * price[field.index[e]]
-                spare.reduced[c] = own
                 best = max(best, own)
         if best == -np.inf:
             return -np.inf
@@ -355,20 +357,20 @@ def find_ratios(field: Any, node: Any, spare: Any, row: Any, own: int) -> None:
     for way in range(2):
         spare.ratio[way], spare.enter[way], spare.pivot[way] = np.inf, -1, 0.0
     for g in range(len(node.key)):
-        q = node.key[g]
-        base = -1.0 if g == own else 0.0
-        price = field.value[q]
-        for e in range(field.start[q], field.start[q + 1]):
-            base += field.entry[e] * row[field.index[e]]
-            price -= field.entry[e] * node.price[field.index[e]]
+        q, base = node.key[g], np.nan
         for c in range(field.first[g], field.first[g + 1]):
             if node.banned[c] or node.place[c] != -1:
                 continue
+            if math.isnan(base):
+                base = -1.0 if g == own else 0.0
+                for e in range(field.start[q], field.start[q + 1]):
+                    base += field.entry[e] * row[field.index[e]]
             a = -base
             for e in range(field.start[c], field.start[c + 1]):
                 a += field.entry[e] * row[field.index[e]]
             if abs(a) > PIVOT:
-                keep_ratio(spare, int(a < 0.0), max(0.0, price - spare.reduced[c]), abs(a), c)
+                loss = max(0.0, spare.reduced[q] - spare.reduced[c])
+                keep_ratio(spare, int(a < 0.0), loss, abs(a), c)
     for r in range(R):
         a = -row[r]
         if node.side[r] != 0 and abs(a) > PIVOT and node.low[r] < node.high[r]:
