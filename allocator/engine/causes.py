@@ -75,6 +75,7 @@ MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
 MOST_PRICED = 10  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
+MOST_CASES = 2  # rows of a quota: more are not looked at one by one
 CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
 FEW = 150  # up to this number of jobs plans of lifted rounds are searched; with more, prices tell
@@ -424,9 +425,12 @@ class PlanSearch(PriceSearch):
         """
         if not limits and self._is_exact:
             return plan
-        fits, tied = c.fitting_columns(), c.tied_groups(asked)
+        fits, open_, cases = c.fitting_columns(), asked, [c]
         if not limits or QUOTA in limits:
             prices = self._lifted_prices(limits, tenant)
+            if limits and (prices == self._lifted_prices(limits, -1)).all():
+                # a better plan breaks the quota, it would be one within it otherwise
+                cases = at.break_rows(c, lifted_rows(at.round, (QUOTA,), tenant))
         else:
             relaxed = at.relaxation.solve(c, fits, self._until)
             if relaxed is None:
@@ -435,20 +439,36 @@ class PlanSearch(PriceSearch):
             prices = self._prices[limits]
             parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
             plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
-            tied = c.tied_groups(np.flatnonzero(parts & tied))
-        own = np.flatnonzero(fits & tied[c.group])
+            open_ = np.flatnonzero(parts & c.tied_groups(asked))
+        better = at.is_better & np.isin(c.group, asked)
+        for case in cases:
+            own = np.flatnonzero(fits & case.tied_groups(open_)[c.group])
+            plan = self._improve(case, plan, prices, own, better, case is c)
+        return plan
+
+    def _improve(
+        self, c: Choices, plan: Ints, prices: Floats, own: Ints, better: Bools, begins: bool
+    ) -> Ints:
+        """Return the best plan of the columns `own`, or one as good as all with a column `better`.
+
+        `better` is (n,). Where it begins with few columns, all are searched for a plan better than
+        that. Raises SearchFailed.
+        """
         part, number = c.take(own), np.full(c.n + 1, -1)
         number[own] = np.arange(len(own))
         dual = evaluate(part, prices)
         search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
         search.take(dual.choice)
-        near = own[search.losses.leaves(search.value)[0]]
-        if not search.is_closed() and (at.is_better[near] & np.isin(c.group[near], asked)).any():
+        for is_first in (True, False)[not begins :]:
+            near = own[search.losses.leaves(search.value)[0]]
+            if search.is_closed() or not better[near].any():
+                break
             if not search.may_go_on():
                 raise SearchFailed
-            if len(near) > 2 * c.J:
+            if not is_first:
+                search.prove(EFFORT)
+            elif len(near) > 2 * c.J:
                 search.search(*search.losses.least(c.J), EFFORT)
-            search.prove(EFFORT)
         return np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
 
 
@@ -492,6 +512,16 @@ class _PlanContext:
         """The columns of this round that are the plan, (J,), -1 where there is none."""
         old = self.decision.allocation
         return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
+
+    def break_rows(self, c: Choices, rows: Bools) -> list[Choices]:
+        """Return choices of c, each of the plans that break another one of few rows (m,) of it."""
+        old, at = self.choices, np.flatnonzero(rows[c.rows])
+        if len(at) > MOST_CASES or np.isfinite(old.low[at]).any():
+            return [c]
+        parts = old.matrix.indices[old.matrix.data % 1 != 0]
+        is_whole = np.bincount(parts, minlength=c.R) == 0
+        low = np.where(is_whole, np.floor(old.high) + 1, old.high)
+        return [replace(c, low=np.where(np.arange(c.R) == r, low, c.low)) for r in at]
 
     @cached_property
     def relaxation(self) -> LinearRelaxation:
