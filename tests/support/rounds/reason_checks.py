@@ -80,7 +80,7 @@ class Checker:
             return not more
         round_ = compile_round(without(self.problem, *key), prunes=False)
         i, now = round_.instance, self._value_of_job(round_, j)
-        now += 1e-9 * max(1.0, abs(now))
+        now += 1e-9 * max(1.0, abs(now)) * bool(self.result.jobs["gpus"][j])
         if (found.jobs["value"][j] > now) == more:
             return True
         is_more = (i.job == j) & (i.value > now)
