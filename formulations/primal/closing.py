@@ -208,12 +208,9 @@ class Search:
         return near, nothing | (self.plan < 0)
 
     def prove(self, work: float) -> None:
-        """Search all better plans, and again above one that was found: fewer columns are left."""
-        value = -math.inf
-        while self.value > value and not self.is_closed():
-            value = self.value
-            bound = self.search(*self.losses.leaves(self.enough), work)
-            self.tighten(max(bound, self.enough))
+        """Search all better plans."""
+        bound = self.search(*self.losses.leaves(self.enough), work)
+        self.tighten(max(bound, self.enough))
 
     def tighten(self, bound: float) -> None:
         """Take a bound if it is lower; where values have a unit, it is a multiple of it."""
