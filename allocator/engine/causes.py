@@ -443,33 +443,23 @@ class PlanSearch(PriceSearch):
         better = at.is_better & np.isin(c.group, asked)
         for case in cases:
             own = np.flatnonzero(fits & case.tied_groups(open_)[c.group])
-            plan = self._improve(case, plan, prices, own, better, case is c)
-        return plan
-
-    def _improve(
-        self, c: Choices, plan: Ints, prices: Floats, own: Ints, better: Bools, begins: bool
-    ) -> Ints:
-        """Return the best plan of the columns `own`, or one as good as all with a column `better`.
-
-        `better` is (n,). Where it begins with few columns, all are searched for a plan better than
-        that. Raises SearchFailed.
-        """
-        part, number = c.take(own), np.full(c.n + 1, -1)
-        number[own] = np.arange(len(own))
-        dual = evaluate(part, prices)
-        search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
-        search.take(dual.choice)
-        for is_first in (True, False)[not begins :]:
+            part, number = case.take(own), np.full(c.n + 1, -1)
+            number[own] = np.arange(len(own))
+            dual = evaluate(part, prices)
+            search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
+            search.take(dual.choice)
             near = own[search.losses.leaves(search.value)[0]]
-            if search.is_closed() or not better[near].any():
-                break
-            if not search.may_go_on():
-                raise SearchFailed
-            if not is_first:
-                search.prove(EFFORT)
-            elif len(near) > 2 * c.J:
-                search.search(*search.losses.least(c.J), EFFORT)
-        return np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
+            if not search.is_closed() and better[near].any():
+                if not search.may_go_on():
+                    raise SearchFailed
+                if case is c and len(near) > 2 * c.J:
+                    search.search(*search.losses.least(c.J), EFFORT)
+                value = -np.inf
+                while search.value > value and not search.is_closed():
+                    value = search.value  # above a better plan, fewer columns are searched
+                    search.prove(EFFORT)
+            plan = np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
+        return plan
 
 
 def _without_row_bounds(c: Choices, gone: Bools, mandatory: Bools) -> Choices:
