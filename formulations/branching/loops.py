@@ -128,6 +128,12 @@ class Waiting(NamedTuple):
     side: Any
 
 
+def fill(to: Any, of: Any) -> None:
+    """Copy an array (n,)."""
+    for i in range(len(of)):
+        to[i] = of[i]
+
+
 def fill_basis(field: Any, node: Any, square: Any) -> None:
     """Fill the columns of the basic variables, each less the key of its group."""
     R, k = len(node.basic), len(field.group)
@@ -331,8 +337,7 @@ def choose_leaving(field: Any, node: Any, spare: Any) -> tuple[int, int, float]:
 def swap_key(field: Any, node: Any, spare: Any, g: int, place: int) -> None:
     """Exchange the key of a group with its column at a place of the basis."""
     fill_key_row(field, node, g, spare.row)
-    for r in range(len(node.basic)):
-        node.inverse[place, r] = spare.row[r]
+    fill(node.inverse[place], spare.row)
     old, new = node.key[g], node.basic[place]
     node.key[g], node.basic[place] = new, old
     node.place[new], node.place[old] = -2, place
@@ -450,8 +455,7 @@ def begin_near(field: Any, node: Any, spare: Any) -> None:
             continue
         edge = node.high[r] if price > 0.0 else node.low[r]
         sign = 1.0 if node.level[r] < edge else -1.0
-        for s in range(R):
-            spare.row[s] = node.inverse[r, s]
+        fill(spare.row, node.inverse[r])
         bound_plans(field, node, node.price, spare)
         find_ratios(field, node, spare, spare.row, -1)
         ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
@@ -522,8 +526,7 @@ def reoptimise(
         if group >= 0:
             swap_key(field, node, spare, group, place)
             group = -1
-        for r in range(R):
-            spare.row[r] = node.inverse[place, r]
+        fill(spare.row, node.inverse[place])
         find_ratios(field, node, spare, spare.row, group)
         ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
         if enter < 0:
@@ -704,15 +707,17 @@ def look_ahead(
     It is here - enough if the branch is closed.
     """
     to = spare.ahead
-    for c in range(len(node.banned)):
-        to.banned[c], to.place[c] = node.banned[c], node.place[c]
-    for g in range(len(node.key)):
-        to.key[g] = node.key[g]
-    for r in range(len(node.low)):
-        to.low[r], to.high[r], to.price[r] = node.low[r], node.high[r], node.price[r]
-        to.basic[r], to.side[r], to.level[r] = node.basic[r], node.side[r], node.level[r]
-        for i in range(len(node.low)):
-            to.inverse[r, i] = node.inverse[r, i]
+    fill(to.banned, node.banned)
+    fill(to.place, node.place)
+    fill(to.key, node.key)
+    fill(to.low, node.low)
+    fill(to.high, node.high)
+    fill(to.price, node.price)
+    fill(to.basic, node.basic)
+    fill(to.side, node.side)
+    fill(to.level, node.level)
+    for r in range(len(node.inverse)):
+        fill(to.inverse[r], node.inverse[r])
     branch(field, to.low, to.high, to.banned, what, value, way)
     slack = here - enough
     if not ban_columns(field, to, spare):
@@ -762,8 +767,7 @@ def find_gains(
         own = -1
         if node.basic[t] >= len(field.group):
             size = field.unit[node.basic[t] - len(field.group)]
-        for r in range(R):
-            spare.row[r] = node.inverse[t, r]
+        fill(spare.row, node.inverse[t])
     part = value - math.floor(value)
     find_ratios(field, node, spare, spare.row, own)
     down, up = part * size * spare.ratio[0], (1.0 - part) * size * spare.ratio[1]
@@ -824,27 +828,29 @@ def choose_waiting(waiting: Any, enough: float) -> int:
 def let_wait(node: Any, waiting: Any, s: int, bound: float) -> None:
     """Keep a node for later."""
     waiting.bound[s] = bound
-    for c in range(len(node.banned)):
-        waiting.banned[s, c] = node.banned[c]
-    for r in range(len(node.low)):
-        waiting.low[s, r], waiting.high[s, r] = node.low[r], node.high[r]
-        waiting.basic[s, r], waiting.side[s, r] = node.basic[r], node.side[r]
-    for g in range(len(node.key)):
-        waiting.key[s, g] = node.key[g]
+    fill(waiting.banned[s], node.banned)
+    fill(waiting.low[s], node.low)
+    fill(waiting.high[s], node.high)
+    fill(waiting.basic[s], node.basic)
+    fill(waiting.side[s], node.side)
+    fill(waiting.key[s], node.key)
 
 
 def take_node(field: Any, node: Any, waiting: Any, s: int) -> float:
     """Go on with a node that waits; return its bound."""
-    for c in range(len(node.banned)):
-        node.banned[c], node.place[c] = waiting.banned[s, c], -1
-    for r in range(len(node.low)):
-        node.low[r], node.high[r] = waiting.low[s, r], waiting.high[s, r]
-        node.basic[r], node.side[r] = waiting.basic[s, r], waiting.side[s, r]
+    fill(node.banned, waiting.banned[s])
+    fill(node.low, waiting.low[s])
+    fill(node.high, waiting.high[s])
+    fill(node.basic, waiting.basic[s])
+    fill(node.side, waiting.side[s])
+    fill(node.key, waiting.key[s])
+    for c in range(len(node.place)):
+        node.place[c] = -1
+    for r in range(len(node.basic)):
         if node.basic[r] < len(field.group):
             node.place[node.basic[r]] = r
-    for g in range(len(node.key)):
-        node.key[g] = waiting.key[s, g]
-        node.place[node.key[g]] = -2
+    for q in node.key:
+        node.place[q] = -2
     bound, waiting.bound[s] = waiting.bound[s], -np.inf
     return float(bound)
 
@@ -954,8 +960,8 @@ def search(
     `plan` (G,) is overwritten by every better plan. The search ends after so many steps.
     """
     low, high = spare.low, spare.high
-    for r in range(len(low)):
-        low[r], high[r] = node.low[r], node.high[r]
+    fill(low, node.low)
+    fill(high, node.high)
     ban_dominated(field, node, spare)
     begin_near(field, node, spare)
     unclear, above, age, visits = -np.inf, np.inf, STEPS, 0.0
@@ -969,8 +975,7 @@ def search(
         if found > value:
             value = found
             enough = value + gap * abs(value)
-            for g in range(len(plan)):
-                plan[g] = trial[g]
+            fill(plan, trial)
         s = choose_waiting(waiting, enough)
         if status == BRANCHED:
             above, age = bound, 0.0
