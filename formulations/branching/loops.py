@@ -137,9 +137,7 @@ def fill(to: Any, of: Any) -> None:
 def fill_basis(field: Any, node: Any, square: Any) -> None:
     """Fill the columns of the basic variables, each less the key of its group."""
     R, k = len(node.basic), len(field.group)
-    for r in range(R):
-        for i in range(R):
-            square[r, i] = 0.0
+    square[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c >= k:
@@ -202,8 +200,7 @@ def find_levels(field: Any, node: Any, spare: Any) -> None:
 def find_prices(field: Any, node: Any) -> None:
     """Fill the prices of the basis."""
     R, k = len(node.basic), len(field.group)
-    for r in range(R):
-        node.price[r] = 0.0
+    node.price[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c < k:
@@ -214,9 +211,7 @@ def find_prices(field: Any, node: Any) -> None:
 
 def find_rest(field: Any, node: Any, spare: Any) -> None:
     """Fill the value of every key, and the number of the other basic columns of its group."""
-    for g in range(len(node.key)):
-        spare.rest[g] = 1.0
-        spare.others[g] = 0
+    spare.rest[:], spare.others[:] = 1.0, 0
     for i in range(len(node.basic)):
         c = node.basic[i]
         if c < len(field.group):
@@ -276,8 +271,7 @@ def replace_keys(field: Any, node: Any, spare: Any) -> bool:
 def fill_key_row(field: Any, node: Any, g: int, row: Any) -> int:
     """Fill the simplex row of the key of group g; return a place of the group in the basis."""
     R, at = len(node.basic), -1
-    for r in range(R):
-        row[r] = 0.0
+    row[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c < len(field.group) and field.group[c] == g:
@@ -359,8 +353,7 @@ def find_ratios(field: Any, node: Any, spare: Any, row: Any, own: int) -> None:
     -1 if none can.
     """
     R, k = len(node.basic), len(field.group)
-    for way in range(2):
-        spare.ratio[way], spare.enter[way], spare.pivot[way] = np.inf, -1, 0.0
+    spare.ratio[:], spare.enter[:], spare.pivot[:] = np.inf, -1, 0.0
     for g in range(len(node.key)):
         q, base = node.key[g], np.nan
         for c in range(field.first[g], field.first[g + 1]):
@@ -664,8 +657,7 @@ def take_plan(field: Any, node: Any, spare: Any, low: Any, high: Any, plan: Any)
             if node.level[i] > 0.5:
                 plan[field.group[c]] = c
     value = field.base
-    for r in range(len(low)):
-        spare.other[r] = 0.0
+    spare.other[:] = 0.0
     for g in range(len(node.key)):
         c = plan[g]
         value += field.value[c]
@@ -844,8 +836,7 @@ def take_node(field: Any, node: Any, waiting: Any, s: int) -> float:
     fill(node.basic, waiting.basic[s])
     fill(node.side, waiting.side[s])
     fill(node.key, waiting.key[s])
-    for c in range(len(node.place)):
-        node.place[c] = -1
+    node.place[:] = -1
     for r in range(len(node.basic)):
         if node.basic[r] < len(field.group):
             node.place[node.basic[r]] = r
