@@ -75,7 +75,6 @@ MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
 MOST_PRICED = 10  # largest number of sets of limits for which prices are found
 ROUNDING = 1e-9  # a value that is more by less is no gain, relative to the value or to 1
-MOST_CASES = 2  # rows of a quota: more are not looked at one by one
 CLOSE = 1e-3  # relative improvement of a bound that does not matter
 COARSE = 9e-4  # temperature at which the search for prices ends
 FEW = 150  # up to this number of jobs plans of lifted rounds are searched; with more, prices tell
@@ -428,8 +427,9 @@ class PlanSearch(PriceSearch):
         fits, open_, cases = c.fitting_columns(), asked, [c]
         if not limits or QUOTA in limits:
             prices = self._lifted_prices(limits, tenant)
-            if limits and (prices == self._lifted_prices(limits, -1)).all():
-                # a better plan breaks the quota, it would be one within it otherwise
+            within = tuple(x for x in limits if x != QUOTA), -1
+            if limits and within in self._plans and (prices == self._lifted_prices(*within)).all():
+                # a better plan breaks the quota, it would have been found within it otherwise
                 cases = at.break_rows(c, lifted_rows(at.round, (QUOTA,), tenant))
         else:
             relaxed = at.relaxation.solve(c, fits, self._until)
@@ -504,9 +504,9 @@ class _PlanContext:
         return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
 
     def break_rows(self, c: Choices, rows: Bools) -> list[Choices]:
-        """Return choices of c, each of the plans that break another one of few rows (m,) of it."""
+        """Return choices of c for each of some rows (m,): those of the plans that break it."""
         old, at = self.choices, np.flatnonzero(rows[c.rows])
-        if len(at) > MOST_CASES or np.isfinite(old.low[at]).any():
+        if np.isfinite(old.low[at]).any():
             return [c]
         parts = old.matrix.indices[old.matrix.data % 1 != 0]
         is_whole = np.bincount(parts, minlength=c.R) == 0

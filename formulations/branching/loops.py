@@ -752,7 +752,7 @@ def find_gains(
     It is a lower estimate of what a branch gains (Driebeek 1966, "An algorithm for the solution of
     mixed integer programming problems").
     """
-    R, own, size = len(node.basic), t - len(node.basic), 1.0
+    own, size = t - len(node.basic), 1.0
     if own >= 0:
         fill_key_row(field, node, own, spare.row)
     else:

@@ -100,7 +100,7 @@ class Checker:
     def _best_value(self, round_: CompiledRound) -> float:
         try:
             task, proposal = run_policy(round_, mip, None, self.exact, np.inf)
-        except (Infeasible, NoPlanInTime):
+        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
             return -np.inf
         return float(task.round.instance.value[proposal.choice[proposal.choice >= 0]].sum())
 
@@ -132,15 +132,8 @@ class Checker:
         """Whether any plan that keeps the rules, good or bad, gives job j more."""
         round_ = compile_round(self.problem, prunes=False)
         i = round_.instance
-        mine = np.arange(i.start[j], i.start[j + 1])
-        better = mine[i.value[mine] > self.result.jobs["value"][j] + 1e-12]
-        if not len(better):
-            return False
-        try:
-            run_policy(round_.with_forced_job(j, better), mip, None, self.exact, np.inf)
-        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
-            return False
-        return True
+        better = (i.job == j) & (i.value > self.result.jobs["value"][j] + 1e-12)
+        return self._best_value(round_.with_forced_job(j, np.flatnonzero(better))) > -np.inf
 
 
 def without(problem: Problem, limits: Set[str], tenant: int, pool: int = -1) -> Problem:
