@@ -69,6 +69,7 @@ REASONS_GAP = 1e-7
 # share of a job's value: a job that loses more where its quota has no price is taken to get no
 # more without the quota, and nothing is searched
 NEAR = 0.5
+SMALL = 30  # up to this number of jobs it is searched
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -391,7 +392,7 @@ class PlanSearch(PriceSearch):
                 gone = at.round.model.rows_of(*kinds_of(*limits))
                 prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
                 self._gains[limits] = at.gain(prices)[1]
-            if (self._gains[limits][asked] < -NEAR).all():
+            if len(at.plan) > SMALL and (self._gains[limits][asked] < -NEAR).all():
                 return NOBODY
         gone = lifted_rows(at.round, limits, tenant)
         c = _without_row_bounds(at.choices, gone, at.round.instance.mandatory)
