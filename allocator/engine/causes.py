@@ -368,8 +368,10 @@ class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
     A search begins from the best plan that is known with more limits, at the prices of the linear
-    relaxation. A quota is not lifted if none of its jobs gains where only its own price becomes 0.
-    For rounds whose jobs do not share GPUs, in pools without nodes.
+    relaxation. In rounds of more than SMALL jobs a quota is not lifted if its jobs all lose more
+    than NEAR where its own price becomes 0. Where it has no price, a better plan would be one of
+    the round within the quota, so only plans that break the quota are searched. For rounds whose
+    jobs do not share GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -505,13 +507,15 @@ class _PlanContext:
         return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
 
     def break_rows(self, c: Choices, rows: Bools) -> list[Choices]:
-        """Return choices of c for each of some rows (m,): those of the plans that break it."""
-        old, at = self.choices, np.flatnonzero(rows[c.rows])
-        if np.isfinite(old.low[at]).any():
-            return [c]
-        parts = old.matrix.indices[old.matrix.data % 1 != 0]
+        """Return choices of c for each of some rows (m,) with an upper bound that it has lifted.
+
+        They are those of the plans that break it.
+        """
+        high = self.choices.high
+        parts = c.matrix.indices[c.matrix.data % 1 != 0]
         is_whole = np.bincount(parts, minlength=c.R) == 0
-        low = np.where(is_whole, np.floor(old.high) + 1, old.high)
+        low = np.where(is_whole, np.floor(high) + 1, high)
+        at = np.flatnonzero(rows[c.rows])
         return [replace(c, low=np.where(np.arange(c.R) == r, low, c.low)) for r in at]
 
     @cached_property
