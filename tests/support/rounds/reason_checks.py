@@ -95,7 +95,8 @@ class Checker:
                 has_all_pairs=False,
             )
         best, least = self._best_value(round_), self._best_value(other)
-        return least >= best - (1e-7 + 2 * self.exact.gap) * abs(best)
+        size = max(abs(best), abs(sum(self.result.jobs["value"])))
+        return least >= best - (1e-7 + 2 * self.exact.gap) * size
 
     def _best_value(self, round_: CompiledRound) -> float:
         try:
