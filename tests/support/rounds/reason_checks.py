@@ -96,7 +96,7 @@ class Checker:
             )
         best, least = self._best_value(round_), self._best_value(other)
         size = max(abs(best), abs(sum(self.result.jobs["value"])))
-        return least >= best - (1e-7 + 2 * self.exact.gap) * size
+        return bool(least >= best - (1e-7 + 2 * self.exact.gap) * size)
 
     def _best_value(self, round_: CompiledRound) -> float:
         try:
