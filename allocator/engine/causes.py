@@ -69,6 +69,7 @@ REASONS_GAP = 1e-7
 # share of a job's value: a job that loses more where its quota has no price is taken to get no
 # more without the quota, and nothing is searched
 NEAR = 0.5
+SMALL = 30  # up to this number of jobs it is searched
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -367,8 +368,10 @@ class PlanSearch(PriceSearch):
     """Finds the best plans of lifted rounds by branch and bound, for the policy `mip`.
 
     A search begins from the best plan that is known with more limits, at the prices of the linear
-    relaxation. A quota is not lifted if none of its jobs gains where only its own price becomes 0.
-    For rounds whose jobs do not share GPUs, in pools without nodes.
+    relaxation. In rounds of more than SMALL jobs a quota is not lifted if its jobs all lose more
+    than NEAR where its own price becomes 0. Where it has no price, a better plan would be one of
+    the round within the quota, so only plans that break the quota are searched. For rounds whose
+    jobs do not share GPUs, in pools without nodes.
     """
 
     prunes = False
@@ -391,7 +394,7 @@ class PlanSearch(PriceSearch):
                 gone = at.round.model.rows_of(*kinds_of(*limits))
                 prices = np.where(gone, 0.0, self._lifted_prices(limits, -1))
                 self._gains[limits] = at.gain(prices)[1]
-            if (self._gains[limits][asked] < -NEAR).all():
+            if len(at.plan) > SMALL and (self._gains[limits][asked] < -NEAR).all():
                 return NOBODY
         gone = lifted_rows(at.round, limits, tenant)
         c = _without_row_bounds(at.choices, gone, at.round.instance.mandatory)
@@ -424,9 +427,13 @@ class PlanSearch(PriceSearch):
         """
         if not limits and self._is_exact:
             return plan
-        fits, tied = c.fitting_columns(), c.tied_groups(asked)
+        fits, open_, cases = c.fitting_columns(), asked, [c]
         if not limits or QUOTA in limits:
             prices = self._lifted_prices(limits, tenant)
+            within = tuple(x for x in limits if x != QUOTA), -1
+            if limits and within in self._plans and (prices == self._lifted_prices(*within)).all():
+                # a better plan breaks the quota, it would have been found within it otherwise
+                cases = at.break_rows(c, lifted_rows(at.round, (QUOTA,), tenant))
         else:
             relaxed = at.relaxation.solve(c, fits, self._until)
             if relaxed is None:
@@ -435,21 +442,27 @@ class PlanSearch(PriceSearch):
             prices = self._prices[limits]
             parts = np.bincount(c.group[np.abs(x - 0.5) < 0.5 - ROUNDING], minlength=c.J) > 0
             plan = np.where(c.tied_groups(np.flatnonzero(parts)), plan, c.from_x(x))
-            tied = c.tied_groups(np.flatnonzero(parts & tied))
-        own = np.flatnonzero(fits & tied[c.group])
-        part, number = c.take(own), np.full(c.n + 1, -1)
-        number[own] = np.arange(len(own))
-        dual = evaluate(part, prices)
-        search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
-        search.take(dual.choice)
-        near = own[search.losses.leaves(search.value)[0]]
-        if not search.is_closed() and (at.is_better[near] & np.isin(c.group[near], asked)).any():
-            if not search.may_go_on():
-                raise SearchFailed
-            if len(near) > 2 * c.J:
-                search.search(*search.losses.least(c.J), EFFORT)
-            search.prove(EFFORT)
-        return np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
+            open_ = np.flatnonzero(parts & c.tied_groups(asked))
+        better = at.is_better & np.isin(c.group, asked)
+        for case in cases:
+            own = np.flatnonzero(fits & case.tied_groups(open_)[c.group])
+            part, number = case.take(own), np.full(c.n + 1, -1)
+            number[own] = np.arange(len(own))
+            dual = evaluate(part, prices)
+            search = Search(part, dual, number[plan], REASONS_GAP, self._until, dual.bound)
+            search.take(dual.choice)
+            near = own[search.losses.leaves(search.value)[0]]
+            if not search.is_closed() and better[near].any():
+                if not search.may_go_on():
+                    raise SearchFailed
+                if case is c and len(near) > 2 * c.J:
+                    search.search(*search.losses.least(c.J), EFFORT)
+                value = -np.inf
+                while search.value > value and not search.is_closed():
+                    value = search.value  # above a better plan, fewer columns are searched
+                    search.prove(EFFORT)
+            plan = np.where(np.diff(part.start) > 0, np.append(own, -1)[search.plan], plan)
+        return plan
 
 
 def _without_row_bounds(c: Choices, gone: Bools, mandatory: Bools) -> Choices:
@@ -492,6 +505,18 @@ class _PlanContext:
         """The columns of this round that are the plan, (J,), -1 where there is none."""
         old = self.decision.allocation
         return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
+
+    def break_rows(self, c: Choices, rows: Bools) -> list[Choices]:
+        """Return choices of c for each of some rows (m,) with an upper bound that it has lifted.
+
+        They are those of the plans that break it.
+        """
+        high = self.choices.high
+        parts = c.matrix.indices[c.matrix.data % 1 != 0]
+        is_whole = np.bincount(parts, minlength=c.R) == 0
+        low = np.where(is_whole, np.floor(high) + 1, high)
+        at = np.flatnonzero(rows[c.rows])
+        return [replace(c, low=np.where(np.arange(c.R) == r, low, c.low)) for r in at]
 
     @cached_property
     def relaxation(self) -> LinearRelaxation:

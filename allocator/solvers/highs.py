@@ -84,6 +84,7 @@ class LinearRelaxation:
         self._optimal = highspy.HighsModelStatus.kOptimal
         for name, value in engine_options(SolveLimits(), is_mip=True).items():
             self._engine.setOptionValue(name, value)
+        self._engine.setOptionValue("simplex_scale_strategy", 0)  # rows and values are scaled here
         self._scale, self._unit = value_scale(c.model, 10), row_scale(c.model)
         pass_model(highspy, self._engine, c.model, self._scale, self._unit)
         self._columns = np.arange(c.n, dtype=np.int32)

@@ -147,11 +147,14 @@ class _Open:
         entries = entries.take_rows(np.append(rows, np.arange(c.R, entries.R)))
         low, high, price = low[rows], high[rows], price[rows]
         free = np.full(entries.R - len(rows), np.inf)
+        base, value = c.value_of(settled), np.append(c.value, 0.0)[column]
         field = loops.Field(
-            c.value_of(settled),
+            base,
+            abs(base) + float(np.abs(value).sum()),
+            np.bincount(entries.row, np.abs(entries.use), entries.R),
             first,
             owner,
-            np.append(c.value, 0.0)[column],
+            value,
             starts(entries.column, len(column)),
             entries.row,
             entries.use,
@@ -206,8 +209,8 @@ def is_ready() -> bool:
     To compile it takes longer than most rounds. So nobody waits for it: until it is kept on disk,
     and where nothing can be kept, rounds are decided without this search.
     """
-    search = kernel(True)
-    if search.signatures or is_kept(search):  # type: ignore[attr-defined]
+    search: Any = kernel(True)
+    if search.overloads or is_kept(search):
         return True
     _compile_elsewhere()
     return False
@@ -247,9 +250,8 @@ def compile_search() -> None:
     kernel(True, "improve_prices")(items, cell, cell, one == 0, one, one, 0.0, 1.0)
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    field = loops.Field(
-        0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1), first[:2] // 2, index
-    )
+    sizes = 0.0, 0.0, one, first, two, np.zeros(2)
+    field = loops.Field(*sizes, start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
     low = np.array([-np.inf])
     smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
     smallest.search(0.0, 0.0, 1, kernel(True))
@@ -274,7 +276,7 @@ class _Entries:
 
     def sorted(self) -> _Entries:
         """Sort by column, then by row."""
-        at = np.lexsort((self.row, self.column))
+        at = np.argsort(self.column * self.R + self.row, kind="stable")
         return replace(self, column=self.column[at], row=self.row[at], use=self.use[at])
 
     def ranges(self, first: Ints) -> tuple[Floats, Floats]:
@@ -324,14 +326,15 @@ class _Entries:
         place, at = ragged(bounds[own], bounds[own + 1])
         is_whole = units[self.row[at]] > 0
         of, at = self.row[priced][place[is_whole]], at[is_whole]
-        order = np.lexsort((self.row[at], of))
-        of, at = of[order], at[order]
-        begin = np.flatnonzero(begins_run(of * self.R + self.row[at]))
-        parts: dict[tuple[int, bytes], Ints] = {}
-        for part in np.split(at, begin[1:]) if len(at) else ():
-            whole = self.row[part[0]]
-            if len(part) < total[whole] or not binds[whole]:
-                parts.setdefault((int(whole), part.tobytes()), part)
+        pair = of * self.R + self.row[at]
+        order = np.argsort(pair, kind="stable")
+        pair, at = pair[order], at[order]
+        begin = np.flatnonzero(begins_run(pair))
+        size, whole = np.diff(np.append(begin, len(at))), pair[begin] % self.R
+        some = np.flatnonzero((size < total[whole]) | ~binds[whole])
+        parts: dict[bytes, Ints] = {}
+        for first, end in zip(begin[some].tolist(), (begin + size)[some].tolist(), strict=True):
+            parts.setdefault(at[first:end].tobytes(), at[first:end])
         if not parts:
             return self
         at = np.concatenate(list(parts.values()))
@@ -346,7 +349,9 @@ class _Entries:
 
     def rows_of_groups(self, groups: int) -> tuple[Ints, Ints]:
         """Return where the rows that each group uses begin, (groups+1,), and these rows."""
-        group, row = np.divmod(np.unique(self.owner[self.column] * self.R + self.row), self.R)
+        is_used = np.zeros(groups * self.R, dtype=bool)
+        is_used[self.owner[self.column] * self.R + self.row] = True
+        group, row = np.divmod(np.flatnonzero(is_used), self.R)
         return starts(group, groups), row
 
 
@@ -354,9 +359,9 @@ def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops
     """Return the node of all columns: the best of each group is its key, all rows are basic."""
     k, R = len(field.group), len(low)
     column = np.repeat(np.arange(k), np.diff(field.start))
-    cost = np.bincount(column, field.entry * price[field.index], k)
-    order = np.lexsort((cost - field.value, field.group))
-    key = order[field.first[:-1]]
+    gain = field.value - np.bincount(column, field.entry * price[field.index], k)
+    best = np.flatnonzero(gain == np.maximum.reduceat(gain, field.first[:-1])[field.group])
+    key = best[begins_run(field.group[best])]
     place = np.full(k, -1)
     place[key] = -2
     return loops.Node(
@@ -388,10 +393,13 @@ def _spare(root: loops.Node) -> loops.Spare:
         np.zeros(G, dtype=np.int64),
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
-        np.zeros(2),
+        np.zeros(3),
         loops.Node(*(part.copy() for part in root)),
         np.zeros(R + G, dtype=np.int64),
         np.zeros(R + G),
+        np.zeros(2),
+        np.zeros(2, dtype=np.int64),
+        np.zeros(2),
     )
 
 

@@ -49,10 +49,13 @@ class Field(NamedTuple):
 
     `start`, `index`, `entry` are the entries of the columns. Group g has entries in the rows
     rows[of[g]] .. rows[of[g + 1]]. All entries of row r are whole
-    multiples of unit[r], or it is 0. `base` is added to the value of every plan.
+    multiples of unit[r], or it is 0, and total[r] is the sum of their sizes. `base` is added to the
+    value of every plan, and `size` is at least the sum of the sizes of its values.
     """
 
     base: Any
+    size: Any
+    total: Any
     first: Any
     group: Any
     value: Any
@@ -86,8 +89,10 @@ class Node(NamedTuple):
 class Spare(NamedTuple):
     """Memory of single steps. `low`, `high` are the rows of the root.
 
-    `tally` is the number of steps so far, and the rounding of the last bound. `ahead` is a branch
-    that is looked at; the values of the variables `open` have the parts `part`.
+    `tally` is the number of steps so far, the rounding of the last bound, and that bound. `ahead`
+    is a branch that is looked at; the values of the variables `open` have the parts `part`. The
+    least `ratio`, what enters there, and its entry `pivot` are those of a variable that has to
+    shrink, and to grow.
     """
 
     low: Any
@@ -106,6 +111,9 @@ class Spare(NamedTuple):
     ahead: Any
     open: Any
     part: Any
+    ratio: Any
+    enter: Any
+    pivot: Any
 
 
 class Waiting(NamedTuple):
@@ -120,12 +128,16 @@ class Waiting(NamedTuple):
     side: Any
 
 
+def fill(to: Any, of: Any) -> None:
+    """Copy an array (n,)."""
+    for i in range(len(of)):
+        to[i] = of[i]
+
+
 def fill_basis(field: Any, node: Any, square: Any) -> None:
     """Fill the columns of the basic variables, each less the key of its group."""
     R, k = len(node.basic), len(field.group)
-    for r in range(R):
-        for i in range(R):
-            square[r, i] = 0.0
+    square[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c >= k:
@@ -188,8 +200,7 @@ def find_levels(field: Any, node: Any, spare: Any) -> None:
 def find_prices(field: Any, node: Any) -> None:
     """Fill the prices of the basis."""
     R, k = len(node.basic), len(field.group)
-    for r in range(R):
-        node.price[r] = 0.0
+    node.price[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c < k:
@@ -200,9 +211,7 @@ def find_prices(field: Any, node: Any) -> None:
 
 def find_rest(field: Any, node: Any, spare: Any) -> None:
     """Fill the value of every key, and the number of the other basic columns of its group."""
-    for g in range(len(node.key)):
-        spare.rest[g] = 1.0
-        spare.others[g] = 0
+    spare.rest[:], spare.others[:] = 1.0, 0
     for i in range(len(node.basic)):
         c = node.basic[i]
         if c < len(field.group):
@@ -212,7 +221,7 @@ def find_rest(field: Any, node: Any, spare: Any) -> None:
 
 def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
     """Return a value that no plan of the node exceeds; fill reduced values and the best ones."""
-    bound, size = field.base, abs(field.base)
+    bound, size = field.base, field.size
     for r in range(len(price)):
         edge = 0.0
         if price[r] > 0.0:
@@ -222,26 +231,25 @@ def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
         if math.isinf(edge):  # the row has no bound on this side
             price[r], edge = 0.0, 0.0
         bound += price[r] * edge
-        size += abs(price[r] * edge)
+        size += abs(price[r]) * (abs(edge) + field.total[r])
     for g in range(len(node.key)):
-        best, most = -np.inf, 0.0
+        best = -np.inf
         for c in range(field.first[g], field.first[g + 1]):
+            if node.banned[c] and node.place[c] == -1:
+                continue
+            own = field.value[c]
+            for e in range(field.start[c], field.start[c + 1]):
+                own -= field.entry[e] * price[field.index[e]]
+            spare.reduced[c] = own
             if not node.banned[c]:
-                own, absolute = field.value[c], abs(field.value[c])
-                for e in range(field.start[c], field.start[c + 1]):
-                    cost = field.entry[e] * price[field.index[e]]
-                    own -= cost
-                    absolute += abs(cost)
-                spare.reduced[c] = own
                 best = max(best, own)
-                most = max(most, absolute)
         if best == -np.inf:
             return -np.inf
         spare.best[g] = best
         bound += best
-        size += most
     spare.tally[1] = ROUNDING * size
-    return float(bound + spare.tally[1])
+    spare.tally[2] = bound + spare.tally[1]
+    return float(spare.tally[2])
 
 
 def replace_keys(field: Any, node: Any, spare: Any) -> bool:
@@ -263,8 +271,7 @@ def replace_keys(field: Any, node: Any, spare: Any) -> bool:
 def fill_key_row(field: Any, node: Any, g: int, row: Any) -> int:
     """Fill the simplex row of the key of group g; return a place of the group in the basis."""
     R, at = len(node.basic), -1
-    for r in range(R):
-        row[r] = 0.0
+    row[:] = 0.0
     for i in range(R):
         c = node.basic[i]
         if c < len(field.group) and field.group[c] == g:
@@ -324,48 +331,48 @@ def choose_leaving(field: Any, node: Any, spare: Any) -> tuple[int, int, float]:
 def swap_key(field: Any, node: Any, spare: Any, g: int, place: int) -> None:
     """Exchange the key of a group with its column at a place of the basis."""
     fill_key_row(field, node, g, spare.row)
-    for r in range(len(node.basic)):
-        node.inverse[place, r] = spare.row[r]
+    fill(node.inverse[place], spare.row)
     old, new = node.key[g], node.basic[place]
     node.key[g], node.basic[place] = new, old
     node.place[new], node.place[old] = -2, place
     node.level[place] = spare.rest[g]
 
 
-def find_least_ratio(
-    field: Any, node: Any, spare: Any, row: Any, own: int, sign: float
-) -> tuple[float, int]:
-    """Return how much of the bound a unit of the variable costs, and which variable enters.
+def keep_ratio(spare: Any, way: int, loss: float, size: float, what: int) -> None:
+    """Keep the variable of the least loss per unit, and of the largest entry among these."""
+    ratio = loss / size
+    if ratio < spare.ratio[way] or (ratio == spare.ratio[way] and size > spare.pivot[way]):
+        spare.ratio[way], spare.enter[way], spare.pivot[way] = ratio, what, size
 
-    `row` (R,) is the simplex row of the variable, `sign` is 1 if it has to grow, and `own` its
-    group if it is a key, or -1. The variable is -1 if none can enter.
+
+def find_ratios(field: Any, node: Any, spare: Any, row: Any, own: int) -> None:
+    """Fill how much of the bound a unit of the variable costs, and which variable enters.
+
+    `row` (R,) is the simplex row of the variable, and `own` its group if it is a key, or -1. Place
+    0 is for a variable that has to shrink, 1 for one that has to grow. The variable that enters is
+    -1 if none can.
     """
     R, k = len(node.basic), len(field.group)
-    least, enter, pivot = np.inf, -1, 0.0
+    spare.ratio[:], spare.enter[:], spare.pivot[:] = np.inf, -1, 0.0
     for g in range(len(node.key)):
-        q = node.key[g]
-        base = -1.0 if g == own else 0.0
-        price = field.value[q]
-        for e in range(field.start[q], field.start[q + 1]):
-            base += field.entry[e] * row[field.index[e]]
-            price -= field.entry[e] * node.price[field.index[e]]
+        q, base = node.key[g], np.nan
         for c in range(field.first[g], field.first[g + 1]):
             if node.banned[c] or node.place[c] != -1:
                 continue
+            if math.isnan(base):
+                base = -1.0 if g == own else 0.0
+                for e in range(field.start[q], field.start[q + 1]):
+                    base += field.entry[e] * row[field.index[e]]
             a = -base
             for e in range(field.start[c], field.start[c + 1]):
                 a += field.entry[e] * row[field.index[e]]
-            if sign * a < -PIVOT:
-                ratio = max(0.0, price - spare.reduced[c]) / abs(a)
-                if ratio < least or (ratio == least and abs(a) > pivot):
-                    least, enter, pivot = ratio, c, abs(a)
+            if abs(a) > PIVOT:
+                loss = max(0.0, spare.reduced[q] - spare.reduced[c])
+                keep_ratio(spare, int(a < 0.0), loss, abs(a), c)
     for r in range(R):
         a = -row[r]
-        if node.side[r] * sign * a > PIVOT and node.low[r] < node.high[r]:
-            ratio = abs(node.price[r]) / abs(a)
-            if ratio < least or (ratio == least and abs(a) > pivot):
-                least, enter, pivot = ratio, k + r, abs(a)
-    return least, enter
+        if node.side[r] != 0 and abs(a) > PIVOT and node.low[r] < node.high[r]:
+            keep_ratio(spare, int(node.side[r] * a > 0.0), abs(node.price[r]), abs(a), k + r)
 
 
 def fill_column(field: Any, node: Any, enter: int, column: Any) -> None:
@@ -441,10 +448,10 @@ def begin_near(field: Any, node: Any, spare: Any) -> None:
             continue
         edge = node.high[r] if price > 0.0 else node.low[r]
         sign = 1.0 if node.level[r] < edge else -1.0
-        for s in range(R):
-            spare.row[s] = node.inverse[r, s]
+        fill(spare.row, node.inverse[r])
         bound_plans(field, node, node.price, spare)
-        ratio, enter = find_least_ratio(field, node, spare, spare.row, -1, sign)
+        find_ratios(field, node, spare, spare.row, -1)
+        ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
         own = sign * spare.row[r]
         end = abs(price / own) if own * price < 0.0 else np.inf
         if end <= ratio and end < np.inf:
@@ -512,9 +519,9 @@ def reoptimise(
         if group >= 0:
             swap_key(field, node, spare, group, place)
             group = -1
-        for r in range(R):
-            spare.row[r] = node.inverse[place, r]
-        ratio, enter = find_least_ratio(field, node, spare, spare.row, group, sign)
+        fill(spare.row, node.inverse[place])
+        find_ratios(field, node, spare, spare.row, group)
+        ratio, enter = spare.ratio[int(sign > 0.0)], spare.enter[int(sign > 0.0)]
         if enter < 0:
             bound = bound_along(field, node, spare, place, sign, bound, enough)
             return (CLOSED if bound <= enough else UNCLEAR), min(lowest, bound)
@@ -622,8 +629,8 @@ def ban_dominated(field: Any, node: Any, spare: Any) -> None:
 
 
 def ban_losses(field: Any, node: Any, spare: Any, enough: float) -> float:
-    """Ban the columns of no plan above `enough`; return the bound of the node at its prices."""
-    bound = bound_plans(field, node, node.price, spare)
+    """Ban the columns of no plan above `enough` by the last bound, which is returned."""
+    bound = float(spare.tally[2])
     for c in range(len(field.group)):
         if node.banned[c] or node.place[c] != -1:
             continue
@@ -650,8 +657,7 @@ def take_plan(field: Any, node: Any, spare: Any, low: Any, high: Any, plan: Any)
             if node.level[i] > 0.5:
                 plan[field.group[c]] = c
     value = field.base
-    for r in range(len(low)):
-        spare.other[r] = 0.0
+    spare.other[:] = 0.0
     for g in range(len(node.key)):
         c = plan[g]
         value += field.value[c]
@@ -693,15 +699,17 @@ def look_ahead(
     It is here - enough if the branch is closed.
     """
     to = spare.ahead
-    for c in range(len(node.banned)):
-        to.banned[c], to.place[c] = node.banned[c], node.place[c]
-    for g in range(len(node.key)):
-        to.key[g] = node.key[g]
-    for r in range(len(node.low)):
-        to.low[r], to.high[r], to.price[r] = node.low[r], node.high[r], node.price[r]
-        to.basic[r], to.side[r], to.level[r] = node.basic[r], node.side[r], node.level[r]
-        for i in range(len(node.low)):
-            to.inverse[r, i] = node.inverse[r, i]
+    fill(to.banned, node.banned)
+    fill(to.place, node.place)
+    fill(to.key, node.key)
+    fill(to.low, node.low)
+    fill(to.high, node.high)
+    fill(to.price, node.price)
+    fill(to.basic, node.basic)
+    fill(to.side, node.side)
+    fill(to.level, node.level)
+    for r in range(len(node.inverse)):
+        fill(to.inverse[r], node.inverse[r])
     branch(field, to.low, to.high, to.banned, what, value, way)
     slack = here - enough
     if not ban_columns(field, to, spare):
@@ -744,18 +752,17 @@ def find_gains(
     It is a lower estimate of what a branch gains (Driebeek 1966, "An algorithm for the solution of
     mixed integer programming problems").
     """
-    R, own, size = len(node.basic), t - len(node.basic), 1.0
+    own, size = t - len(node.basic), 1.0
     if own >= 0:
         fill_key_row(field, node, own, spare.row)
     else:
         own = -1
         if node.basic[t] >= len(field.group):
             size = field.unit[node.basic[t] - len(field.group)]
-        for r in range(R):
-            spare.row[r] = node.inverse[t, r]
+        fill(spare.row, node.inverse[t])
     part = value - math.floor(value)
-    down = part * size * find_least_ratio(field, node, spare, spare.row, own, -1.0)[0]
-    up = (1.0 - part) * size * find_least_ratio(field, node, spare, spare.row, own, 1.0)[0]
+    find_ratios(field, node, spare, spare.row, own)
+    down, up = part * size * spare.ratio[0], (1.0 - part) * size * spare.ratio[1]
     return min(down, slack), min(up, slack)
 
 
@@ -813,27 +820,28 @@ def choose_waiting(waiting: Any, enough: float) -> int:
 def let_wait(node: Any, waiting: Any, s: int, bound: float) -> None:
     """Keep a node for later."""
     waiting.bound[s] = bound
-    for c in range(len(node.banned)):
-        waiting.banned[s, c] = node.banned[c]
-    for r in range(len(node.low)):
-        waiting.low[s, r], waiting.high[s, r] = node.low[r], node.high[r]
-        waiting.basic[s, r], waiting.side[s, r] = node.basic[r], node.side[r]
-    for g in range(len(node.key)):
-        waiting.key[s, g] = node.key[g]
+    fill(waiting.banned[s], node.banned)
+    fill(waiting.low[s], node.low)
+    fill(waiting.high[s], node.high)
+    fill(waiting.basic[s], node.basic)
+    fill(waiting.side[s], node.side)
+    fill(waiting.key[s], node.key)
 
 
 def take_node(field: Any, node: Any, waiting: Any, s: int) -> float:
     """Go on with a node that waits; return its bound."""
-    for c in range(len(node.banned)):
-        node.banned[c], node.place[c] = waiting.banned[s, c], -1
-    for r in range(len(node.low)):
-        node.low[r], node.high[r] = waiting.low[s, r], waiting.high[s, r]
-        node.basic[r], node.side[r] = waiting.basic[s, r], waiting.side[s, r]
+    fill(node.banned, waiting.banned[s])
+    fill(node.low, waiting.low[s])
+    fill(node.high, waiting.high[s])
+    fill(node.basic, waiting.basic[s])
+    fill(node.side, waiting.side[s])
+    fill(node.key, waiting.key[s])
+    node.place[:] = -1
+    for r in range(len(node.basic)):
         if node.basic[r] < len(field.group):
             node.place[node.basic[r]] = r
-    for g in range(len(node.key)):
-        node.key[g] = waiting.key[s, g]
-        node.place[node.key[g]] = -2
+    for q in node.key:
+        node.place[q] = -2
     bound, waiting.bound[s] = waiting.bound[s], -np.inf
     return float(bound)
 
@@ -943,8 +951,8 @@ def search(
     `plan` (G,) is overwritten by every better plan. The search ends after so many steps.
     """
     low, high = spare.low, spare.high
-    for r in range(len(low)):
-        low[r], high[r] = node.low[r], node.high[r]
+    fill(low, node.low)
+    fill(high, node.high)
     ban_dominated(field, node, spare)
     begin_near(field, node, spare)
     unclear, above, age, visits = -np.inf, np.inf, STEPS, 0.0
@@ -958,8 +966,7 @@ def search(
         if found > value:
             value = found
             enough = value + gap * abs(value)
-            for g in range(len(plan)):
-                plan[g] = trial[g]
+            fill(plan, trial)
         s = choose_waiting(waiting, enough)
         if status == BRANCHED:
             above, age = bound, 0.0

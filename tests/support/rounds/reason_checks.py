@@ -20,7 +20,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide, decide_round, explain_decision, run_policy
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
-from allocator.options.instance_building import compile_round
+from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
 
@@ -51,42 +51,68 @@ class Checker:
         """Whether the reason of job j is."""
         code, detail = self.result.jobs["reason"][j], str(self.result.jobs["detail"][j])
         if code in ("budget", "quota"):
-            return self.gets_more(j, {code})
+            return self.agrees(j, {code})
         if code == "capacity":
-            return any(self.gets_more(j, {"GPUs"}, p) for p in range(-1, len(self.problem.pools)))
+            return any(self.agrees(j, {"GPUs"}, pool=p) for p in range(-1, len(self.problem.pools)))
         if code == "outranked":
             alone = [{"budget"}, {"quota"}]
             said = detail.partition("; it lacks ")[2].partition("; ")[0]
             if not said:
-                return not any(self.gets_more(j, s) for s in alone)
+                return all(self.agrees(j, s, more=False) for s in alone)
             named = said.removesuffix(" together").replace(" and ", ", ").split(", ")
             fewer = (itertools.combinations(named, n) for n in range(1, len(named)))
             proper = list(map(set, itertools.chain(*fewer))) or alone
-            return self.gets_more(j, set(named)) and not any(self.gets_more(j, s) for s in proper)
+            is_enough = self.agrees(j, set(named))
+            return is_enough and all(self.agrees(j, s, more=False) for s in proper)
         if code in ("protected", "exceeds_quota", "exceeds_cluster"):
             return not self._can_have_more(j)
-        return not self.gets_more(j, {"GPUs", "budget", "quota"})  # no_matching_gpu_type
+        return self.agrees(j, {"GPUs", "budget", "quota"}, more=False)  # no_matching_gpu_type
 
-    def gets_more(self, j: int, limits: set[str], pool: int = -1) -> bool:
-        """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
-        = all.
+    def agrees(self, j: int, limits: set[str], more: bool = True, pool: int = -1) -> bool:
+        """Whether job j gets more value, or does not, in a best plan without some limits; pool: the
+        one with more GPUs, -1 = all.
 
         More is counted by the values of the lifted round: other limits may change the value of
-        work.
+        work. Where best plans tie, to the rounding that reasons promise, any of them will do.
         """
         key, found = self._without(limits, j, pool)
         if found is None:
-            return False
-        before, after = self.result.jobs, found.jobs
-        if not after["gpus"][j] or not before["gpus"][j]:
-            return bool(after["gpus"][j])
-        now = self._value_of_job(key, j) if before["shared_with"][j] is None else before["value"][j]
-        return bool(after["value"][j] > now + 1e-9 * max(1.0, abs(now)))
+            return not more
+        round_ = compile_round(without(self.problem, *key), prunes=False)
+        i, now = round_.instance, self._value_of_job(round_, j)
+        now += 1e-9 * max(1.0, abs(now)) * bool(self.result.jobs["gpus"][j])
+        if (found.jobs["value"][j] > now) == more:
+            return True
+        is_more = (i.job == j) & (i.value > now)
+        if more:
+            other = round_.with_forced_job(j, np.flatnonzero(is_more))
+        else:
+            other = dataclasses.replace(
+                round_,
+                instance=i.take(np.flatnonzero(~is_more)),
+                option=round_.option[~is_more],
+                omitted_pairs=None,
+                has_all_pairs=False,
+            )
+        best, least = self._best_value(round_), self._best_value(other)
+        size = max(abs(best), abs(sum(self.result.jobs["value"])))
+        return bool(least >= best - (1e-7 + 2 * self.exact.gap) * size)
 
-    def _value_of_job(self, key: Key, j: int) -> float:
-        """Return the value of the option that job j got, in a lifted round."""
-        m = compile_round(without(self.problem, *key), prunes=False).option_table
-        pool, gpus = (self.result.jobs[name][j] for name in ("pool", "gpus"))
+    def _best_value(self, round_: CompiledRound) -> float:
+        try:
+            task, proposal = run_policy(round_, mip, None, self.exact, np.inf)
+        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
+            return -np.inf
+        return float(task.round.instance.value[proposal.choice[proposal.choice >= 0]].sum())
+
+    def _value_of_job(self, round_: CompiledRound, j: int) -> float:
+        """Return the value of what job j got, in a lifted round."""
+        pool, gpus, shared, value = (
+            self.result.jobs[name][j] for name in ("pool", "gpus", "shared_with", "value")
+        )
+        if not gpus or shared is not None:
+            return float(value)
+        m = round_.option_table
         own = (m.job == j) & (m.pool == self.problem.pools.pool.index(pool)) & (m.gpus == gpus)
         return float(m.value[own & (m.primary < 0)][0])
 
@@ -107,15 +133,8 @@ class Checker:
         """Whether any plan that keeps the rules, good or bad, gives job j more."""
         round_ = compile_round(self.problem, prunes=False)
         i = round_.instance
-        mine = np.arange(i.start[j], i.start[j + 1])
-        better = mine[i.value[mine] > self.result.jobs["value"][j] + 1e-12]
-        if not len(better):
-            return False
-        try:
-            run_policy(round_.with_forced_job(j, better), mip, None, self.exact, np.inf)
-        except (Infeasible, NoPlanInTime):  # the analysis of conflicts does not know this rule
-            return False
-        return True
+        better = (i.job == j) & (i.value > self.result.jobs["value"][j] + 1e-12)
+        return self._best_value(round_.with_forced_job(j, np.flatnonzero(better))) > -np.inf
 
 
 def without(problem: Problem, limits: Set[str], tenant: int, pool: int = -1) -> Problem:
