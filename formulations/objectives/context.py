@@ -13,7 +13,8 @@ T_o is the time for which the option will probably be held. The job's past gives
 age divided by the number of stretches that there would be, at most up to the end of the job. Sia
 discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.4). Without
 this, a running job never changes where a pause is as long as an interval. Where sizes are learned,
-the mean stretch counts twice: long jobs, which are seldom known by then, change more easily.
+an option that is slower than what the job holds counts two pauses, 2 a'_o. Long jobs shrink for
+short ones that are soon done, and then they grow back.
 
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and
@@ -217,14 +218,17 @@ class Context:
     def lasting_work(self) -> Floats:
         """Work of the interval with the pause spread over the time T_o, (n,)."""
         span = self.facts.interval_s
-        return interval.work_done(self.rate, self.offer.pause_s * (span / self.held_s), span)
+        pause_s = self.offer.pause_s * (span / self.held_s)
+        if not self.facts.sizes_known:
+            pause_s *= 1.0 + (self.rate < held_rate(self)[self.job])
+        return interval.work_done(self.rate, pause_s, span)
 
     @property
     def held_s(self) -> Floats:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
         f = self.facts
-        past = f.age_s * (2.0 - f.sizes_known) / (f.restarts + 2.0)
+        past = f.age_s / (f.restarts + 2.0)
         likely = np.minimum(past[self.job], to_the_end)
         return np.maximum(f.interval_s, likely)
 
@@ -286,6 +290,14 @@ def largest_by_job(least: Floats, job: Ints, amount: Floats) -> Floats:
 def fastest(c: Context) -> Floats:
     """Return the work per second (J,) at each job's fastest option, 0 without options."""
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
+
+
+@measure_whole_jobs
+def held_rate(c: Context) -> Floats:
+    """Return the work per second (J,) of what each job holds, 0 if it cannot keep that."""
+    out = np.zeros(len(c.facts.weight))
+    out[c.job[c.offer.keep]] = c.rate[c.offer.keep]
+    return out
 
 
 def requested_work(c: Context) -> Floats:
