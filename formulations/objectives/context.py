@@ -228,9 +228,16 @@ class Context:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
         f = self.facts
-        past = f.age_s / (f.restarts + 2.0)
-        likely = np.minimum(past[self.job], to_the_end)
-        return np.maximum(f.interval_s, likely)
+        past = (f.age_s / (f.restarts + 2.0))[self.job]
+        return np.maximum(f.interval_s, np.minimum(past, to_the_end))
+
+    @cached_property
+    def requested_work(self) -> Floats:
+        """The work (J,) of an interval at `requested_gpus` on the slowest allowed type.
+
+        All exclusive options are built only if a job has no rate at `requested_gpus`.
+        """
+        return self.facts.requested_rate(lambda: self.everything.offer) * self.facts.interval_s
 
     @cached_property
     def busy_s(self) -> Floats:
@@ -295,21 +302,7 @@ def fastest(c: Context) -> Floats:
 @measure_whole_jobs
 def held_rate(c: Context) -> Floats:
     """Return the work per second (J,) of what each job holds, 0 if it cannot keep that."""
-    out = np.zeros(len(c.facts.weight))
-    out[c.job[c.offer.keep]] = c.rate[c.offer.keep]
-    return out
-
-
-def requested_work(c: Context) -> Floats:
-    """Return the work (J,) of an interval at `requested_gpus` on the slowest allowed type.
-
-    All exclusive options are built only if a job has no rate at `requested_gpus`.
-    """
-    found: dict[str, Floats] = c.__dict__
-    if "requested_work" not in found:
-        rate = c.facts.requested_rate(lambda: c.everything.offer)
-        found["requested_work"] = rate * c.facts.interval_s
-    return found["requested_work"]
+    return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate * c.offer.keep)
 
 
 @measure_whole_jobs

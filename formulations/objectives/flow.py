@@ -123,10 +123,8 @@ def delay_s(c: Context) -> Floats:
     """Return d_j (J,): age beyond the seconds that the work so far takes alone at its fastest."""
     f = c.facts
     speed = fastest(c)
-    done = np.divide(
-        f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0
-    )
-    return np.maximum(0.0, f.age_s - done)
+    done_s = (f.total_work - f.remaining_work) / np.where(speed > 0, speed, np.inf)
+    return np.maximum(0.0, f.age_s - done_s)
 
 
 OBJECTIVE = Objective("flow", value, linear=linear)
