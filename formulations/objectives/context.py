@@ -220,7 +220,7 @@ class Context:
         span = self.facts.interval_s
         pause_s = self.offer.pause_s * (span / self.held_s)
         if not self.facts.sizes_known:
-            pause_s *= 1.0 + (self.rate < held_rate(self)[self.job])
+            pause_s *= 1.0 + (self.offer.rate < held_rate(self)[self.job])
         return interval.work_done(self.rate, pause_s, span)
 
     @property
@@ -301,8 +301,8 @@ def fastest(c: Context) -> Floats:
 
 @measure_whole_jobs
 def held_rate(c: Context) -> Floats:
-    """Return the work per second (J,) of what each job holds, 0 if it cannot keep that."""
-    return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate * c.offer.keep)
+    """Return the rate (J,) of what each job holds, before losses, 0 if it cannot keep that."""
+    return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.offer.rate * c.offer.keep)
 
 
 @measure_whole_jobs
