@@ -158,9 +158,8 @@ class Ways(Rules):
         if not (spread or self.config["spread_pauses"]):
             return span
         past = self.age(j) / (j["restarts"] + 2)
-        lasts = max(span, min(past, w.pause + j["remaining_work"] / rate))
-        slower = w.rate < self.options(j).get(self.held(j), 0.0)
-        return lasts / (1 + (slower and self.config["sizes"] == "unknown"))
+        twice = self.config["sizes"] == "unknown" and w.rate < self.options(j).get(self.held(j), 0)
+        return max(span, min(past, w.pause + j["remaining_work"] / rate)) / (1 + twice)
 
     def busy(self, j: Row, w: Way, rate: float) -> float:
         """Seconds on GPUs."""
