@@ -13,7 +13,8 @@ T_o is the time for which the option will probably be held. The job's past gives
 age divided by the number of stretches that there would be, at most up to the end of the job. Sia
 discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.4). Without
 this, a running job never changes where a pause is as long as an interval. Where sizes are learned,
-the mean stretch counts twice: long jobs, which are seldom known by then, change more easily.
+an option that is slower than what the job holds counts two pauses, 2 a'_o. Long jobs shrink for
+short ones that are soon done, and then they grow back.
 
 Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
 R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and
@@ -217,16 +218,26 @@ class Context:
     def lasting_work(self) -> Floats:
         """Work of the interval with the pause spread over the time T_o, (n,)."""
         span = self.facts.interval_s
-        return interval.work_done(self.rate, self.offer.pause_s * (span / self.held_s), span)
+        pause_s = self.offer.pause_s * (span / self.held_s)
+        if not self.facts.sizes_known:
+            pause_s *= 1.0 + (self.offer.rate < held_rate(self)[self.job])
+        return interval.work_done(self.rate, pause_s, span)
 
     @property
     def held_s(self) -> Floats:
         """T_o, the seconds for which the option will be held, (n,)."""
         to_the_end = self.offer.pause_s + self.remaining / self.rate
         f = self.facts
-        past = f.age_s * (2.0 - f.sizes_known) / (f.restarts + 2.0)
-        likely = np.minimum(past[self.job], to_the_end)
-        return np.maximum(f.interval_s, likely)
+        past = (f.age_s / (f.restarts + 2.0))[self.job]
+        return np.maximum(f.interval_s, np.minimum(past, to_the_end))
+
+    @cached_property
+    def requested_work(self) -> Floats:
+        """The work (J,) of an interval at `requested_gpus` on the slowest allowed type.
+
+        All exclusive options are built only if a job has no rate at `requested_gpus`.
+        """
+        return self.facts.requested_rate(lambda: self.everything.offer) * self.facts.interval_s
 
     @cached_property
     def busy_s(self) -> Floats:
@@ -288,16 +299,10 @@ def fastest(c: Context) -> Floats:
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
 
 
-def requested_work(c: Context) -> Floats:
-    """Return the work (J,) of an interval at `requested_gpus` on the slowest allowed type.
-
-    All exclusive options are built only if a job has no rate at `requested_gpus`.
-    """
-    found: dict[str, Floats] = c.__dict__
-    if "requested_work" not in found:
-        rate = c.facts.requested_rate(lambda: c.everything.offer)
-        found["requested_work"] = rate * c.facts.interval_s
-    return found["requested_work"]
+@measure_whole_jobs
+def held_rate(c: Context) -> Floats:
+    """Return the rate (J,) of what each job holds, before losses, 0 if it cannot keep that."""
+    return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.offer.rate * c.offer.keep)
 
 
 @measure_whole_jobs

@@ -55,7 +55,6 @@ from formulations.objectives.context import (
     largest_by_job,
     least_by_job,
     measure_whole_jobs,
-    requested_work,
 )
 from formulations.objectives.interval import HOUR
 
@@ -72,20 +71,19 @@ def value(c: Context) -> Floats:
     f = c.facts
     job = c.job
     late = late_price(c)
-    left = f.remaining_work
-    pace = requested_work(c) / f.interval_s * HOUR
+    pace = c.requested_work / f.interval_s * HOUR
     done = np.minimum(c.done, c.remaining)
     until = hours_left(c)
     # a job that is done early has the rest of the round
     after = until[job] + (f.interval_s - c.busy_s) / HOUR
     price, unit = prices_of_time(c)
     saved = (
-        cost_to_go(price, unit, left, until)[job]
+        cost_to_go(price, unit, f.remaining_work, until)[job]
         - c.dollars
         - cost_to_go(price[job], unit[job], c.remaining - done, after)
     )
-    worked = np.minimum(c.work_now, c.remaining)
-    sooner, waiting = hours_too_late(c, c.remaining - worked, after, until)
+    left = np.maximum(0.0, c.remaining - c.work_now)
+    sooner, waiting = hours_too_late(c, left, after, until)
     saved += late[job] * (waiting[job] - sooner)
     ahead = np.minimum(f.interval_s / HOUR, done / pace[job])
     return saved + np.where(c.cost_per_hour > 0, 0.0, EARLY * late[job] * ahead)
@@ -104,7 +102,7 @@ def hours_left(c: Context) -> Floats:
     """Return h_j (J,)."""
     f = c.facts
     due = due_in_s(c)
-    pace = requested_work(c) / f.interval_s * HOUR
+    pace = c.requested_work / f.interval_s * HOUR
     return np.where(np.isnan(due), f.remaining_work / pace, due / HOUR) - f.interval_s / HOUR
 
 

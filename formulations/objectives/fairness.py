@@ -46,7 +46,7 @@ def squares_saved(rho: Floats, sooner: Floats) -> Floats:
 def ratios(c: Context) -> tuple[Floats, Floats]:
     """Return rho of a job that waits, and what each option takes off it, each (n,)."""
     job = c.job
-    equal = equal_speed(c)[c.job]
+    equal = equal_speed(c)[job]
     return times(c, equal, c.facts.age_s[job], c.facts.total_work[job] / equal)
 
 
@@ -93,7 +93,7 @@ def speed_by_share(c: Context, split: Callable[[Bools], Floats]) -> Floats:
     first = np.searchsorted(j, some)
     last = np.searchsorted(j, some, side="right") - 1
     x = np.clip(share[some], k[first], k[last])
-    wide = float(k.max()) + 1.0
+    wide = k.max() + 1.0
     low = np.minimum(np.searchsorted(j * wide + k, some * wide + x, side="right") - 1, last)
     high = np.minimum(low + 1, last)
     part = np.where(high > low, (x - k[low]) / np.maximum(k[high] - k[low], 1.0), 0.0)

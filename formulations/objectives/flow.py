@@ -18,7 +18,7 @@ comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 
 All this needs an estimate of what is left. Where sizes are learned from other jobs,
 
-    d_j = 0,    B_j + 12 mean W_i in place of B_j
+    d_j = 0,    B_j + 18 mean W_i in place of B_j
     E min(done_o, S) in place of min(done_o, R_j),    E (t_o - S / r_o)+ in place of D - b_o
     E min(x, S) = R_j (1 - e^(-x / R_j)),    t_o = max(0, D - a_o)
     2 W_j (k_o - r_o / max r / k of j in p) / G off for each hour that the GPUs are held
@@ -55,7 +55,7 @@ from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
-UNSEEN = 12.0  # jobs of the mean weight, added to what is behind where sizes are learned
+UNSEEN = 18.0  # jobs of the mean weight, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
 
@@ -123,10 +123,8 @@ def delay_s(c: Context) -> Floats:
     """Return d_j (J,): age beyond the seconds that the work so far takes alone at its fastest."""
     f = c.facts
     speed = fastest(c)
-    done = np.divide(
-        f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0
-    )
-    return np.maximum(0.0, f.age_s - done)
+    done_s = (f.total_work - f.remaining_work) / np.where(speed > 0, speed, np.inf)
+    return np.maximum(0.0, f.age_s - done_s)
 
 
 OBJECTIVE = Objective("flow", value, linear=linear)

@@ -30,7 +30,7 @@ def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
     rho, sooner = fairness.ratios(c)
     most, jobs = worst(c)
-    p = max(2.0, math.log(jobs) / math.log(NEAR))
+    p = max(2.0, math.log(jobs, NEAR))
     # where nothing is left of a rho, log 0 = -inf, whose exp is 0
     with np.errstate(divide="ignore"):
         shrunk = np.log1p(-np.minimum(1.0, sooner / rho))

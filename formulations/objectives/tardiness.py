@@ -56,8 +56,7 @@ def value(c: Context) -> Floats:
 @measure_whole_jobs
 def can_be_in_time(c: Context) -> Bools:
     """Return whether some option leaves each job's deadline within reach, shape (J,)."""
-    least = np.minimum(1.0, least_by_job(len(c.facts.weight), c.job, risk_after(c)))
-    return least < SURE
+    return least_by_job(len(c.facts.weight), c.job, risk_after(c)) < SURE
 
 
 @measure_whole_jobs

@@ -14,17 +14,17 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.objectives import Objective
-from formulations.objectives.context import Context, requested_work
+from formulations.objectives.context import Context
 
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    return c.weight * np.minimum(c.done, c.remaining) / requested_work(c)[c.job]
+    return c.weight * np.minimum(c.done, c.remaining) / c.requested_work[c.job]
 
 
 def linear(c: Context) -> tuple[Floats, Floats]:
     """Return the values (J,) of a unit of work and of an hour."""
-    return c.facts.weight / requested_work(c), np.zeros(len(c.facts.weight))
+    return c.facts.weight / c.requested_work, np.zeros(len(c.facts.weight))
 
 
 OBJECTIVE = Objective("throughput", value, counts_losses=False, linear=linear)

@@ -95,7 +95,7 @@ class Objectives(Ways):
             least_hours = length[j["job_id"]] * (1 - 1e-6)
             behind = sum(weight[i] for i, hours in length.items() if hours >= least_hours)
             if name == "flow" and unknown:
-                behind += 12 * np.mean([weight[i] for i in length])
+                behind += 18 * np.mean([weight[i] for i in length])
             least = max(least, behind / (3600 * self.whole(j)))
         return least, mine
 

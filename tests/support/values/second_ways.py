@@ -157,8 +157,9 @@ class Ways(Rules):
         span = float(self.config["interval_s"])
         if not (spread or self.config["spread_pauses"]):
             return span
-        age = self.age(j) * (1 + (self.config["sizes"] == "unknown"))
-        return max(span, min(age / (j["restarts"] + 2), w.pause + j["remaining_work"] / rate))
+        past = self.age(j) / (j["restarts"] + 2)
+        twice = self.config["sizes"] == "unknown" and w.rate < self.options(j).get(self.held(j), 0)
+        return max(span, min(past, w.pause + j["remaining_work"] / rate)) / (1 + twice)
 
     def busy(self, j: Row, w: Way, rate: float) -> float:
         """Seconds on GPUs."""
