@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import csv
 import re
-from itertools import product
+from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,6 @@ import allocator
 
 DATA = Path(__file__).parents[1] / "data" / "kueue"
 CASES = {row["case"]: row for row in csv.DictReader((DATA / "cases.csv").open())}
-TABLES = ("jobs", "pools", "quotas", "rates", "tenants")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -36,7 +35,7 @@ def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) ->
     as its jobs can use. The jobs that stop lose no more value than those that Kueue preempts. Where
     they lose more, every plan that keeps all quotas is tried, and none loses less."""
     known, table = CASES[case], {}
-    for name in TABLES:
+    for name in ("jobs", "pools", "quotas", "rates", "tenants"):
         text = "\n".join(
             re.findall(rf"(?m)^(?:case|{case}),(.*)", (DATA / f"{name}.csv").read_text())
         )
@@ -46,10 +45,12 @@ def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) ->
     plan = allocator.solve(allocator.Problem.read(tmp_path), objective=known["objective"], gap=0.0)
     place = dict(zip(plan.jobs["job_id"], plan.jobs["pool"], strict=True))
     jobs, parent = table["jobs"], {row["tenant"]: row["parent"] for row in table["tenants"]}
+    held = {j["job_id"] for j in jobs if j["state"] == "running"}
 
     def lost(running: set[str]) -> int:
-        stop = [j for j in jobs if j["state"] == "running" and j["job_id"] not in running]
-        return sum(int(j["max_gpus"]) * int(j["weight"]) for j in stop)
+        return sum(
+            int(j["max_gpus"]) * int(j["weight"]) for j in jobs if j["job_id"] in held - running
+        )
 
     def keeps_quotas(running: set[str]) -> bool:
         for quota in table["quotas"]:
@@ -69,15 +70,14 @@ def test_what_kueue_admits_is_admitted_for_no_more(case: str, tmp_path: Path) ->
     runs = {job for job, pool in place.items() if pool}
     assert keeps_quotas(runs)
     admitted = set(known["admitted"].split("|")) - {""}
-    theirs = {j["job_id"] for j in jobs if j["state"] == "running"} | admitted
-    theirs -= set(known["victims"].split("|"))
+    theirs = (held | admitted) - set(known["victims"].split("|"))
     if admitted:
         differs = "owed" if lost(runs) > lost(theirs) else ""
         assert (differs if admitted <= runs else "shares") == known["differs"]
     if known["differs"] == "owed":
-        names, gpus = [j["job_id"] for j in jobs], sum(int(p["gpus"]) for p in table["pools"])
-        for kept in product((False, True), repeat=len(names)):
-            some = {name for name, keep in zip(names, kept, strict=True) if keep}
-            used = sum(int(j["max_gpus"]) for j in jobs if j["job_id"] in some)
-            fits = used <= gpus and admitted <= some and keeps_quotas(some)
-            assert not fits or lost(some) >= lost(runs)
+        gpus = sum(int(p["gpus"]) for p in table["pools"])
+        for kept in chain.from_iterable(combinations(jobs, n) for n in range(len(jobs) + 1)):
+            some = {j["job_id"] for j in kept}
+            fits = sum(int(j["max_gpus"]) for j in kept) <= gpus
+            is_plan = fits and admitted <= some and keeps_quotas(some)
+            assert not is_plan or lost(some) >= lost(runs)

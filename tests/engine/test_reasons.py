@@ -17,7 +17,7 @@ import pytest
 from builders import problem
 from fakes.random_rounds import random_snapshot
 from places import ROOT
-from reason_checks import Checker, table
+from reason_checks import Checker
 
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
@@ -137,7 +137,7 @@ def checked(
             counts += Checker(p, limits, gap).counts()
         except AllocatorError:
             continue
-    print(table(counts))
+    print(counts)
     return counts
 
 

@@ -226,8 +226,7 @@ def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
             whole = decide(p, limits=EXACT, solver="highs")
         except Infeasible:
             continue
-        idle = {"GROUPS": (), "FIRST": 0.0, "LITTLE": 0, "is_ready": lambda: True}
-        with mock.patch.multiple(closing, **idle):
+        with mock.patch.multiple(closing, GROUPS=(), FIRST=0.0, LITTLE=0, is_ready=lambda: True):
             plan = decide(p, limits=EXACT)
         assert plan.objective_value == pytest.approx(whole.objective_value, abs=1e-6)
         assert plan.bound == pytest.approx(whole.objective_value, abs=1e-6)

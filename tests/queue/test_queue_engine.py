@@ -126,23 +126,21 @@ def test_a_new_file_is_its_owners_only(tmp_path: Path) -> None:
         os.umask(before)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_locked_queue_waits_and_then_says_so(backend: str, tmp_path: Path) -> None:
+def test_a_locked_queue_waits_and_then_says_so(queue: Queue) -> None:
     """While another process writes, reading goes on; writing waits as long as told and then
     gives up in words.
     """
-    with fresh(backend, tmp_path) as queue:
-        queue.submit(job_id="j", **JOB)
-        name = queue.store.engine.url.render_as_string(hide_password=False)
-        other = Queue(name, wait_s=0.3)
-        with queue.store.write():
-            assert other.job("j").state == "queued"
-            with pytest.raises(
-                QueueUnavailable, match=r"is locked by another process for more than 0.3 s"
-            ):
-                other.hold("j")
-        assert other.hold("j")[0].state == "held"
-        other.close()
+    queue.submit(job_id="j", **JOB)
+    name = queue.store.engine.url.render_as_string(hide_password=False)
+    other = Queue(name, wait_s=0.3)
+    with queue.store.write():
+        assert other.job("j").state == "queued"
+        with pytest.raises(
+            QueueUnavailable, match=r"is locked by another process for more than 0.3 s"
+        ):
+            other.hold("j")
+    assert other.hold("j")[0].state == "held"
+    other.close()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -210,19 +208,18 @@ except AllocatorError as error:
 """
 
 
+def submit_in_child(what: str, folder: Path) -> str:
+    """Return what the child prints."""
+    command = [sys.executable, "-c", CHILD, what, str(folder / "queue.db")]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+
+
 def test_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     """Files may not grow beyond a size: the submission that does not fit fails in words, all before
     it are there, and with space again the queue goes on."""
     with fresh("sqlite", tmp_path):
         pass
-    run = subprocess.run(
-        [sys.executable, "-c", CHILD, "full", str(tmp_path / "queue.db")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    done, code, words = run.stdout.split(maxsplit=2)
+    done, code, words = submit_in_child("full", tmp_path).split(maxsplit=2)
     assert (
         int(done) > 5
         and code == "1"
@@ -243,17 +240,9 @@ def test_read_only_files_are_told() -> None:
             queue.submit(job_id="j", **JOB)
         (folder / "queue.db").chmod(0o444)
         folder.chmod(0o555)
-        run = subprocess.run(
-            [sys.executable, "-c", CHILD, "read", str(folder / "queue.db")],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            check=False,
-        )
+        said = submit_in_child("read", folder)
         folder.chmod(0o755)
-    assert run.stdout.startswith("0 1 ") and (
-        "read-only" in run.stdout or "cannot be opened" in run.stdout
-    ), run
+    assert said.startswith("0 1 ") and ("read-only" in said or "cannot be opened" in said), said
 
 
 def test_the_database_goes_away(tmp_path: Path) -> None:

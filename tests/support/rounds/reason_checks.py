@@ -87,13 +87,8 @@ class Checker:
         if more:
             other = round_.with_forced_job(j, np.flatnonzero(is_more))
         else:
-            other = dataclasses.replace(
-                round_,
-                instance=i.take(np.flatnonzero(~is_more)),
-                option=round_.option[~is_more],
-                omitted_pairs=None,
-                has_all_pairs=False,
-            )
+            never = dataclasses.replace(i, value=np.where(is_more, -float(MUCH), i.value))
+            other = dataclasses.replace(round_, instance=never)
         best, least = self._best_value(round_), self._best_value(other)
         size = max(abs(best), abs(sum(self.result.jobs["value"])))
         return bool(least >= best - (1e-7 + 2 * self.exact.gap) * size)
@@ -166,12 +161,3 @@ def without(problem: Problem, limits: Set[str], tenant: int, pool: int = -1) -> 
             problem, pools=dataclasses.replace(problem.pools, gpus=gpus), kept=()
         )
     return problem
-
-
-def table(counts: Counter[tuple[str, bool]]) -> str:
-    """Reasons that are true of all that were checked, a line per code."""
-    codes = sorted({code for code, _ in counts})
-    return "\n".join(
-        f"{code:21} {counts[code, True]:6} of {counts[code, True] + counts[code, False]:6}"
-        for code in codes
-    )
