@@ -69,7 +69,7 @@ REASONS_GAP = 1e-7
 # share of a job's value: a job that loses more where its quota has no price is taken to get no
 # more without the quota, and nothing is searched
 NEAR = 0.5
-SMALL = 30  # up to this number of jobs it is searched
+SMALL = 30  # rounds of at most so many jobs are searched without each quota
 EFFORT = 3e5  # of a search for plans: columns times steps of the simplex method
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
@@ -432,7 +432,7 @@ class PlanSearch(PriceSearch):
             prices = self._lifted_prices(limits, tenant)
             within = tuple(x for x in limits if x != QUOTA), -1
             if limits and within in self._plans and (prices == self._lifted_prices(*within)).all():
-                # a better plan breaks the quota, it would have been found within it otherwise
+                # a better plan breaks the quota: one that keeps it would have been found before
                 cases = at.break_rows(c, lifted_rows(at.round, (QUOTA,), tenant))
         else:
             relaxed = at.relaxation.solve(c, fits, self._until)
@@ -507,9 +507,9 @@ class _PlanContext:
         return self.round.columns_at(np.arange(len(old.pool)), old.pool, old.gpus)
 
     def break_rows(self, c: Choices, rows: Bools) -> list[Choices]:
-        """Return choices of c for each of some rows (m,) with an upper bound that it has lifted.
+        """Return, for each of some rows (m,), the choices whose plans exceed its upper bound here.
 
-        They are those of the plans that break it.
+        In c the bounds of these rows are lifted.
         """
         high = self.choices.high
         parts = c.matrix.indices[c.matrix.data % 1 != 0]

@@ -67,7 +67,7 @@ class Metric:
         return Metric(parts._replace(netloc=place).geturl(), self.name)
 
     def find(self, text: bytes) -> Progress | None:
-        """Return the progress by the largest value in text of Prometheus, None if it has none.
+        """Return the largest value of the metric in a Prometheus text, None if it is not there.
 
         Examples
         --------

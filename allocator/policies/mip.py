@@ -38,9 +38,9 @@ from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
-BRIEF = 0.02  # share of the time for a second plan
-SOON = 0.2  # share of the time that is left, which a solver has before the search goes on
-ASKED = 5_000  # columns that it then knows
+BRIEF = 0.02  # share of the remaining time for rounding prices where blocks gave a plan
+SOON = 0.2  # share of the remaining time for the first call of a solver
+ASKED = 5_000  # most columns of jobs that may change in the model of the first call
 EXACT = 1e-9  # relative gap that counts as none
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
@@ -62,7 +62,7 @@ def mip(task: Task) -> Proposal:
     if task.solver is None and start is not None:
         task, start, answer = _close_gap(task, start)
         if answer is not None and answer.termination == "gap":
-            return dataclasses.replace(answer, task=task)  # which has all the time
+            return dataclasses.replace(answer, task=task)  # with the deadline of the round
         if _is_proven(task, start):
             plan = _prefer_unchanged(task, start, task.bound)
             bound = max(task.bound, task.choices.value_of(plan))
@@ -76,7 +76,7 @@ def mip(task: Task) -> Proposal:
 def _ask_solver(task: Task, start: Ints | None, most: float = math.inf) -> Proposal:
     """Return the plan and the bound of a solver that begins from a plan, as far as they are right.
 
-    It knows at most so many columns. Raises Infeasible or NoPlanInTime as `mip` does.
+    At most `most` columns can change. Raises Infeasible or NoPlanInTime as `mip` does.
     """
     value = task.choices.value_of
     engine, why = task.engine()

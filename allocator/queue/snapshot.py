@@ -282,15 +282,15 @@ def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -
 def _build_table(
     schema: TableSchema, names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> dict[str, Table]:
-    """Return a table of rows by its file, or nothing if there are none."""
+    """Return a table by the name of its file; without rows the mapping is empty."""
     columns = dict(zip(names, zip(*rows, strict=True), strict=False))
     return {schema.file: cluster_tables.build_table(schema.file, columns)} if rows else {}
 
 
 def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str, Table]:
-    """Return received.csv, or nothing if no job has held GPUs.
+    """Return the table received.csv; the mapping is empty if no job has held GPUs.
 
-    held_s (n,) is since when each job has what it holds.
+    held_s (n,) is for how many seconds each job has had what it holds, 0 if it holds nothing.
     """
     had = list(map(_seconds, c["received"]))
     kinds = sorted({*chain(*had), *c["gpu_type"]} - {None})
@@ -306,7 +306,7 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Floats) -> dict[str,
 def _build_placements(
     names: Sequence[str], nodes: Sequence[str], holds: Sequence[bool]
 ) -> dict[str, Table]:
-    """Return placements.csv, or nothing if no nodes of a job that holds GPUs are known."""
+    """Return the table placements.csv; the mapping is empty if no nodes of a job are known."""
     rows = [
         (name, part.node, part.gpus, part.gpu)
         for name, text in compress(zip(names, nodes, strict=True), holds)

@@ -301,7 +301,10 @@ def fastest(c: Context) -> Floats:
 
 @measure_whole_jobs
 def held_rate(c: Context) -> Floats:
-    """Return the rate (J,) of what each job holds, before losses, 0 if it cannot keep that."""
+    """Return the work per second (J,) of the option each job holds, 0 if it cannot keep one.
+
+    Losses of servers that may be taken back are not subtracted.
+    """
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.offer.rate * c.offer.keep)
 
 

@@ -133,7 +133,7 @@ class Search:
         return self.bound <= self.value + max(self.gap * (1 + EXACT), 2 * EXACT) * abs(self.value)
 
     def may_go_on(self) -> bool:
-        """Return whether few groups are open or the loops are compiled."""
+        """Return whether a search can begin: few groups are open, or the loops are compiled."""
         is_quick = len(self.find_open(self.enough)) <= LITTLE
         # a new process searches few groups sooner than it loads the compiler
         self.compiled = (not is_quick or "numba" in sys.modules) and is_ready()

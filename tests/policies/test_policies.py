@@ -219,7 +219,9 @@ def test_no_time(policy: str) -> None:
 
 
 def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
-    """Asked where the own search ends early, it knows few columns; value and bound are of all."""
+    """The search ends at once, so HiGHS is asked about the columns of better plans only. Its value
+    and its bound are those of the whole round.
+    """
     asked = 0
     for p in rounds(count(6, 40), 900):
         try:

@@ -22,7 +22,7 @@ from allocator.objects import Json
 from allocator.queue.snapshot import SQUEEZE
 
 MARK = b"columns1"
-# fields that are kept as doubles, unless they have no value at all
+# numeric fields of a job: stored as doubles, or as JSON if no job has a value
 _NUMBERS = [field.name for field in fields(JobPlan) if str(field.type).startswith("float")]
 
 
