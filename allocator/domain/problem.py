@@ -150,6 +150,7 @@ class Jobs(Sharers, Rows):
     gpus_per_pod: Ints
     placement: tuple[str, ...]
     time_limit_s: Floats  # nan = none
+    cluster: tuple[str, ...]  # a label
     target_loss: Floats  # nan = none
     loss_work: Floats  # whole work as its losses say, nan = they say nothing
     loss_error: Floats  # of ln of the work left

@@ -235,9 +235,8 @@ class Queue:
         self,
         *,
         states: Sequence[str] = (),
-        tenant: str | None = None,
-        model: str | None = None,
         limit: int | None = None,
+        **wanted: str | None,
     ) -> list[Job]:
         """Return jobs in the order of submission.
 
@@ -245,17 +244,17 @@ class Queue:
         ----------
         states : sequence of str
             States of the jobs; "active": those that are not over. Default: all.
-        tenant, model : str, optional
-            Only jobs of this tenant, of this model.
         limit : int, optional
             Only the latest so many.
+        **wanted : str
+            Only jobs with these values of columns: tenant, model, cluster.
 
         Returns
         -------
         list of Job
             The jobs as the queue knows them.
         """
-        return self._read(verbs.list_jobs, states=states, tenant=tenant, model=model, limit=limit)
+        return self._read(verbs.list_jobs, states=states, limit=limit, **wanted)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs by state.

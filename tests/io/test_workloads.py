@@ -167,7 +167,7 @@ def test_warnings() -> None:
     """What is ignored or likely a slip, located in workload.csv; doubts about prices too."""
     problem = made(
         workload=(
-            "job_id,submitted_s,model,total_work,max_gpus,state,colour,after,deadline_s\n"
+            "job_id,submitted_s,model,total_work,max_gpus,state,shade,after,deadline_s\n"
             "job-a,5,m,10,1,running,red,,4\njob-b,6,m,10,1,,,job-aa,\n"
         ),
         prices="at_s,pool,price_per_gpu_hour,gpus\n60,p,1.5,\n",
@@ -180,7 +180,7 @@ pools.csv:2: pool "p" has no price_per_gpu_hour; it costs nothing until prices.c
 pools.csv:3: gpu_type "B" has no rate of any model (pool "q")
 workload.csv:1: column state is of jobs under way and is ignored; a job of a workload starts with \
 total_work left and nothing held
-workload.csv:1: column "colour" is not known and is ignored
+workload.csv:1: column "shade" is not known and is ignored
 workload.csv:2: deadline_s 4 is not after submitted_s 5; it is a time on the same clock, in \
 seconds (job "job-a")
 workload.csv:3: after "job-aa" is no job of the workload and counts as done; did you mean \

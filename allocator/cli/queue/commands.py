@@ -28,7 +28,7 @@ from allocator.cli.parsing import (
     settings,
 )
 from allocator.cli.queue.job_options import NAMES, PROGRESS_OPTIONS, job_options
-from allocator.domain.schema.workload_columns import CHANGEABLE
+from allocator.domain.schema.workload_columns import CHANGEABLE, FILTERS
 
 DRY_RUN = "dry-run"
 LISTEN = "127.0.0.1:8642"
@@ -313,8 +313,7 @@ and jobs of a snapshot
             "allocator queue list cluster.db --state active\n"
             "allocator queue list cluster.db --format json",
             repeated("--state STATE", STATES),
-            option("--tenant NAME"),
-            option("--model NAME"),
+            *(option(f"--{column} NAME") for column in FILTERS),
             option("--limit N", "the latest N", parse_integer(1)),
             output=TABLE_OR_CSV,
             function="list_",

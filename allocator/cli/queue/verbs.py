@@ -32,7 +32,7 @@ from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, input_error, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
-from allocator.domain.schema.workload_columns import CHANGEABLE
+from allocator.domain.schema.workload_columns import CHANGEABLE, FILTERS
 from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
@@ -180,7 +180,7 @@ def export_csv(args: Namespace, queue: Queue) -> Answer:
 def list_(args: Namespace, queue: Queue) -> Answer:
     with queue.store.read() as connection:
         found = verbs.list_jobs(
-            connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
+            connection, states=args.state, limit=args.limit, **find_given(args, FILTERS)
         )
         now = queue.clock()
         rows = _build_records(connection, found, now)
@@ -204,7 +204,8 @@ def _show_jobs(
     yield ", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"
     columns: Columns = {
         "job": "job_id",
-        **{name: name for name in ("tenant", "model", "state")},
+        **{name: name for name in FILTERS if any(row[name] for row in rows)},
+        "state": "state",
         "holds": lambda r: _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
         "shall hold": lambda r: _place(
             r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]

@@ -58,6 +58,8 @@ CELLS = read_columns(DECLARED["sessions"])
 RECORDED = read_columns(DECLARED["recorded"])
 CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
 """Columns of a job that its owner may change while the job is in a queue."""
+FILTERS = ("model", "tenant", "cluster")
+"""Columns of a job by which lists of jobs are filtered."""
 
 WORKLOAD = TableSchema(
     "workload.csv",

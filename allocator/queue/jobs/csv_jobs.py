@@ -11,12 +11,13 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import HINTED, quote, suggest_setting
 from allocator.domain.schema.columns import JOBS
+from allocator.domain.schema.workload_columns import FILTERS
 from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, csv_text, parse_csv
 from allocator.objects import Json, Record
 from allocator.queue.allocations import Allocation, read_held
-from allocator.queue.database.schema import OF_QUEUE
+from allocator.queue.database.schema import DEFAULT_TENANT, OF_QUEUE
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
 from allocator.queue.jobs.verbs import Job, nodes_as_json
 
@@ -25,8 +26,7 @@ EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
 FIELDS = (
     "job_id",
     "state",
-    "model",
-    "tenant",
+    *FILTERS,
     "pool",
     "gpus",
     "shared_with",
@@ -162,8 +162,8 @@ def job_record(job: Job, held: Allocation | None) -> Json:
     return {
         "job_id": job.job_id,
         "state": job.state,
-        "model": job.values["model"],
-        "tenant": "default",
+        **{name: job.values[name] for name in FILTERS},
+        "tenant": DEFAULT_TENANT,
         **place,
         "progress": job.progress,
         **job.to_dict(),

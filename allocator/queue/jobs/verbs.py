@@ -196,13 +196,24 @@ def list_names_of_others(connection: Connection, tenant: str) -> list[str]:
     return list(connection.execute(names).scalars())
 
 
+def match(wanted: Mapping[str, str | None]) -> list[sa.ColumnElement[bool]]:
+    """Return conditions of jobs that have these values of columns; "" and None are any."""
+    given = {name: value for name, value in wanted.items() if value}
+    if not all(map(is_storable, given.values())):
+        return [sa.false()]
+    return [
+        is_of_tenant(value) if name == "tenant" else jobs.c[name] == value
+        for name, value in given.items()
+    ]
+
+
 def list_jobs(
     connection: Connection,
+    /,
     *,
     states: Sequence[str] = (),
-    tenant: str | None = None,
-    model: str | None = None,
     limit: int | None = None,
+    **wanted: str | None,
 ) -> list[Job]:
     """Return jobs in the order of submission.
 
@@ -210,32 +221,26 @@ def list_jobs(
     ----------
     states : sequence of str
         Only jobs in these states; "active" is every state of jobs that are not over. Default: all.
-    tenant, model : str, optional
-        Only jobs of this tenant, of this model.
     limit : int, optional
         Only the latest so many.
+    **wanted : str
+        Only jobs with these values of columns, such as FILTERS.
 
     Raises
     ------
     UsageError
         For an unknown state.
     """
-    query = sa.select(jobs.c.job_id)
-    wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
-    strange = next((s for s in wanted if s not in STATES), None)
+    query = sa.select(jobs.c.job_id).where(*match(wanted))
+    known = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
+    strange = next((s for s in known if s not in STATES), None)
     if strange is not None:
         raise UsageError(
             f"no state {quote(strange)}{did_you_mean(strange, (*STATES, 'active'))}; known:"
             f" active, {', '.join(STATES)}"
         )
-    if not all(is_storable(name) for name in (tenant or "", model or "")):
-        return []
-    if wanted:
-        query = query.where(jobs.c.state.in_(wanted))
-    if tenant is not None:
-        query = query.where(is_of_tenant(tenant))
-    if model is not None:
-        query = query.where(jobs.c.model == model)
+    if known:
+        query = query.where(jobs.c.state.in_(known))
     query = query.order_by(jobs.c.seq.desc())
     names = connection.execute(query.limit(limit)).scalars().all()[::-1]
     found = read_jobs(connection, names)

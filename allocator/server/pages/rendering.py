@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
 from allocator.controller.reporting.status import describe_state, format_month
+from allocator.domain.schema.workload_columns import FILTERS
 from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
 from allocator.report.chart import to_html
@@ -106,6 +107,7 @@ def load_templates() -> None:
 @cache
 def _templates() -> Environment:
     templates = read_templates("allocator.server.pages")
+    templates.globals["filters"] = FILTERS
     templates.filters |= {
         "when": mark_time,
         "stamp": format_time,

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.domain.schema.workload_columns import FILTERS
 from allocator.domain.times import format_time
 from allocator.engine.advice.summary import describe_outcome
 from allocator.errors import UsageError
@@ -18,7 +19,7 @@ from allocator.queue.costs import Cost, read_job_costs
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, STATES, jobs
 from allocator.queue.jobs.csv_jobs import job_record
-from allocator.queue.jobs.verbs import Job, is_of_tenant, is_storable, read_jobs
+from allocator.queue.jobs.verbs import Job, is_storable, match, read_jobs
 from allocator.server.views.answer import Answer, Form, Page, find_page
 from allocator.server.views.sight import Sight
 
@@ -48,6 +49,7 @@ class JobFilter(Form):
         default="active", max_length=20, description=f"a state, or one of {', '.join(GROUPS)}"
     )
     model: Text = ""
+    cluster: Text = ""
     reason: Text = ""
     text: Text = ""
     """part of a name or a model"""
@@ -176,10 +178,9 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
             f"no state {quote(wanted.state)}{did_you_mean(wanted.state, known)}; known:"
             f" {', '.join(known)}"
         )
-    texts = (wanted.text, wanted.tenant, wanted.model, tenant or "")
-    if not all(is_storable(text) for text in texts):
+    if not is_storable(wanted.text):
         return [sa.false()]
-    out: list[ColumnElement[bool]] = []
+    out = match(wanted.model_dump(include={*FILTERS})) + match({"tenant": tenant})
     if states != STATES:
         out.append(jobs.c.state.in_(states))
     if wanted.text:
@@ -189,9 +190,6 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
                 jobs.c.model.icontains(wanted.text, autoescape=True),
             )
         )
-    if wanted.model:
-        out.append(jobs.c.model == wanted.model)
-    out += [is_of_tenant(name) for name in (wanted.tenant, tenant) if name]
     return out
 
 

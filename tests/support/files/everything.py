@@ -47,17 +47,17 @@ gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpo
 checkpoint_every_s,after,\
 max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus,shared_with,interactive,shrinkable,\
 every_s,times,cpus_per_gpu,host_memory_gb_per_gpu,gpu_fraction,placement,modes,best_effort,\
-target_loss,loss_work,loss_error,time_limit_s,gpus_per_pod
+target_loss,loss_work,loss_error,time_limit_s,cluster,gpus_per_pod
 bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,6,false,\
-7200,2,8,,no,yes,3600,5,6,32.5,,same_block,,,0.5,8200,0.3,90000,2
+7200,2,8,,no,yes,3600,5,6,32.5,,same_block,,,0.5,8200,0.3,90000,hall 1,2
 bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,,,,,,,,,,,,,\
-bulk|backup:1|asynchronous:0.9,yes,0.4,,,,
+bulk|backup:1|asynchronous:0.9,yes,0.4,,,,hall 2,
 gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,0,,30,1,2,,,,,\
-,,,,,,,,,,,
-"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,,,,,,,,,,,,
-gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
-gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,,,,,,,,,,,,
-gnmt-5,gnmt,992,9,,blue,running,east,1,,1,,,,,,,,,,,,,,,,,,,,,,,2,,0.25,,,,,,,,
+,,,,,,,,,,,,
+"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,,,,,,,,,,,,,
+gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
+gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,,,,,,,,,,,,,
+gnmt-5,gnmt,992,9,,blue,running,east,1,,1,,,,,,,,,,,,,,,,,,,,,,,2,,0.25,,,,,,,,,
 """
     ),
     "pools.csv": (

@@ -37,15 +37,15 @@ preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,checkpoint_every_s,aft
 synchronous,interactive,shrinkable,\
 every_s,times,cpus_per_gpu,host_memory_gb_per_gpu,gpu_fraction,placement,modes,best_effort,\
 target_loss,cells,state_gb,state_gb_s,recorded_start_s,recorded_end_s,\
-time_limit_s,gpus_per_pod
+time_limit_s,cluster,gpus_per_pod
 bert-2,1010,bert,800.5,2,1,4,red,,A100|V100,1,,yes,,,,,,bert-1,2,,yes,,,,6,,,,\
-replicated:2|asynchronous,true,0.4,,,,,,,
+replicated:2|asynchronous,true,0.4,,,,,,,,
 bert-1,1000,bert,9000,4,2,8,red,2|4|8,A100,2,19000,false,60,7,11,5,900,,,false,,true,,,,32.5,,\
-same_block,,,,,,,1000,19500.5,86400,2
+same_block,,,,,,,1000,19500.5,86400,hall 1,2
 gnmt-1,1020,gnmt,2e3,,1,2,blue,2,V100|A100,0.5,14000,true,,3,,2.5,,bert-2|bert-1,,,,,,,,,,,,,,,\
-,,1100,,,
-"gnmt, 2",1010,gnmt,7,,,1,,,,,,,,,,,,,,,,,500,3,,,0.25,,,,,,,,,,,
-notebook,1030,gnmt,90,,,1,,,,,,,,,,,,,,,,,,,,,,,,,,0:60|120:30,6,2,,,,
+,,1100,,,,
+"gnmt, 2",1010,gnmt,7,,,1,,,,,,,,,,,,,,,,,500,3,,,0.25,,,,,,,,,,,,
+notebook,1030,gnmt,90,,,1,,,,,,,,,,,,,,,,,,,,,,,,,,0:60|120:30,6,2,,,,,
 """
     ),
     "prices.csv": (
