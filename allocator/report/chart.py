@@ -206,7 +206,9 @@ def to_html(chart: Chart) -> Markup:
         f' fill="{colour}"/></svg>{escape(name)}</li>'
         for name, colour in chart.names.items()
     )
-    panels = "".join(_panel(p, f'width="100%" height="{p.height}"') for p in chart.panels)
+    panels = "".join(
+        _panel(p, chart.words, f'width="100%" height="{p.height}"') for p in chart.panels
+    )
     return Markup(
         f'<div class="chart" role="group" aria-label="{escape(chart.words)}">'
         f'<ul class="legend">{legend}</ul>'
@@ -231,7 +233,8 @@ def to_svg(chart: Chart) -> bytes:
         for k, panel in enumerate(row):
             inner = width - panel.left - RIGHT
             size = f'width="{inner}" height="{panel.height}"'
-            parts.append(_panel(panel, f'x="{10 + k * width + panel.left}" y="{y}" {size}'))
+            place = f'x="{10 + k * width + panel.left}" y="{y}" {size}'
+            parts.append(_panel(panel, chart.words, place))
         y += max(panel.height for panel in row)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
@@ -242,8 +245,8 @@ def to_svg(chart: Chart) -> bytes:
     ).encode()
 
 
-def _panel(panel: Panel, place: str) -> str:
-    """Return a panel, whose plot is as large as its place says."""
+def _panel(panel: Panel, shows: str, place: str) -> str:
+    """Return a panel, whose plot is as large as its place says; without a title it `shows` that."""
     marks = [mark for mark in panel.marks if len(mark.x)]
     xs = [mark.x for mark in marks] + [m.end for m in marks if m.end is not None]
     ys = [mark.y for mark in marks] + [m.low for m in marks if m.low is not None]
@@ -260,8 +263,10 @@ def _panel(panel: Panel, place: str) -> str:
     )
     above = HEAD if title else 6
     high = panel.height - above - (FOOT if panel.x.words else FOOT - 18)
+    role = "group" if any(mark.links for mark in marks) else "img"
     out = [
-        f'<svg class="panel from-{panel.left}" {place} role="img" aria-label="{escape(title)}">'
+        f'<svg class="panel from-{panel.left}" {place} role="{role}"'
+        f' aria-label="{escape(title or shows)}">'
         f'<text class="head" x="{-panel.left}" y="15">{escape(title)}</text>'
         f'<svg class="plot" y="{above}" width="100%" height="{high}">',
     ]
