@@ -33,8 +33,8 @@ def step_s(
 
     All arguments are arrays that broadcast.
     """
-    one = a0 + a1 * batch / passes
-    return (passes - 1.0) * one + combine_overlapping_times(one, comm, d)
+    pass_s = a0 + a1 * batch / passes
+    return (passes - 1.0) * pass_s + combine_overlapping_times(pass_s, comm, d)
 
 
 def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Floats) -> Floats:

@@ -112,8 +112,8 @@ def predict_reach(work: Floats, loss: Floats, target: Floats) -> Reach:
     goal = target[able] / scale
     for first in range(0, len(able), BLOCK):
         some = slice(first, first + BLOCK)
-        found = _predict(x[some], y[some], here[some], goal[some])
-        for whole, part in zip(out, found, strict=True):
+        reach = _predict(x[some], y[some], here[some], goal[some])
+        for whole, part in zip(out, reach, strict=True):
             whole[able[some]] = part
     out.left[able] *= most
     return out
@@ -159,8 +159,8 @@ def _predict(x: Floats, y: Floats, seen: Bools, target: Floats) -> Reach:
 
 def _variance(rest: Floats, number: Floats) -> Floats:
     """Return s^2 (n,) of the best of the fits (n, GRID) to so many losses."""
-    found = rest.min(axis=1) / np.maximum(number - 3.0, 1.0)
-    variance: Floats = np.maximum(found, EXACT**2)
+    least = rest.min(axis=1) / np.maximum(number - 3.0, 1.0)
+    variance: Floats = np.maximum(least, EXACT**2)
     return variance
 
 
@@ -200,8 +200,8 @@ def _search(
             break
         low[todo], high[todo] = new_low[closer], new_high[closer]
         c[todo] = np.exp(low[todo, None] + (high - low)[todo, None] * step)
-        found = _fit(x[todo], y[todo], weight[todo], c[todo])
-        for whole, part in zip(fit, found, strict=True):
+        fits = _fit(x[todo], y[todo], weight[todo], c[todo])
+        for whole, part in zip(fit, fits, strict=True):
             whole[todo] = part
     return c, fit
 

@@ -72,7 +72,7 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, every: Off
         return Audit(shape, nothing, nothing, nothing, 0.0)
     cost = _costs(context)
     rate = np.where(context.rate > 0, context.rate, 0.0)
-    found = (
+    faults = (
         *each_job.faults(context),
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
@@ -82,9 +82,9 @@ def audit(problem: Problem, allocation: Allocation, repairs: Repairs, every: Off
     )
     # a job without any option cannot be valued; a plan that gives it GPUs has a fault
     has_options = np.bincount(every.job, minlength=len(rate)) > 0
-    known = np.where(has_options, rate, 0.0) if found else rate
+    known = np.where(has_options, rate, 0.0) if faults else rate
     value, rounding = plan_values(context, known)
-    return Audit(found, value, rate, cost, float(value.sum()), rounding)
+    return Audit(faults, value, rate, cost, float(value.sum()), rounding)
 
 
 def _costs(s: AuditContext) -> Floats:

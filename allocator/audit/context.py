@@ -107,10 +107,10 @@ class AuditContext:
     @cached_property
     def primaries_of(self) -> dict[int, list[int]]:
         """The primary jobs of each secondary job of the plan."""
-        found: dict[int, list[int]] = {}
+        primaries: dict[int, list[int]] = {}
         for h, g in zip(*(jobs.tolist() for jobs in self.pairs), strict=True):
-            found.setdefault(g, []).append(h)
-        return found
+            primaries.setdefault(g, []).append(h)
+        return primaries
 
     def has_several(self, g: int) -> bool:
         """Return whether secondary job g has several primary jobs, or GPUs besides theirs."""

@@ -116,19 +116,21 @@ class NodeChecker:
         """True for running jobs that may not stay on their nodes, (J,)."""
         jobs = self.problem.jobs
         nodes = self.problem.nodes
-        held = self.problem.placements
+        placements = self.problem.placements
         out = np.zeros(len(jobs), dtype=bool)
         if not len(nodes):
             return out
-        out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
-        out[held.job[jobs.preemptible[held.job] & ~self.is_up[held.node]]] = True
+        out[placements.job[placements.gpu >= nodes.gpus[placements.node]]] = (
+            True  # a GPU that is gone
+        )
+        out[placements.job[jobs.preemptible[placements.job] & ~self.is_up[placements.node]]] = True
         for j, spot in self.held.items():
             out[j] |= jobs.preemptible[j] and self._is_split(j, spot)
         stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
         firm = stays & self.is_unknown & ~jobs.preemptible & self._has_same_gpus
         given = self.allocation.places
-        spots = held.select(stays[held.job]).append(given.select(firm[given.job]))
+        spots = placements.select(stays[placements.job]).append(given.select(firm[given.job]))
         order = np.lexsort((-jobs.submitted_s, ~jobs.preemptible))
         while crowded := [n for n, _ in self._overfull(spots)]:
             spots = spots.select(np.isin(spots.job, spots.job[np.isin(spots.node, crowded)]))
@@ -161,7 +163,7 @@ class NodeChecker:
         share = np.bincount(slot.reshape(-1), jobs.gpu_fraction[placed.job[~whole]])
         used = np.bincount(placed.node, placed.gpus * whole, len(nodes))
         used = used + np.bincount(slots[0], minlength=len(nodes))
-        found = [
+        overfull = [
             (n, 0, f"{used[n]:.0f} GPUs are given, it has {nodes.gpus[n]}")
             for n in np.flatnonzero(used > nodes.gpus).tolist()
         ] + [
@@ -174,8 +176,8 @@ class NodeChecker:
         ):
             needed = np.bincount(placed.node, placed.gpus * per_gpu[placed.job], len(nodes))
             for n in np.flatnonzero(needed > limit + ROUNDING * np.maximum(1.0, needed)).tolist():
-                found.append((n, 2, f"{name} {needed[n]:g} are needed, it has {limit[n]:g}"))
-        return [(n, words) for n, _, words in sorted(found, key=lambda fault: fault[:2])]
+                overfull.append((n, 2, f"{name} {needed[n]:g} are needed, it has {limit[n]:g}"))
+        return [(n, words) for n, _, words in sorted(overfull, key=lambda fault: fault[:2])]
 
     def faults(self, has_gpus: Bools, pool: Ints, gpus: Ints, secondary: Bools) -> Iterator[str]:
         """Yield every rule about nodes that the plan breaks.

@@ -151,16 +151,16 @@ def _read_most_jobs(s: AuditContext, q: int) -> float:
 
 def _claim(s: AuditContext, quotas: list[_Quota], k: int) -> Claim:
     """Return what the guarantee of quota k is about."""
-    mine = _below(s, quotas[k].tenant)
+    below = _below(s, quotas[k].tenant)
     limits = tuple(
         (_below(s, other.tenant), other.pools, other.max_gpus)
         for n, other in enumerate(quotas)
-        if n != k and mine[other.tenant] and np.isfinite(other.max_gpus)
+        if n != k and below[other.tenant] and np.isfinite(other.max_gpus)
     )
     jobs = tuple(
-        (np.arange(len(mine)) == q, _read_most_jobs(s, q)) for q in np.flatnonzero(mine).tolist()
+        (np.arange(len(below)) == q, _read_most_jobs(s, q)) for q in np.flatnonzero(below).tolist()
     )
-    return Claim(mine, quotas[k].pools, quotas[k].guaranteed_gpus, limits, jobs)
+    return Claim(below, quotas[k].pools, quotas[k].guaranteed_gpus, limits, jobs)
 
 
 def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
@@ -214,10 +214,10 @@ def _exposure(s: AuditContext, q: int) -> Iterator[str]:
         limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
     if not (np.isfinite(limit) and len(pools)):
         return
-    mine = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
+    on_spot = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
     region_of = np.array(pools.region)[s.pool]
-    for region in np.unique(region_of[mine]).tolist():
-        held = int(s.held[mine & (region_of == region)].sum())
+    for region in np.unique(region_of[on_spot]).tolist():
+        held = int(s.held[on_spot & (region_of == region)].sum())
         if held > limit:
             yield (
                 f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'

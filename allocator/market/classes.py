@@ -32,8 +32,8 @@ class RentablePools:
 
     def cheapest(self, gpu_type: str) -> int:
         """Return the index of the cheapest pool of the type ("" = any), -1 without one."""
-        mine = [p for p, t in enumerate(self.gpu_type) if gpu_type in ("", t)]
-        return min(mine, key=lambda p: float(self.price[p]), default=-1)
+        places = [p for p, t in enumerate(self.gpu_type) if gpu_type in ("", t)]
+        return min(places, key=lambda p: float(self.price[p]), default=-1)
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ def classes(table: ParsedTable, rented: RentablePools | None = None) -> RentalCl
     first = np.unique(of, return_index=True)[1]
     _check_agreement(table, first[of].tolist())
     order = np.argsort(of, kind="stable")
-    one = {name: np.asarray(table[name], dtype=np.float64)[first] for name in OF_CLASS}
+    first_row = {name: np.asarray(table[name], dtype=np.float64)[first] for name in OF_CLASS}
     return RentalClasses(
         tuple(table.distinct("class_id")),
-        **one,
+        **first_row,
         of=of[order],
         gpu_type=tuple(picked(table["gpu_type"], order)),
         kind=kind[order].astype(np.int64),

@@ -34,12 +34,12 @@ def is_limited(problem: Problem) -> bool:
     return bool(np.isfinite(problem.tenants.gpu_hours_per_month).any())
 
 
-def add_held(use: MonthlyUse, now_s: float, held: Mapping[str, float]) -> MonthlyUse:
+def add_held(use: MonthlyUse, now_s: float, hours: Mapping[str, float]) -> MonthlyUse:
     """Return the use at now_s, with the GPU-hours by tenant held since `use.since_s(now_s)`."""
     before = use.gpu_hours if use.at_s >= month_start_s(now_s) else {}
-    names = {*before, *held}
+    names = {*before, *hours}
     return MonthlyUse(
-        max(now_s, use.at_s), {name: before.get(name, 0.0) + held.get(name, 0.0) for name in names}
+        max(now_s, use.at_s), {name: before.get(name, 0.0) + hours.get(name, 0.0) for name in names}
     )
 
 

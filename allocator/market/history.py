@@ -69,12 +69,12 @@ class History:
         phases = find_phases(models)
         if not phases:
             return self
-        parts = [self.take(np.flatnonzero(~np.isin(self.model, [one.model for one in phases])))]
-        for base in dict.fromkeys(one.model for one in phases):
-            mine = [one for one in phases if one.model == base]
-            begins = [0.0, *(one.begins for one in mine), 1.0]
+        parts = [self.take(np.flatnonzero(~np.isin(self.model, [phase.model for phase in phases])))]
+        for base in dict.fromkeys(phase.model for phase in phases):
+            later = [phase for phase in phases if phase.model == base]
+            begins = [0.0, *(phase.begins for phase in later), 1.0]
             part = self.take(np.flatnonzero(self.model == base))
-            for n, model in enumerate([base, *(one.phase for one in mine)]):
+            for n, model in enumerate([base, *(phase.phase for phase in later)]):
                 work = part.total_work * (begins[n + 1] - begins[n])
                 parts.append(replace(part, model=np.full_like(part.model, model), total_work=work))
         names = [f.name for f in fields(self)[1:]]
@@ -115,8 +115,8 @@ def estimate_classes(
     lost: list[str] = []
     offered = [t for t, kind in enumerate(gpu_types) if not rented or rented.cheapest(kind) >= 0]
     for m in np.unique(past.model).tolist():
-        mine = past.take(np.flatnonzero(past.model == m))
-        most = int(mine.max_gpus.max())
+        of_model = past.take(np.flatnonzero(past.model == m))
+        most = int(of_model.max_gpus.max())
         known = {t: s for t in offered if (s := _speeds(rate, m, t, sizes(t, most)))}
         if not known:
             lost.append(models[m])
@@ -126,8 +126,8 @@ def estimate_classes(
         for t, speeds in known.items():
             points = tuple((k, s / ones[t]) for k, s in speeds)
             curves.append((len(rows), gpu_types[t], points, ones[t] / reference))
-        work = float(mine.total_work.mean()) / reference / HOUR
-        rows.append((models[m], len(mine.model) / over, work, float(mine.weight.mean())))
+        work = float(of_model.total_work.mean()) / reference / HOUR
+        rows.append((models[m], len(of_model.model) / over, work, float(of_model.weight.mean())))
     if not rows:
         why = "no job is of a model with a known speed on a GPU type that can be rented"
         raise _says_nothing(past, why if len(past.model) else "no jobs were submitted")
@@ -157,5 +157,5 @@ def _says_nothing(past: History, why: str) -> InvalidInput:
 
 def _speeds(rate: Rate, model: int, gpu_type: int, sizes: Ints) -> list[tuple[int, float]]:
     """Return (GPUs, work per second) of the sizes with a known speed."""
-    found = rate(np.full(len(sizes), model), np.full(len(sizes), gpu_type), sizes)
-    return [(k, s) for k, s in zip(sizes.tolist(), found.tolist(), strict=True) if s > 0]
+    speed = rate(np.full(len(sizes), model), np.full(len(sizes), gpu_type), sizes)
+    return [(k, s) for k, s in zip(sizes.tolist(), speed.tolist(), strict=True) if s > 0]

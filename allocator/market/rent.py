@@ -167,7 +167,7 @@ class RentResult:
         if self.curve is None:
             return []
         c = self.curve
-        made = self.plan.classes
+        model = self.plan.classes
         budget = np.maximum(c.spend, max(self.least_budget, 1e-6))  # free GPUs: none is needed
         columns = {
             "budget": c.spend,
@@ -176,8 +176,8 @@ class RentResult:
             "mean_gpus": c.gpus,
             "sd_gpus": c.sd_gpus,
             "mean_weighted_jobs": c.weighted,
-            "equal_widths_h": response_h(made, equal_widths(made, budget)),
-            "equal_spend_h": response_h(made, equal_spend(made, budget)),
+            "equal_widths_h": response_h(model, equal_widths(model, budget)),
+            "equal_spend_h": response_h(model, equal_spend(model, budget)),
         }
         return [
             dict(zip(columns, values, strict=True))
@@ -203,24 +203,24 @@ def rent(
 
     Raises Infeasible, with the smallest sufficient budget, if the classes cannot be stable.
     """
-    made = classes.model(dollars)
+    model = classes.model(dollars)
     unit = "dollars_per_hour" if dollars else "gpus"
-    chosen = restrict_to_whole_gpus(made) if whole else made
+    chosen = restrict_to_whole_gpus(model) if whole else model
     try:
-        found = plan(chosen, budget)
+        best = plan(chosen, budget)
     except BudgetTooSmall as why:
         raise _infeasible(classes, budget, why, dollars) from None
-    one = np.array([budget])
-    least = made.cheapest
+    budgets = np.array([budget])
+    least = model.cheapest
     shape = curve(chosen, budget, POINTS) if with_curve else None
-    rules = {"fractional_widths": plan(made, budget)} if whole else {}
+    rules = {"fractional_widths": plan(model, budget)} if whole else {}
     rules |= {
-        "equal_widths": plan_by_rule(made, budget, equal_widths(made, one)[0]),
-        "equal_spend": plan_by_rule(made, budget, equal_spend(made, one)[0]),
+        "equal_widths": plan_by_rule(model, budget, equal_widths(model, budgets)[0]),
+        "equal_spend": plan_by_rule(model, budget, equal_spend(model, budgets)[0]),
     }
     return RentResult(
         classes,
-        found,
+        best,
         unit,
         whole,
         plan(chosen, budget + 1.0),

@@ -183,10 +183,10 @@ def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
     wide = {
         name: np.broadcast_to(np.asarray(v, np.float64), k.shape)[:, None] for name, v in q.items()
     }
-    found = at(kind, wide, k[:, None], tried)
-    place = np.argmax(np.where(np.isnan(found.rate), -np.inf, found.rate), axis=1)[:, None]
+    rates = at(kind, wide, k[:, None], tried)
+    place = np.argmax(np.where(np.isnan(rates.rate), -np.inf, rates.rate), axis=1)[:, None]
 
     def pick(values: Floats) -> Floats:
         return np.take_along_axis(np.broadcast_to(values, tried.shape), place, axis=1)[:, 0]
 
-    return BestBatch(pick(found.rate), pick(tried), pick(found.passes))
+    return BestBatch(pick(rates.rate), pick(tried), pick(rates.passes))

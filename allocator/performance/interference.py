@@ -137,10 +137,10 @@ def fit(problem: Problem) -> FittedSlowdowns:
     error = np.full(T, np.nan)
     ties = np.full((2, T, M), -1)
     for t in np.unique(s.gpu_type).tolist():
-        mine = s.gpu_type == t
-        victim = np.concatenate([s.model_a[mine], s.model_b[mine]])
-        source = np.concatenate([s.model_b[mine], s.model_a[mine]])
-        slow = np.concatenate([s.slowdown_a[mine], s.slowdown_b[mine]])
+        of_type = s.gpu_type == t
+        victim = np.concatenate([s.model_a[of_type], s.model_b[of_type]])
+        source = np.concatenate([s.model_b[of_type], s.model_a[of_type]])
+        slow = np.concatenate([s.slowdown_a[of_type], s.slowdown_b[of_type]])
         alpha[t], beta[t], error[t] = _rank_one(victim, source, slow, M)
         ties[0, t], ties[1, t] = _find_components(victim, source, M)
     return FittedSlowdowns(MeasuredSlowdowns.of(problem), alpha, beta, ties[0], ties[1], error)

@@ -71,16 +71,16 @@ def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenM
     speed = np.zeros(len(job))
     code = np.where(jobs.modes[job] < 0, which, jobs.modes[job] + 2)
     for s, listed in enumerate(lists):
-        mine = np.flatnonzero(code == s)
-        place = pool[mine], gpus[mine]
-        best = np.full(len(mine), -1.0)
-        for mode in listed if len(mine) else ():
+        rows = np.flatnonzero(code == s)
+        place = pool[rows], gpus[rows]
+        best = np.full(len(rows), -1.0)
+        for mode in listed if len(rows) else ():
             fast = _paces(problem, mode, *place)
             useful = fast
             if len(listed) > 1:
-                useful = fast * mode_share(problem, mode, job[mine], *place, np.inf)
+                useful = fast * mode_share(problem, mode, job[rows], *place, np.inf)
             better = (fast > 0) & (useful > best)
-            to = mine[better]
+            to = rows[better]
             which[to], speed[to], best[better] = modes.index(mode), fast[better], useful[better]
     return ChosenModes(modes, which, speed)
 
@@ -122,9 +122,9 @@ def _hazard(problem: Problem, pool: Ints, seconds: Floats) -> Floats:
     pools = problem.pools
     out = np.zeros(len(pool))
     for p in np.unique(pool).tolist():
-        mine = np.flatnonzero(pool == p)
-        alive = np.minimum(seconds[mine], pools.lifetime_s[p])
-        out[mine] = mean_hazard(pools.hazards[p], alive / HOUR_S)
+        rows = np.flatnonzero(pool == p)
+        alive = np.minimum(seconds[rows], pools.lifetime_s[p])
+        out[rows] = mean_hazard(pools.hazards[p], alive / HOUR_S)
     return out
 
 
@@ -158,10 +158,10 @@ def _share_at(
     )
     simple = np.isinf(lifetime_s) & ~pools.is_ageing[pool]
     spared = np.flatnonzero(mode.has_spares & simple & (hazard > 0))
-    for p, n, mine in _places(pool[spared], gpus[spared]):
+    for p, n, rows in _places(pool[spared], gpus[spared]):
         if not mode.admits(n):
             continue
-        at = spared[mine]
+        at = spared[rows]
         per_s = float(hazard[at[0]]) / HOUR_S
         left, stops = long_run(
             mode, n, float(pools.straggler_cv[p]), per_s, float(pools.startup_s[p])
@@ -175,9 +175,9 @@ def _share_at(
 def _paces(problem: Problem, mode: Mode, pool: Ints, gpus: Ints) -> Floats:
     """Return the pace of a mode at each place, (n,), 0 where it does not admit the workers."""
     out = np.zeros(len(pool))
-    for p, n, mine in _places(pool, gpus):
+    for p, n, rows in _places(pool, gpus):
         if mode.admits(n):
-            out[mine] = pace(mode, n, float(problem.pools.straggler_cv[p]))
+            out[rows] = pace(mode, n, float(problem.pools.straggler_cv[p]))
     return out
 
 

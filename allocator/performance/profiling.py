@@ -34,9 +34,10 @@ def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
     """
     out: list[int] = []
     for g in np.unique(group).tolist():
-        mine = group == g
+        of_group = group == g
         small, large = (
-            np.flatnonzero(mine & (gpus == k)) for k in (gpus[mine].min(), gpus[mine].max())
+            np.flatnonzero(of_group & (gpus == k))
+            for k in (gpus[of_group].min(), gpus[of_group].max())
         )
         out += [
             int(small[np.argmin(batch[small])]),

@@ -32,8 +32,8 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     work_s = jobs.remaining_work[job] / np.maximum(rate[at], 1e-300)
     chosen = choose_modes(problem, job, pool, gpus)
     for k in np.unique(chosen.which).tolist():
-        mine = np.flatnonzero(chosen.which == k)
-        out[at[mine]] = mode_share(
-            problem, chosen.modes[k], job[mine], pool[mine], gpus[mine], work_s[mine]
+        rows = np.flatnonzero(chosen.which == k)
+        out[at[rows]] = mode_share(
+            problem, chosen.modes[k], job[rows], pool[rows], gpus[rows], work_s[rows]
         )
     return np.maximum(out, LEAST)

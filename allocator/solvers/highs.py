@@ -106,9 +106,9 @@ class LinearRelaxation:
         self._engine.run()
         if self._engine.getModelStatus() != self._optimal:
             return None
-        found = self._engine.getSolution()
-        prices = -np.array(found.row_dual) * self._unit / self._scale
-        return np.array(found.col_value), prices
+        solution = self._engine.getSolution()
+        prices = -np.array(solution.row_dual) * self._unit / self._scale
+        return np.array(solution.col_value), prices
 
 
 def engine_options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:
@@ -216,16 +216,16 @@ def _answer(
 ) -> SolverResult:
     """Return what HiGHS found; plans and bounds are read from its numbers."""
     info = engine.getInfo()
-    found = engine.getModelStatus()
+    model_status = engine.getModelStatus()
     kinds = highspy.HighsModelStatus
-    name = engine.modelStatusToString(found)
-    if found == kinds.kInfeasible:
+    name = engine.modelStatusToString(model_status)
+    if model_status == kinds.kInfeasible:
         return SolverResult(Termination.INFEASIBLE, bound=-math.inf)
     values = None
     prices = None
     solution = engine.getSolution()
     if info.primal_solution_status == highspy.kSolutionStatusFeasible or (
-        found == kinds.kModelEmpty and not model.n
+        model_status == kinds.kModelEmpty and not model.n
     ):
         values = round_values(model, np.array(solution.col_value, dtype=np.float64))
     if status == highspy.HighsStatus.kError:
@@ -235,14 +235,14 @@ def _answer(
     if not is_mip and info.dual_solution_status == highspy.kSolutionStatusFeasible:
         prices = -np.array(solution.row_dual, dtype=np.float64) * rows / scale
     objective = _objective(model, values)
-    if found in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
+    if model_status in (kinds.kOptimal, kinds.kModelEmpty) and values is not None:
         bound = max(objective, -info.mip_dual_bound / scale) if is_mip else objective
         return SolverResult(
             Termination.GAP, values, objective, bound if math.isfinite(bound) else math.inf, prices
         )
     bound = -info.mip_dual_bound / scale if is_mip else math.inf
     bound = math.inf if not math.isfinite(bound) else bound
-    if found in (kinds.kTimeLimit, kinds.kInterrupt, kinds.kHighsInterrupt):
+    if model_status in (kinds.kTimeLimit, kinds.kInterrupt, kinds.kHighsInterrupt):
         return SolverResult(Termination.TIME_LIMIT, values, objective, bound, prices)
     return SolverResult(
         Termination.FAILED, values, objective, bound, detail=f"HiGHS ended with: {name}"

@@ -128,9 +128,9 @@ def all_plans(x: Horizon) -> tuple[Ints, Ints]:
     """Return every plan of every job: job (N,) and plan (N, H)."""
     jobs, plans = list[int](), list[tuple[int, ...]]()
     for j in range(x.J):
-        found = [*itertools.product((-1, *range(x.start[j], x.start[j + 1])), repeat=x.H)]
-        jobs += [j] * len(found)
-        plans += found
+        plans_of_job = [*itertools.product((-1, *range(x.start[j], x.start[j + 1])), repeat=x.H)]
+        jobs += [j] * len(plans_of_job)
+        plans += plans_of_job
     return np.array(jobs, np.int64), np.array(plans, np.int64).reshape(-1, x.H)
 
 
@@ -196,10 +196,10 @@ class _Columns:
 
     def find(self, plan: Ints) -> Ints:
         """Return the columns (J,) of plans (J, H), -1 where a plan is unknown or holds nothing."""
-        found = np.full(self.x.J, -1)
+        column = np.full(self.x.J, -1)
         same = np.flatnonzero((self.plan == plan[self.job]).all(axis=1))
-        found[self.job[same]] = same
-        return found
+        column[self.job[same]] = same
+        return column
 
 
 class _Search:

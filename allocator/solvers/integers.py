@@ -104,11 +104,11 @@ def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
     rows = []
     in_use = set(group[group >= 0].tolist())
     for r in range(model.m):
-        mine = slice(start[r], start[r + 1])
+        entries = slice(start[r], start[r + 1])
         if r in in_use:
-            groups.append((column[mine], bool(model.lower[r] == 1.0)))
+            groups.append((column[entries], bool(model.lower[r] == 1.0)))
             continue
-        rows += _row(column[mine], coef[mine], low[r], high[r], lower, upper, relaxed)
+        rows += _row(column[entries], coef[entries], low[r], high[r], lower, upper, relaxed)
     value, scale, error = _values(model.value, group, np.maximum(np.abs(lower), np.abs(upper)))
     return IntegerModel(
         value,

@@ -92,11 +92,11 @@ def build_pulp_problem(model: LinearModel, hint: WarmStart) -> tuple[Any, list[A
     problem += pulp.LpAffineExpression(zip(x, (-scale * model.value).tolist(), strict=True))
     first, column, coef = model.by_row()
     for r in range(model.m):
-        mine = slice(first[r], first[r + 1])
+        entries = slice(first[r], first[r + 1])
         sides = _sides(float(model.lower[r] * rows[r]), float(model.upper[r] * rows[r]))
         terms = [
             (x[c], a * rows[r])
-            for c, a in zip(column[mine].tolist(), coef[mine].tolist(), strict=True)
+            for c, a in zip(column[entries].tolist(), coef[entries].tolist(), strict=True)
         ]
         for sense, bound in sides:
             relation = "le" if sense < 0 else "ge" if sense > 0 else "eq"
@@ -222,12 +222,12 @@ def read_log(log: str) -> tuple[bool, float] | None:
         re.search(r"^Result - Optimal solution found|^Optimal - objective value", log, re.MULTILINE)
         is not None
     )
-    if found := re.findall(rf"^Lower bound:\s+{NUMBER}", log, re.MULTILINE):
-        return proven, float(found[-1]) - DECIMALS
+    if bounds := re.findall(rf"^Lower bound:\s+{NUMBER}", log, re.MULTILINE):
+        return proven, float(bounds[-1]) - DECIMALS
     if proven and (
-        found := re.findall(
+        bounds := re.findall(
             rf"^(?:Objective value:|Optimal - objective value)\s+{NUMBER}", log, re.MULTILINE
         )
     ):
-        return proven, float(found[-1])
+        return proven, float(bounds[-1])
     return None

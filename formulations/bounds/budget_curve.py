@@ -100,7 +100,7 @@ class BudgetInterval:
 def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
     """Return the intervals in which the best value is not known, by budget."""
     best = solves.best
-    found = []
+    intervals = []
     for low, high in zip(best[:-1].tolist(), best[1:].tolist(), strict=True):
         v = solves.value[low]
         right = float(solves.spent[high])
@@ -121,8 +121,8 @@ def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
         sure = np.minimum(under, (edge - b) * open_)[1:-1]
         empty = last > max(low, high)  # the last solve here found nothing new
         at = edge if empty else float(b[1 + int(np.argmax(sure))])
-        found.append(BudgetInterval(left, right, float(under[-1]), at))
-    return found
+        intervals.append(BudgetInterval(left, right, float(under[-1]), at))
+    return intervals
 
 
 def largest_budget_below(solves: SolvedBudgets, target: float) -> float:

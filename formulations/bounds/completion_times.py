@@ -113,8 +113,8 @@ def _evaluate(
     total, wanted = -float((prices * offer).sum()), np.zeros((len(offer), len(times) - 1))
     prices = np.append(prices, np.zeros((len(prices), 1)), axis=1)
     for d in demands:
-        found, used = _evaluate_alike(d, times, prices, jobs)
-        total += found
+        gain, used = _evaluate_alike(d, times, prices, jobs)
+        total += gain
         wanted += used
     return total, wanted[:, :-1]
 

@@ -110,8 +110,8 @@ def _join(blocks: _Blocks, parts: list[_Part], freed: Ints) -> Diagrams:
     is_freed = np.zeros(blocks.Q, dtype=bool)
     is_freed[freed] = True
     kept = np.zeros(c.R, dtype=bool)
-    for one in blocks.sums:
-        kept[one.rows] = not is_freed[blocks.block[one.groups[0]]]
+    for row_sum in blocks.sums:
+        kept[row_sum.rows] = not is_freed[blocks.block[row_sum.groups[0]]]
     sorts = [part.sorts for part in parts]
     own = np.concatenate([part.blocks for part in parts])
     number = np.full(blocks.Q, -1)
@@ -120,12 +120,12 @@ def _join(blocks: _Blocks, parts: list[_Part], freed: Ints) -> Diagrams:
     alone = np.flatnonzero(is_freed[blocks.block])
     block[alone] = len(own) + np.arange(len(alone))
     free = Sorts.of(c, np.zeros_like(blocks.sizes), c.columns_of(alone), alone[~c.mandatory[alone]])
-    first = np.cumsum([0, *(len(one.first) for one in sorts)])
+    first = np.cumsum([0, *(len(sort.first) for sort in sorts)])
     settled = [part.settled + at for part, at in zip(parts, first[:-1], strict=True)]
     settled.append(first[-1] + np.arange(len(alone)))
     ends = [(part.layers, part.ends) for part in parts]
     ends.append(((), len(alone)))
-    layers = join_layers(ends, [*map(len, (one.first for one in sorts)), len(alone)])
+    layers = join_layers(ends, [*map(len, (sort.first for sort in sorts)), len(alone)])
     depth = len(layers)
     return Diagrams(
         kept,
@@ -164,7 +164,7 @@ class _Blocks:
         self.c, self.sums, self.near = c, sums, near
         names, self.block = np.unique(label, return_inverse=True)
         self.Q = len(names)
-        slots = 1 + max(one.slot for one in sums)
+        slots = 1 + max(row_sum.slot for row_sum in sums)
         self.sizes = np.zeros((c.n + 1, slots), dtype=np.int64)
         shape = self.Q, slots
         self.low, self.high = np.full(shape, -NO_LIMIT), np.full(shape, NO_LIMIT)
@@ -176,14 +176,14 @@ class _Blocks:
         self.top = np.bincount(self.block, self.best, self.Q)
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
         kept = np.zeros(c.R, dtype=bool)
-        for one in sums:
-            at = self.block[one.groups[0]], one.slot
-            self.low[at], self.high[at] = one.low, one.high
-            self.up[at] = one.unit * np.maximum(p[one.rows], 0.0).sum()
-            self.down[at] = one.unit * np.minimum(p[one.rows], 0.0).sum()
-            self.top[at[0]] += p[one.rows] @ edge[one.rows]
-            self.sizes[one.columns, one.slot] = one.size
-            kept[one.rows] = True
+        for row_sum in sums:
+            at = self.block[row_sum.groups[0]], row_sum.slot
+            self.low[at], self.high[at] = row_sum.low, row_sum.high
+            self.up[at] = row_sum.unit * np.maximum(p[row_sum.rows], 0.0).sum()
+            self.down[at] = row_sum.unit * np.minimum(p[row_sum.rows], 0.0).sum()
+            self.top[at[0]] += p[row_sum.rows] @ edge[row_sum.rows]
+            self.sizes[row_sum.columns, row_sum.slot] = row_sum.size
+            kept[row_sum.rows] = True
         self.value = np.append(c.value - c.matrix @ np.where(kept, 0.0, p), 0.0)
         self.margin = MARGIN * (1.0 + np.abs(self.best).sum() + np.abs(p) @ np.abs(edge))
 

@@ -51,7 +51,7 @@ def find_sums(c: Choices) -> list[Sum]:
     mark = np.random.default_rng(0).random(c.n)
     _, alike = np.unique(a @ mark, return_inverse=True)
     order = np.argsort(alike, kind="stable")
-    found = []
+    sums = []
     for marked in np.split(order, np.flatnonzero(np.diff(alike[order])) + 1):
         columns, coef = a.entries_of(marked[0])
         # equal rows have equal marks, and different rows almost never
@@ -68,12 +68,12 @@ def find_sums(c: Choices) -> list[Sum]:
             low, high = np.ceil(low / unit - 1e-6), np.floor(high / unit + 1e-6)
             size = np.rint(coef / unit).astype(np.int64)
             least, largest = int(max(low, -NO_LIMIT)), int(min(high, NO_LIMIT))
-            found.append(Sum(rows, columns, size, groups, unit, least, largest))
-    return sorted(found, key=_count_units)
+            sums.append(Sum(rows, columns, size, groups, unit, least, largest))
+    return sorted(sums, key=_count_units)
 
 
-def _count_units(one: Sum) -> int:
-    return one.high if one.high < NO_LIMIT else one.low
+def _count_units(row_sum: Sum) -> int:
+    return row_sum.high if row_sum.high < NO_LIMIT else row_sum.low
 
 
 def select_sums(c: Choices, sums: list[Sum]) -> tuple[list[Sum], Ints]:
@@ -83,18 +83,18 @@ def select_sums(c: Choices, sums: list[Sum]) -> tuple[list[Sum], Ints]:
     """
     label, keys, slots = np.arange(c.J), np.ones(c.J), np.zeros(c.J, dtype=np.int64)
     selected = []
-    for one in sums:
-        blocks = np.unique(label[one.groups])
-        own = (_count_units(one) + 2.0) * float(keys[blocks].prod())
+    for row_sum in sums:
+        blocks = np.unique(label[row_sum.groups])
+        own = (_count_units(row_sum) + 2.0) * float(keys[blocks].prod())
         count = 1 + int(slots[blocks].sum())
         if own <= KEYS and count <= SLOTS:
             label[np.isin(label, blocks)] = blocks[0]
             keys[blocks[0]], slots[blocks[0]] = own, count
-            selected.append(one)
+            selected.append(row_sum)
     used = np.zeros(c.J, dtype=np.int64)
-    for number, one in enumerate(selected):
-        block = label[one.groups[0]]
-        selected[number] = replace(one, slot=int(used[block]))
+    for number, row_sum in enumerate(selected):
+        block = label[row_sum.groups[0]]
+        selected[number] = replace(row_sum, slot=int(used[block]))
         used[block] += 1
     return selected, label
 

@@ -216,8 +216,8 @@ def _minimise_everywhere(
     return best
 
 
-def _lower(one: Dual, other: Dual) -> Dual:
-    return other if other.bound < one.bound else one
+def _lower(dual: Dual, other: Dual) -> Dual:
+    return other if other.bound < dual.bound else dual
 
 
 def _find_first_prices(

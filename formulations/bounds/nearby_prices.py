@@ -60,9 +60,9 @@ def find_nearby_prices(
             tolerance = max(1e-7, min(1e-4, mu * 1e-2), TOLERANCE * close)
             tolerance *= abs(lowest + taken) / max(abs(lowest), 1e-12)
             trial = newton(smooth, trial, mu, tolerance, until, cap=high, low=low)
-            found = smooth.exact(trial)
-            if found < lowest:
-                lowest, p = found, trial
+            bound = smooth.exact(trial)
+            if bound < lowest:
+                lowest, p = bound, trial
         at_end = ((p <= low) & (low > 0.0)) | (p >= high)
         if not at_end.any():
             return p, True

@@ -198,8 +198,8 @@ def kernel(compiled: bool, name: str = "search", /) -> Callable[..., Any]:
     module = loops if hasattr(loops, name) else knapsack_loops
     names = [own for own, part in vars(module).items() if isinstance(part, FunctionType)]
     inner = names[:-2] if module is loops else []
-    made = compile_functions(module, names, inner) if compiled else vars(module)
-    loop: Callable[..., Any] = made[name]
+    functions = compile_functions(module, names, inner) if compiled else vars(module)
+    loop: Callable[..., Any] = functions[name]
     return loop
 
 
@@ -307,10 +307,10 @@ class _Entries:
     def units(self) -> Floats:
         """Return the unit of all uses of each row, (R,), 0 if it has none or too fine a one."""
         unit = np.zeros(self.R)
-        for one in UNITS:
-            count = self.use / one
+        for multiple in UNITS:
+            count = self.use / multiple
             odd = np.abs(count - np.rint(count)) > 1e-12 * np.abs(count)
-            unit[np.bincount(self.row[odd], minlength=self.R) == 0] = one
+            unit[np.bincount(self.row[odd], minlength=self.R) == 0] = multiple
         return unit
 
     def with_parts(self, binds: Bools, price: Floats) -> _Entries:

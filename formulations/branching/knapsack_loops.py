@@ -27,22 +27,22 @@ class Items(NamedTuple):
     idle: Any
 
 
-def fill_table(gain: Any, weight: Any, which: Any, one: Any, other: Any, takes: Any) -> None:
+def fill_table(gain: Any, weight: Any, which: Any, gains: Any, new_gains: Any, takes: Any) -> None:
     """Find the best gain for every size of a knapsack; item k is taken at size w if takes[k, w].
 
-    The gains are in `one` after an even number of items, and else in `other`.
+    The gains are in `gains` after an even number of items, and else in `new_gains`.
     """
     for k in range(len(which)):
         own, w = gain[which[k]], weight[which[k]]
-        n, line = max(0, len(one) - w), takes[k]
-        for size in range(min(w, len(one))):
-            other[size], line[size] = one[size], False
-        before, stay, new, is_taken = one[:n], one[w:], other[w:], line[w:]
+        n, line = max(0, len(gains) - w), takes[k]
+        for size in range(min(w, len(gains))):
+            new_gains[size], line[size] = gains[size], False
+        before, stay, new, is_taken = gains[:n], gains[w:], new_gains[w:], line[w:]
         for size in range(n):
             taken, left = before[size] + own, stay[size]
             is_taken[size] = taken > left
             new[size] = max(taken, left)
-        one, other = other, one
+        gains, new_gains = new_gains, gains
 
 
 def fill_knapsack(gain: Any, weight: Any, room: int, taken: Any) -> Any:

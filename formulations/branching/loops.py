@@ -164,10 +164,10 @@ def invert(square: Any, inverse: Any) -> bool:
         for s in range(R):
             square[i, s], square[at, s] = square[at, s], square[i, s]
             inverse[i, s], inverse[at, s] = inverse[at, s], inverse[i, s]
-        one = 1.0 / square[i, i]
+        pivot = 1.0 / square[i, i]
         for s in range(R):
-            square[i, s] *= one
-            inverse[i, s] *= one
+            square[i, s] *= pivot
+            inverse[i, s] *= pivot
         for r in range(R):
             factor = square[r, i]
             if r != i and factor != 0.0:
@@ -411,9 +411,9 @@ def exchange(field: Any, node: Any, spare: Any, place: int, enter: int, sign: fl
         node.level[i] -= move * column[i]
     node.level[place] = now + move
     node.basic[place] = enter
-    one = 1.0 / column[place]
+    pivot = 1.0 / column[place]
     for r in range(R):
-        node.inverse[place, r] *= one
+        node.inverse[place, r] *= pivot
     for i in range(R):
         factor = column[i]
         if i != place and factor != 0.0:

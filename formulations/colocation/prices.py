@@ -159,15 +159,15 @@ def solve_paired_dual(
     for _ in range(TURNS):
         columns = np.flatnonzero(inside)
         left = until - time.monotonic()
-        found = by_scipy(c.model.take(columns), left) if left > 0 else None
-        if found is None:
+        solution = by_scipy(c.model.take(columns), left) if left > 0 else None
+        if solution is None:
             if left <= 0 or inside.all():
                 break
             inside[:] = True  # lower bounds of rows may need any of the other columns
             continue
         x = np.zeros(c.n)
-        x[columns] = found[0]
-        p, u = found[1][c.rows], found[1][g.groups]
+        x[columns] = solution[0]
+        p, u = solution[1][c.rows], solution[1][g.groups]
         wants = _price_pair_rows(c, g, p, u)
         best = min(best, evaluate(c, spread_prices(c, p)), key=lambda dual: dual.bound)
         more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, inside)
@@ -307,7 +307,7 @@ def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None
     a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
     up = np.flatnonzero(np.isfinite(model.upper))
     down = np.flatnonzero(np.isfinite(model.lower))
-    found = optimize.linprog(
+    solution = optimize.linprog(
         -model.value,
         A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),
         b_ub=np.append(model.upper[up], -model.lower[down]),
@@ -315,10 +315,10 @@ def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None
         method="highs-ipm" if model.n > MANY else "highs-ds",
         options={"time_limit": seconds} if math.isfinite(seconds) else {},
     )
-    if found.status != 0:
+    if solution.status != 0:
         return None
     prices = np.zeros(model.m)
-    rent = -np.asarray(found.ineqlin.marginals)
+    rent = -np.asarray(solution.ineqlin.marginals)
     prices[up] += rent[: len(up)]
     prices[down] -= rent[len(up) :]
-    return np.asarray(found.x), prices
+    return np.asarray(solution.x), prices

@@ -149,16 +149,16 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
         held = c.model.activity(c.to_x(plan))
         taken = held > 0
         taken[c.rows] = False
-        found = by_scipy(
+        solution = by_scipy(
             replace(
                 model, lower=np.where(taken, -np.inf, model.lower - held), upper=model.upper - held
             ),
             until - time.monotonic(),
         )
-        if found is None:
+        if solution is None:
             return plan
         x = np.zeros(c.n)
-        x[columns] = found[0]
+        x[columns] = solution[0]
     return plan
 
 

@@ -131,14 +131,14 @@ class ReservationPlan:
         If it fails, nothing changes.
         """
         before = [self._before[at]]
-        made = []
+        promises = []
         for job in jobs:
             promise = self._promise(job, before[-1])
             if promise is None:
                 return False
-            made.append(promise)
+            promises.append(promise)
             before.append(subtract_reservation(before[-1], promise))
-        self.jobs[at:], self.made[at:], self._before[at:] = jobs, made, before
+        self.jobs[at:], self.made[at:], self._before[at:] = jobs, promises, before
         self._key[at:] = [(float(self.due[job]), job) for job in jobs]
         return True
 
@@ -172,17 +172,17 @@ class ReservationPlan:
         """
         best: tuple[float, Promise] | None = None
         for place in self.places[j]:
-            found = reservation(place.need, place.free(left), self.slot_s)
-            if found is None:
+            slots = reservation(place.need, place.free(left), self.slot_s)
+            if slots is None:
                 continue
             if place.home:
-                return Promise(place, found)
+                return Promise(place, slots)
             part = float(
                 (place.per_gpu / np.maximum(self.whole[place.rows].sum(axis=1), 1e-9)).max()
             )
-            cost = part * float(found.size.sum())
+            cost = part * float(slots.size.sum())
             if best is None or cost < best[0]:
-                best = (cost, Promise(place, found))
+                best = (cost, Promise(place, slots))
         return best[1] if best else None
 
 

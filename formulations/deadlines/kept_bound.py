@@ -90,7 +90,7 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
     y = sparse.coo_matrix((w.work, (done, done)), (len(b), J))
     matrix = sparse.hstack([x, y]).tocsr()
     used = np.diff(matrix.indptr) > 0
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(k), -w.weight),
         A_ub=matrix[used],
         b_ub=b[used],
@@ -99,8 +99,8 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
     )
     return (
         float(w.weight.sum())
-        if found.status != 0
-        else min(float(w.weight.sum()), -float(found.fun))
+        if solution.status != 0
+        else min(float(w.weight.sum()), -float(solution.fun))
     )
 
 

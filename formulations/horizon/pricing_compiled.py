@@ -208,14 +208,14 @@ def search(
     known, bound, depth, seen, fresh = NEVER, NEVER, 0, 0, True
     h, s, d, v = 0, 1 if now >= 0 else 0, 0.0, 0.0
     while depth >= 0:
-        mine = promise[depth]
+        due = promise[depth]
         if fresh:
             seen += 1
             at[depth] = h
-            mine[:] = NEVER
+            due[:] = NEVER
             if not mandatory:
                 to[depth, width - 1], works[depth, width - 1], gains[depth, width - 1] = h + 1, d, v
-                mine[width - 1] = v + most_after(F, h + 1, 0, d, B, unit, later)
+                due[width - 1] = v + most_after(F, h + 1, 0, d, B, unit, later)
             for k in range(K):
                 a = 0.0 if h == 0 and k == now else pause[k, s]
                 V, W = v, d
@@ -227,20 +227,20 @@ def search(
                     if did >= left * ENOUGH:
                         t = max(0.0, a - (m - 1) * D) + left / rate[k]
                         V += work[i] * left + held[k, i] * t + finish[i] + slope[i] * t
-                        to[depth, c], gains[depth, c], mine[c] = H, V, V
+                        to[depth, c], gains[depth, c], due[c] = H, V, V
                         break
                     V += work[i] * did + held[k, i] * D
                     W += did
                     to[depth, c], works[depth, c], gains[depth, c] = h + m, W, V
-                    mine[c] = V + most_after(F, h + m, 1, W, B, unit, later)
-        c = int(np.argmax(mine))
-        most = mine[c]
+                    due[c] = V + most_after(F, h + m, 1, W, B, unit, later)
+        c = int(np.argmax(due))
+        most = due[c]
         fresh = False
         if most <= max(known + slack, NEVER) or (seen > nodes and known > NEVER):
             bound = max(bound, most)
             depth -= 1
             continue
-        mine[c] = NEVER
+        due[c] = NEVER
         taken[depth] = c
         if to[depth, c] < H:
             h, s, d, v = to[depth, c], 0 if c == width - 1 else 1, works[depth, c], gains[depth, c]

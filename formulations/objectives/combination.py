@@ -133,13 +133,13 @@ def factors(values: Sequence[Floats], job: Ints, gpus: Ints, total: int) -> list
         return most(job, v, gpus, total) + most(job, -v, gpus, total)
 
     value = np.asarray(values[-1], np.float64)
-    found = []
+    factors = []
     for v in reversed(values[:-1]):
         reach = value_spread(value)
         own = value_spread(v)
-        found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
-        value = v + found[-1] * value
-    return found[::-1]
+        factors.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
+        value = v + factors[-1] * value
+    return factors[::-1]
 
 
 def most(job: Ints, value: Floats, gpus: Ints, total: int) -> float:
@@ -169,8 +169,8 @@ def most(job: Ints, value: Floats, gpus: Ints, total: int) -> float:
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
-        found, over = bound(middle)
-        least = min(least, found)
+        at_price, over = bound(middle)
+        least = min(least, at_price)
         low, high = (middle, high) if over else (low, middle)
     return least
 

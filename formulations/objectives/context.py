@@ -174,9 +174,9 @@ class Context:
     def weighed(self, weight: Floats) -> Context:
         """Return the context with other weights (J,), which change no speed."""
         exclusive = None if self.exclusive is None else lambda: self.everything.weighed(weight)
-        found = replace(self, facts=replace(self.facts, weight=weight), exclusive=exclusive)
-        found.__dict__["rate"] = self.rate
-        return found
+        context = replace(self, facts=replace(self.facts, weight=weight), exclusive=exclusive)
+        context.__dict__["rate"] = self.rate
+        return context
 
     @property
     def job(self) -> Ints:
@@ -271,10 +271,10 @@ def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T
 
     @wraps(measure)
     def measure_exclusive(c: Context) -> T:
-        found: dict[str, T] = c.everything.__dict__
-        if key not in found:
-            found[key] = measure(c.everything)
-        return found[key]
+        measures: dict[str, T] = c.everything.__dict__
+        if key not in measures:
+            measures[key] = measure(c.everything)
+        return measures[key]
 
     return measure_exclusive
 

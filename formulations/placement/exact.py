@@ -49,12 +49,12 @@ class PlacedModel:
 
     def places(self, x: Floats) -> dict[int, tuple[Place, ...]]:
         """Return the places of each option that a plan x has and that does not stay."""
-        found: dict[int, list[Place]] = defaultdict(list)
+        places_of: dict[int, list[Place]] = defaultdict(list)
         for column, option, node, gpus, gpu in self.spots:
             k = gpus * round(float(x[column]))
             if k > 0:
-                found[option].append((node, k, gpu))
-        return {option: tuple(places) for option, places in found.items()}
+                places_of[option].append((node, k, gpu))
+        return {option: tuple(places) for option, places in places_of.items()}
 
 
 def place_options(

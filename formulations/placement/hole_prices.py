@@ -123,23 +123,23 @@ def bound_on_nodes(
     planes = list[Floats]()
     for _ in range(TURNS):
         planes.append(np.append(slope[free] * scale, now - slope[free] @ p[free]) / unit)
-        found = _find_lowest(
+        lowest = _find_lowest(
             np.array(planes) - np.append(np.zeros(len(free)), best / unit),
             np.maximum(low, at - reach),
             np.minimum(high, at + reach),
         )
-        if found is None or time.monotonic() >= until:
+        if lowest is None or time.monotonic() >= until:
             break
-        hoped = -found[1] * unit
+        hoped = -lowest[1] * unit
         if min(hoped, best - value) <= ENOUGH * abs(best):
             break
         p = p.copy()
-        p[free] = found[0] * scale
+        p[free] = lowest[0] * scale
         now, slope = nodes.evaluate(p)
         gain = best - now
         reach *= 2.0 if gain > 0.1 * hoped else 0.5 if gain <= 0 else 1.0
         if gain > 0:
-            best, at = now, found[0]
+            best, at = now, lowest[0]
     return best
 
 

@@ -383,9 +383,9 @@ class Holes:
             total = sum(k for k, _ in nodes)
             if total < need.gpus:
                 continue
-            found = self._gather(need, nodes, len(nodes))
-            if found is not None and (best is None or (len(found), total) < best[0]):
-                best = (len(found), total), found
+            gathered = self._gather(need, nodes, len(nodes))
+            if gathered is not None and (best is None or (len(gathered), total) < best[0]):
+                best = (len(gathered), total), gathered
         return None if best is None else best[1]
 
     def _spread(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:

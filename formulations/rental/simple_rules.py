@@ -87,11 +87,11 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     exponents = np.concatenate(
         [np.linspace(first, last, points), steps, np.nextafter(steps, -np.inf) - TINY]
     )
-    found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
-    new = np.append(True, np.diff(found.spend) > TINY * most)
+    best = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
+    new = np.append(True, np.diff(best.spend) > TINY * most)
     # the price at the least budget is the value of the first additional dollar
-    mu = np.append(found.mu[1:2], found.mu[1:])
-    return replace(found, mu=mu).take(np.flatnonzero(new))
+    mu = np.append(best.mu[1:2], best.mu[1:])
+    return replace(best, mu=mu).take(np.flatnonzero(new))
 
 
 def _steps(classes: JobClasses) -> Floats:

@@ -143,10 +143,10 @@ def speed_ups(
             f"speed-up {int(endless[0])} is linear without end: it needs a largest width"
         )
     tables = [
-        tuple(sorted((k, s) for k, s in one if k <= limit[r])) if kinds[r] == TABLE else ()
-        for r, one in enumerate(points)
+        tuple(sorted((k, s) for k, s in table if k <= limit[r])) if kinds[r] == TABLE else ()
+        for r, table in enumerate(points)
     ]
-    empty = [r for r, one in enumerate(tables) if kinds[r] == TABLE and not one]
+    empty = [r for r, table in enumerate(tables) if kinds[r] == TABLE and not table]
     if empty:
         raise ValueError(f"speed-up {empty[0]} has no size within its limit")
     k, s, step = _hulls(tables)

@@ -42,8 +42,8 @@ class Together:
 
         They are inf below the first corner.
         """
-        found = np.interp(dollars, self.dollars, self.hours)
-        return np.where(dollars < self.dollars[0] * (1 - 1e-9), np.inf, found)
+        hours = np.interp(dollars, self.dollars, self.hours)
+        return np.where(dollars < self.dollars[0] * (1 - 1e-9), np.inf, hours)
 
 
 def together(job: Ints, x: Floats, y: Floats) -> Together:

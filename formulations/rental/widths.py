@@ -293,21 +293,23 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
     i = jumps[(share > DUST) & (share < 1.0 - DUST)]
     if not len(i):
         return plan_fixed_widths(classes, budget, dear, row, width)
-    one = int(i[0])
+    split = int(i[0])
     part = float(share[(share > DUST) & (share < 1.0 - DUST)][0])
     if (
-        classes.speed.kind[row[one]] == TABLE
-        and row[one] == cheap_row[one]
+        classes.speed.kind[row[split]] == TABLE
+        and row[split] == cheap_row[split]
         and not classes.speed.whole
     ):
         # a width between two sizes is as good as a mix of jobs of both sizes
-        mean_time = (1 - part) * time[one] + part * cheap_time[one]
-        used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
-        width[one] = used / mean_time
+        mean_time = (1 - part) * time[split] + part * cheap_time[split]
+        used = (1 - part) * time[split] * width[split] + part * cheap_time[split] * cheap_width[
+            split
+        ]
+        width[split] = used / mean_time
         return plan_fixed_widths(classes, budget, dear, row, width)
-    row, width = np.append(row, cheap_row[one]), np.append(width, cheap_width[one])
+    row, width = np.append(row, cheap_row[split]), np.append(width, cheap_width[split])
     both = plan_fixed_widths(classes, budget, dear, row, width)
-    both.share[one], both.share[-1] = 1 - part, part
+    both.share[split], both.share[-1] = 1 - part, part
     return both.take(np.argsort(both.of, kind="stable"))
 
 

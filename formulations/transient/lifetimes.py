@@ -101,8 +101,8 @@ def useful_fraction(
     delta = _without_tiny(delta)
     given = ~np.isnan(every)
     steps = together != 0
-    one = loss_rate(hazard, life)
-    rate = np.where(np.isinf(life), n * one, event_rate(n, hazard, life, work))
+    lost = loss_rate(hazard, life)
+    rate = np.where(np.isinf(life), n * lost, event_rate(n, hazard, life, work))
     tau = np.where(given, _without_tiny(every), best_interval_s(rate, delta))
     share = np.array(synchronous_share(rate, delta, tau, pause))
     at = np.isfinite(life) & steps
@@ -111,7 +111,7 @@ def useful_fraction(
             work[at], n[at], hazard[at], life[at], delta[at], tau[at], pause[at]
         )
     saving = synchronous_share(0.0, delta, np.where(given, every, np.inf), 0.0)
-    return np.where(steps, share, saving / (1.0 + one * pause))
+    return np.where(steps, share, saving / (1.0 + lost * pause))
 
 
 def _share_with_lifetime(

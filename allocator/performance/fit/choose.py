@@ -130,7 +130,7 @@ def fit(
     # speeds that differ by many powers of ten may overflow
     with np.errstate(all="ignore"):
         tried = [_try_plain_forms(g, forms) | _try_batched_forms(g, forms) for g in groups]
-        return [_choose_form(g, found) for g, found in zip(groups, tried, strict=True) if found]
+        return [_choose_form(g, trials) for g, trials in zip(groups, tried, strict=True) if trials]
 
 
 def _try_plain_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
@@ -262,13 +262,14 @@ def fit_batched(
     if kind == "iteration":
         q["min_batch"] = first
         k, batch, rate = (v[None] for v in (some.gpus.astype(np.float64), some.batch, some.useful))
-        told = len(some) >= CONSTANT_ROWS and np.unique(some.gpus).size > 2
+        is_known = len(some) >= CONSTANT_ROWS and np.unique(some.gpus).size > 2
         noise = None
         if not np.isnan(noise_scale):
             q["noise_scale"] = noise_scale
             rate, noise = rate / compute_efficiency(noise_scale, first, batch), np.zeros(1)
         q |= {
-            name: float(v[0]) for name, v in batches.iteration(k, batch, rate, noise, told).items()
+            name: float(v[0])
+            for name, v in batches.iteration(k, batch, rate, noise, is_known).items()
         }
         # fitted relative to the smallest batch of `some`; the result is relative to `first`
         scale = (1.0 + q["noise"] / np.sqrt(first)) / (1.0 + q["noise"] / np.sqrt(some.batch.min()))

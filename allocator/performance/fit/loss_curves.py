@@ -85,8 +85,8 @@ def expect_work(curves: Sequence[LossCurve], target: Floats) -> tuple[Floats, Fl
     The first one is a median, the error the standard deviation of ln of the work that is left after
     the last point; both are nan where the curve says nothing.
     """
-    found = predict(curves, target)
+    reach = predict(curves, target)
     last = np.array([curve.points[-1][0] if curve.points else 0.0 for curve in curves])
-    says = (found.never <= 0.5) & (found.total_error <= DEVIATION)
-    error = np.minimum(np.hypot(found.error, LAW), MOST_ERROR)
-    return np.where(says, last + found.left, np.nan), np.where(says, error, np.nan)
+    says = (reach.never <= 0.5) & (reach.total_error <= DEVIATION)
+    error = np.minimum(np.hypot(reach.error, LAW), MOST_ERROR)
+    return np.where(says, last + reach.left, np.nan), np.where(says, error, np.nan)

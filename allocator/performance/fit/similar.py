@@ -107,7 +107,7 @@ def guess_curves(seen: Observations) -> list[GuessedCurve]:
             mean, _ = ridge(x[rest], y[rest], penalty).predict(x[~rest])
             wrong.append(float(np.mean(mean - y[~rest])))
     error = float(np.sqrt(np.mean(np.square(wrong)))) if wrong else 1.0
-    found = ridge(x, y, penalty)
+    weights = ridge(x, y, penalty)
     there = set(zip(m.tolist(), t.tolist(), strict=True))
     out = []
     for a in sorted(set(m.tolist())):
@@ -115,7 +115,7 @@ def guess_curves(seen: Observations) -> list[GuessedCurve]:
             if (a, b) in there:
                 continue
             ends = features(np.array([a, a]), np.array([b, b]), np.array([1, 2]), *shape)
-            mean, deviation = found.predict(ends)
+            mean, deviation = weights.predict(ends)
             exponent = float(np.clip(mean[1] - mean[0], 0.0, np.log(4.0))) / float(np.log(2.0))
             most = int(k[m == a].max())
             out.append(

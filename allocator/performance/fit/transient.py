@@ -193,8 +193,8 @@ def fit_hazard_of_places(
     wait = 1.0 / np.where(mean > 0, mean, 1.0)
     out = {}
     for name in dict.fromkeys(place):
-        mine = np.array([p == name for p in place])
-        seen, lived = _count(age[mine], lost[mine], every.hazard.start_h)
+        here = np.array([p == name for p in place])
+        seen, lived = _count(age[here], lost[here], every.hazard.start_h)
         hazard = replace(every.hazard, per_hour=(seen + extra) / (lived + wait))
         out[name] = HazardFit(hazard, seen, lived, np.sqrt(seen + extra) / (lived + wait))
     return out

@@ -84,11 +84,11 @@ def remove_stale(parent: Path) -> None:
 
 def _is_stale(path: Path) -> bool:
     """Return whether a folder is this user's, is not new, and is not locked by a process."""
-    found = path.lstat()
+    status = path.lstat()
     if (
-        not stat.S_ISDIR(found.st_mode)
-        or found.st_uid != os.getuid()
-        or time.time() - found.st_mtime < NEW_S
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or time.time() - status.st_mtime < NEW_S
     ):
         return False
     folder = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
