@@ -120,9 +120,8 @@ class NodeChecker:
         out = np.zeros(len(jobs), dtype=bool)
         if not len(nodes):
             return out
-        out[placements.job[placements.gpu >= nodes.gpus[placements.node]]] = (
-            True  # a GPU that is gone
-        )
+        # a GPU that is gone
+        out[placements.job[placements.gpu >= nodes.gpus[placements.node]]] = True
         out[placements.job[jobs.preemptible[placements.job] & ~self.is_up[placements.node]]] = True
         for j, spot in self.held.items():
             out[j] |= jobs.preemptible[j] and self._is_split(j, spot)
