@@ -162,7 +162,7 @@ def job_record(job: Job, held: Allocation | None) -> Json:
     return {
         "job_id": job.job_id,
         "state": job.state,
-        **{name: job.values[name] for name in FILTERS},
+        **{name: job.values[name] or None for name in FILTERS},
         "tenant": DEFAULT_TENANT,
         **place,
         "progress": job.progress,
