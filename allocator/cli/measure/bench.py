@@ -10,8 +10,7 @@ from allocator.bench.sweep.store import SweepStore
 from allocator.cli.measure.bench_policies import run
 from allocator.cli.output import Answer, note
 from allocator.io.plans import write_files
-from allocator.report.solvers.page import write_pictures
-from allocator.report.solvers.results import markdown, read_results
+from allocator.report.solvers import markdown, read_results, write_pictures
 
 RUNNER = "allocator.bench.solvers.runner:run"
 
