@@ -29,6 +29,7 @@ UP, DRAIN, DOWN = STATES = "up", "drain", "down"
 FREE = {UP: "var(--panel)", DRAIN: "var(--line)", DOWN: "var(--quiet)"}
 MOST_ROWS = 40  # of a panel
 ROW = 20  # pixels
+KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are free"}
 
 
 class NodeRow(NamedTuple):
@@ -176,9 +177,6 @@ def plan_on_nodes(problem: Problem, plan: Json) -> tuple[list[NodeRow], list[Job
         for place in job["nodes"] or ()
     ]
     return rows, parts
-
-
-KINDS = {"unusable": "GPUs that are free and of no use", "free": "GPUs that are free"}
 
 
 def draw_simulated_nodes(

@@ -51,6 +51,18 @@ UNKNOWN = {"value": -math.inf, **dict.fromkeys(("bound", "gap", *SECONDS), math.
 """What an empty cell stands for."""
 WARM = " warm rounds (2 % of the jobs replaced, 5 % of the values moved),"
 NO_LIES = "No bound lies below a plan that any engine found."
+FLOOR = 1e-4  # percent: smaller gaps are drawn here
+LEAST_S = 1e-3  # CPU seconds: shorter ones are drawn here
+CPU = Axis("processor time, CPU seconds", "log")
+GAP = Axis("", "log", FLOOR, 100.0, label=lambda at: f"{at:g} %" if at > FLOOR else f"≤ {FLOOR:g}")
+CURVES = (
+    "Gap proven over processor time: how far the plan may be from the best possible. One line per"
+    " seed; lower and further left is better; a line ends with its run, and a lone point is of an"
+    " engine that proves nothing, by the bounds of others."
+)
+OVER_SIZES = (
+    "Median of the seeds, and lines from the best to the worst; no mark: not reached by all."
+)
 
 
 @dataclass(frozen=True)
@@ -176,20 +188,6 @@ def seconds(x: float) -> str:
 def percent(x: float) -> str:
     """Return a relative gap in percent; a gap within rounding of 0 is 0."""
     return "0" if abs(x) < 5e-8 else f"{100 * x:.2g} %" if abs(x) < 0.1 else f"{100 * x:.0f} %"
-
-
-FLOOR = 1e-4  # percent: smaller gaps are drawn here
-LEAST_S = 1e-3  # CPU seconds: shorter ones are drawn here
-CPU = Axis("processor time, CPU seconds", "log")
-GAP = Axis("", "log", FLOOR, 100.0, label=lambda at: f"{at:g} %" if at > FLOOR else f"≤ {FLOOR:g}")
-CURVES = (
-    "Gap proven over processor time: how far the plan may be from the best possible. One line per"
-    " seed; lower and further left is better; a line ends with its run, and a lone point is of an"
-    " engine that proves nothing, by the bounds of others."
-)
-OVER_SIZES = (
-    "Median of the seeds, and lines from the best to the worst; no mark: not reached by all."
-)
 
 
 def write_solver_report(folder: Path, out: Path) -> Path:

@@ -26,7 +26,7 @@ from allocator.cli.output import (
     warn,
 )
 from allocator.cli.parsing import find_given
-from allocator.cli.queue.job_options import NAMES
+from allocator.cli.queue.commands import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
 from allocator.domain.findings import did_you_mean, input_error, quote
