@@ -29,7 +29,7 @@ from allocator.server.guard import read_address
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.deciding import ask_child
+from allocator.server.views.advice import ask_child
 from allocator.server.views.sight import Sight
 
 COOKIE = "allocator_session"

@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 from allocator.errors import AllocatorError
 from allocator.server import api, pages
 from allocator.server.access import Reader, Service
+from allocator.server.api import build_document
 from allocator.server.caller import Sessions
 from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
 from allocator.server.guard import Guard
 from allocator.server.limits import Limits
-from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
 from allocator.server.pages.rendering import load_templates

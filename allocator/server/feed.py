@@ -29,7 +29,7 @@ from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.plans import read_plan
+from allocator.server.views.sight import read_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment

@@ -21,14 +21,12 @@ from allocator.queue.queue import Queue
 from allocator.report.chart import to_html
 from allocator.server.caller import VIEWER, Caller
 from allocator.server.pages.charts import draw_spending
-from allocator.server.views.advice import compare_changes
-from allocator.server.views.deciding import ask_child, read_question
+from allocator.server.views.advice import ask_child, compare_changes, read_question
 from allocator.server.views.job import read_job
 from allocator.server.views.jobs import JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
-from allocator.server.views.sight import Sight
+from allocator.server.views.sight import Sight, read_plan
 from allocator.server.views.tenants import format_showback, read_tenants_view
 
 NOW = 1_790_000_000.0

@@ -26,6 +26,7 @@ from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry, open_log
+from allocator.domain.problem import Problem as RoundProblem
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure
@@ -241,7 +242,7 @@ class Sabotage:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def __call__(self, problem: Problem, **effort: Any) -> Decision:
+    def __call__(self, problem: RoundProblem, **effort: Any) -> Decision:
         """Decide a round. Raises AuditFailure or ZeroDivisionError, or never returns."""
         turn = TURNS[self.rounds % len(TURNS)]
         self.rounds += 1

@@ -12,6 +12,7 @@ from allocator import Problem, UsageError, Workload, read_workload
 from allocator.cli.measure.comparison import comparison
 from allocator.cli.output import Answer, Table, Values, note, progress_bar, text, warn
 from allocator.cli.parsing import take
+from allocator.domain.problem import Problem as RoundProblem
 from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
 from allocator.policies.registry import POLICIES, policy as find_policy
@@ -191,7 +192,7 @@ def _show(
 
 
 def budget_lines(
-    problem: Problem, window_s: float | None, policies: Mapping[str, Values]
+    problem: RoundProblem, window_s: float | None, policies: Mapping[str, Values]
 ) -> Iterator[str]:
     """Yield a line per policy and budget, and what is not billed.
 
@@ -219,7 +220,7 @@ def budget_lines(
         )
 
 
-def _limits(problem: Problem) -> str:
+def _limits(problem: RoundProblem) -> str:
     """Return why a round of this problem may spend more than the budget leaves.
 
     See apply_books in market/books.py.

@@ -19,8 +19,13 @@ from typing import Any
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
-from allocator.io.markets.money import parse_dollars
+from allocator.io.markets.base import (
+    MarketHistory,
+    MarketOptions,
+    PoolSeries,
+    parse_dollars,
+    step_function,
+)
 from allocator.io.traces.text import content, form_of, input_error, raise_if, read_first_lines
 
 GPUS = {

@@ -26,9 +26,8 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal
 from allocator.server.routes import Routes
-from allocator.server.views.advice import ExplanationAnswer, explain_job as explain
+from allocator.server.views.advice import ExplanationAnswer, explain_job as explain, read_question
 from allocator.server.views.cluster import hide_names
-from allocator.server.views.deciding import read_question
 from allocator.server.views.jobs import (
     JobAnswer,
     JobQuery,

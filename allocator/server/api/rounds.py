@@ -18,8 +18,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.routes import Routes
-from allocator.server.views.advice import WhatIfAnswer, compare_changes
-from allocator.server.views.deciding import read_question
+from allocator.server.views.advice import WhatIfAnswer, compare_changes, read_question
 from allocator.server.views.rounds import (
     ComparisonAnswer,
     RoundAnswer,

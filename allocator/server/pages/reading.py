@@ -24,9 +24,8 @@ from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
-from allocator.server.views.sight import Sight
+from allocator.server.views.sight import Sight, read_plan
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 
 router = Pages()
