@@ -12,12 +12,11 @@ from allocator.errors import UsageError
 
 @dataclass(frozen=True)
 class ExtraOption:
-    """An option `--name VALUE` that only one format has. many: it may be given more than once."""
+    """An option `--name VALUE` that only one format has."""
 
     name: str
     metavar: str
     help: str
-    many: bool = False
 
 
 @dataclass(frozen=True)

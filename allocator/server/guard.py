@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allocator.objects import Json
 from allocator.server.errors import Refusal, to_refusal
-from allocator.server.limits import Limits
+from allocator.server.limits import Buckets
 from allocator.server.options import ServerOptions
 
 POLICY = (
@@ -46,10 +46,12 @@ LONGEST_PATH = 300  # characters of a path in the log
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, limits: Limits, log: TextIO) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions, log: TextIO) -> None:
         self.app = app
         self.options = options
-        self.limits = limits
+        self.addresses = Buckets(
+            options.address_rate, options.address_burst, "too many requests of this address"
+        )
         self.log = log
         self.names = {"localhost", *(name.lower() for name in options.names)}
 
@@ -109,7 +111,7 @@ class Guard:
             self._write_log(scope, status, time.monotonic() - start)
 
     def _check(self, scope: Scope) -> None:
-        self.limits.addresses.take(read_address(scope))
+        self.addresses.take(read_address(scope))
         headers = Headers(scope=scope)
         authority = headers.getlist("host")
         if len(authority) != 1 or not self._is_own(authority[0]):

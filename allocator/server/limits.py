@@ -6,10 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 from allocator.server.errors import Refusal
-from allocator.server.options import ServerOptions
 
 MOST_CLIENTS = 20_000
-MINUTE_S = 60.0
 
 
 class Buckets:
@@ -40,15 +38,3 @@ class Buckets:
         self._level.move_to_end(client)
         while len(self._level) > MOST_CLIENTS:
             self._level.popitem(last=False)
-
-
-class Limits:
-    """The limits of one service."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        self.tokens = Buckets(options.rate, options.burst, "the token asks too often")
-        self.addresses = Buckets(
-            options.address_rate, options.address_burst, "too many requests of this address"
-        )
-        most = options.wrong_tokens_per_minute
-        self.wrong = Buckets(most / MINUTE_S, most, "too many wrong tokens of this address")

@@ -45,8 +45,8 @@ class Routes(APIRouter):
                     found = function(sight, **given)
                     return found if show is None else show(request, caller, found)
 
-                service = get_service(request)
-                return await (service.look if method == "GET" else service.change)(caller, answer)
+                queue = get_service(request).queue
+                return await (queue.look if method == "GET" else queue.change)(caller, answer)
 
             own = inspect.signature(function, eval_str=True)
             asked = (

@@ -97,9 +97,8 @@ FORMATS: Mapping[str, FormatEntry] = {
                 "FIELD=COLUMN",
                 "which column is submitted_s, duration_s, started_s, ended_s, gpus, job_id, "
                 "tenant, model",
-                many=True,
             ),
-            ExtraOption("where", "COLUMN=A|B", "keep only rows with one of these texts", many=True),
+            ExtraOption("where", "COLUMN=A|B", "keep only rows with one of these texts"),
             ExtraOption("unit", "UNIT", "of times that are no dates: s (default), ms, min, h"),
         ),
     ),

@@ -164,9 +164,15 @@ def form_of(path: Path, form: str) -> Iterator[None]:
     """Turn what goes wrong with a document of another form into InvalidInput, which says it."""
     try:
         yield
-    except (ValueError, KeyError, TypeError) as error:
-        line = getattr(error, "lineno", None)
-        raise input_error(path, f"is no {form}: {error}", line) from None
+    except (
+        *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError),
+        *(SyntaxError, TypeError, ValueError),
+    ) as error:
+        why = f"{error} is missing" if isinstance(error, LookupError) else error
+        if isinstance(error, AttributeError | TypeError):
+            why = "a value is of another type"
+        line = getattr(error, "lineno", None) if isinstance(error, ValueError) else None
+        raise input_error(path, f"is no {form}: {why}", line) from None
 
 
 def find_packed(folder: Path, *names: str) -> Path | None:

@@ -135,7 +135,7 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         hidden = [] if tenant is None else verbs.list_names_of_others(connection, tenant)
         return *read_question(connection, sight.now_s, served.options.advice_s), hidden
 
-    snapshot, command, hidden = await served.look(caller, read)
+    snapshot, command, hidden = await served.queue.look(caller, read)
     found = await served.advise(explain, snapshot, command, job_id)
     return found.seen_by_member(hidden)
 

@@ -107,7 +107,7 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
         _refuse_gpus_of_nodes(sight, values)
         return snapshot, command
 
-    snapshot, command = await served.look(caller, read)
+    snapshot, command = await served.queue.look(caller, read)
     found = await served.advise(compare_changes, snapshot, command, values)
     return found.seen_by(caller.only_tenant)
 

@@ -100,12 +100,14 @@ async def submit_job(request: Request, caller: Writer, served: Served, form: For
         values: dict[str, Any] = {name: form.get(name, "").strip() or None for name in GIVEN}
         values["command"] = shlex.split(values["command"] or "")
         body = _build(JobSubmission, {k: v for k, v in values.items() if v is not None})
-        done = await served.change(caller, lambda sight: jobs.submit_job(sight, body, Headers()))
+        done = await served.queue.change(
+            caller, lambda sight: jobs.submit_job(sight, body, Headers())
+        )
     except (AllocatorError, Refusal, ValueError) as error:
         refusal = to_refusal(error)
         if isinstance(error, ValueError):
             refusal = Refusal(422, "malformed", f"the command cannot be read: {error}")
-        shown = await served.look(caller, _describe_submission, form, refusal)
+        shown = await served.queue.look(caller, _describe_submission, form, refusal)
         return render_page(request, caller, "submit.html", refusal.status_code, **shown)
     return RedirectResponse(f"/jobs/{quote(done.job_id, safe='')}?done=submit", 303)
 
@@ -123,7 +125,7 @@ async def show_what_if(
     """Show who gains and who loses by other values."""
     found = None
     refusal = ""
-    asked = await served.look(caller, list_questions)
+    asked = await served.queue.look(caller, list_questions)
     try:
         values = read_values(kind, name, value, set)
         if values:

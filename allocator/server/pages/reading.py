@@ -126,7 +126,7 @@ async def show_job(
             view = read_job(sight, job_id)
         return view, _read_tenant(sight, view.row.tenant), sight.now_s
 
-    view, tenant, now_s = await served.look(caller, read)
+    view, tenant, now_s = await served.queue.look(caller, read)
     end_s = now_s if view.job.finished_s is None else view.job.finished_s
     explanation = None
     refusal = ""
