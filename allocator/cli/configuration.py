@@ -88,8 +88,8 @@ def _read_file(path: Path) -> Iterator[Setting]:
         if isinstance(table, dict):
             # a table with nothing in it may be misspelt, too
             for name, value in (table or {"": None}).items():
-                line = lines.get(f"{section}.{name}" if section else name)
-                yield Setting(section, name, value, str(path), line)
+                at = lines.get(f"{section}.{name}" if section else name)
+                yield Setting(section, name, value, str(path), at)
 
 
 def _require_known(settings: list[Setting], top: Parser) -> None:

@@ -17,13 +17,13 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from allocator.domain.findings import input_error
 from allocator.errors import UsageError
 from allocator.io.plans import write_files
+from allocator.objects import Json
 from allocator.solvers.highs import write_file
 from formulations.model.linear import AT_MOST_ONE, CAPACITY, Ints, LinearModel, RowFamily
 
@@ -77,7 +77,7 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
 def write_instance(model: LinearModel, path: Path | str) -> Path:
     """Write the neutral file."""
     path = Path(path)
-    arrays: dict[str, Any] = {name: getattr(model, name) for name in FIELDS}
+    arrays: Json = {name: getattr(model, name) for name in FIELDS}
     labels = [str(label) for family in model.families for label in family.labels]
     arrays |= {
         "format": np.array(FORMAT),
@@ -102,7 +102,7 @@ def read_instance(path: Path | str) -> LinearModel:
         if given[name].ndim != 1 or not np.can_cast(given[name].dtype, kind, "same_kind"):
             what = "numbers" if kind is np.float64 else "whole numbers"
             raise input_error(path, f"{name} is no list of {what}")
-    fields: dict[str, Any] = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
+    fields: Json = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
     rows = given["family_rows"].astype(np.int64)
     if len(rows) != len(given["family_kind"]) or (rows < 0).any():
         raise input_error(path, "family_rows is not one count per family_kind")
@@ -118,7 +118,7 @@ def read_instance(path: Path | str) -> LinearModel:
     return model
 
 
-def arrays_of(path: Path | str) -> dict[str, Any]:
+def arrays_of(path: Path | str) -> Json:
     """Return all arrays of a numpy archive, without running code from it.
 
     Raises InvalidInput, also if there is no such file.

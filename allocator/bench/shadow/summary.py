@@ -2,18 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from allocator.bench.shadow.judging import SAME
 from allocator.bench.shadow.record import FAULT, GAP, ROUND, Look
 from allocator.errors import UsageError
+from allocator.objects import Json
 
 LONGEST = 2.0  # intervals that a look stands for at most
 NAMED = 5  # jobs that are named
 HOUR_S = 3600.0
 
 
-def summarise(looks: Iterable[Look]) -> dict[str, Any]:
+def summarise(looks: Iterable[Look]) -> Json:
     """Return what the looks add up to, as JSON values. Raises UsageError if there are none.
 
     Each look stands for the time until the next one, at most LONGEST intervals, the last one for
@@ -72,9 +72,9 @@ def summarise(looks: Iterable[Look]) -> dict[str, Any]:
     }
 
 
-def _row(look: Look, hours: float) -> dict[str, Any]:
+def _row(look: Look, hours: float) -> Json:
     """Return a look with the hours that it stands for; a round with its figures and its regret."""
-    row: dict[str, Any] = {
+    row: Json = {
         "number": look.number,
         "at_s": look.at_s,
         "kind": look.kind,

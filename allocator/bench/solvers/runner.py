@@ -18,12 +18,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from allocator.bench.solvers.engines import load
 from allocator.bench.solvers.runs import POINT, TRACE, late_s, problems
 from allocator.bench.sweep.runner import write_metrics
 from allocator.bench.sweep.tasks import SweepTask
+from allocator.objects import Json
 from allocator.policies.memory import Memory
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import bound_at
@@ -95,7 +96,7 @@ def run(task: SweepTask, folder: Path) -> None:
         hint = _make_hint(before, answer, model)
         del before, answer
     until_s = late_s(limits.time_s)
-    figures: dict[str, Any] = {
+    figures: Json = {
         "version": version,
         "columns": model.n,
         "rows": model.m,
@@ -132,7 +133,7 @@ def _make_hint(before: LinearModel, answer: SolverResult, now: LinearModel) -> W
     return WarmStart(values, prices)
 
 
-def _check_answer(meter: SolverMeter, answer: SolverResult) -> dict[str, Any]:
+def _check_answer(meter: SolverMeter, answer: SolverResult) -> Json:
     """Check the plan of the answer against the rows, and its bound; return the figures.
 
     The bound is checked against all plans seen and against the bound that the prices prove.

@@ -11,6 +11,7 @@ from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.io.markets.base import Steps
+from allocator.objects import Json
 
 DAY_S = 86_400.0
 MACHINE = 4  # GPUs that come and go together, at least
@@ -22,7 +23,7 @@ RESERVED, V100, A100 = 1.95, 2.95, 3.67  # dollars per GPU-hour: reserved, and o
 STARTUP_S = 78  # start of a GPU machine, median of 100
 
 
-def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> dict[str, Any]:
+def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> Json:
     """Return a row of pools.csv of V100s; a spot pool is a region of its own."""
     return {
         "pool": name,
@@ -37,7 +38,7 @@ def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> 
     }
 
 
-def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[dict[str, Any]]:
+def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[Json]:
     return [
         _pool(name, int(z.value[0]) * MACHINE, "spot", float(p[0]), round(1 / LIFE_H / MACHINE, 4))
         for name, z, (_, p) in zip(ZONES, there, walks, strict=True)

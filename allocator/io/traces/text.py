@@ -31,6 +31,7 @@ from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy
 from allocator.io.tables.csv_table import ReadingLog, decode, parse_csv
+from allocator.objects import Json, Record
 
 MOST_BYTES = 1 << 30  # of one file, unpacked
 # largest ratio of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
@@ -65,7 +66,7 @@ class CsvRows:
     """
 
     file: str
-    values: Mapping[str, Any]
+    values: Record
     lines: Sequence[int]
 
     def __len__(self) -> int:
@@ -225,7 +226,7 @@ def parse_columns(
 
     Raises InvalidInput with what was found before and with every cell that is wrong.
     """
-    values: dict[str, Any] = {}
+    values: Json = {}
     wrong: list[Fault] = [*found]
     for column in columns:
         parsed, complaints = parse(column, cells.get(column.name, [""] * len(lines)))
@@ -281,7 +282,7 @@ def parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]
 
     Raises InvalidInput with the errors of the function.
     """
-    known: dict[str, Any] = {}
+    known: Json = {}
     found = []
     for line, cell in zip(rows.lines, cells, strict=True):
         try:

@@ -4,7 +4,6 @@ Each function works on numpy arrays of all jobs, and takes the random generator 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -12,6 +11,7 @@ from scipy.special import ndtri
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.texts import Cells
+from allocator.objects import Json, Record
 
 Rng = np.random.Generator
 
@@ -33,9 +33,7 @@ def draw_in_strata(rng: Rng, share: Mapping[int, float], weight: Floats | Ints) 
     return np.array(list(share), np.int64)[place]
 
 
-def draw_records(
-    rng: Rng, records: Sequence[Mapping[str, Any]], count: int
-) -> list[Mapping[str, Any]]:
+def draw_records(rng: Rng, records: Sequence[Record], count: int) -> list[Record]:
     """Draw `count` records in strata, by the `share` of each."""
     share = {i: record["share"] for i, record in enumerate(records)}
     return [records[i] for i in draw_in_strata(rng, share, np.ones(count)).tolist()]
@@ -147,7 +145,7 @@ def autoregression(rng: Rng, count: int, memory: float) -> Floats:
 
 def job_columns(
     submitted_s: Floats, model: Cells, work: Floats | Ints, requested: Ints, most: Ints
-) -> dict[str, Any]:
+) -> Json:
     """Return the columns of workload.csv that all jobs have: any size up to the most GPUs."""
     return {
         "job_id": names(len(model)),

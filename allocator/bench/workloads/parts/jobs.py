@@ -5,7 +5,6 @@ The speed on n GPUs of a type is t1 n / (1 + c (n - 1)). Each model variant has 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,10 @@ from allocator.bench.workloads.parts.draw import Rng
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats, Ints
+from allocator.objects import Json, Record
 
 VARIANTS = 4
-Pools = Sequence[Mapping[str, Any]]
+Pools = Sequence[Record]
 Texts = NDArray[np.str_]
 ON_V100S: Pools = ({"gpu_type": "V100"},)
 
@@ -79,7 +79,7 @@ def checkpoints(jobs: int) -> dict[str, list[int]]:
     return {"checkpoint_s": [10] * jobs, "checkpoint_every_s": [900] * jobs}
 
 
-def pools_of(name: str, gpus: int | None) -> list[dict[str, Any]]:
+def pools_of(name: str, gpus: int | None) -> list[Json]:
     """Return the pools of a generator with so many GPUs, in whole nodes where these are given."""
     total = gpus or FIGURES[name]["gpus"]
 
@@ -130,7 +130,7 @@ def draw_training(
     rate = draw.overhead_rate(rate_1[one], c[one], requested)
     work = draw.round_digits(run_s * rate, 5)
     gpu_s = work / rate * requested
-    rows, rates = list[Mapping[str, Any]](), dict[str, Floats]()
+    rows, rates = list[Record](), dict[str, Floats]()
     for gpu_type in (pool["gpu_type"] for pool in pools):
         low, high = f["relative"][gpu_type]
         ratio = rng.uniform(low, high, count)

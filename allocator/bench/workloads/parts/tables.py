@@ -20,6 +20,7 @@ from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
+from allocator.objects import Record
 
 if TYPE_CHECKING:
     from allocator.domain.workload import Workload
@@ -42,7 +43,7 @@ class GeneratedWorkload:
     """
 
     name: str
-    config: Mapping[str, Any]
+    config: Record
     tables: Mapping[str, Columns]
     about: str = ""
     window_s: float = 0.0
@@ -108,7 +109,7 @@ class GeneratedWorkload:
         return replace(self, tables={**self.tables, "nodes.csv": nodes}) if nodes else self
 
 
-def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def columns_of(rows: Iterable[Record]) -> dict[str, list[Any]]:
     """Return a table from its rows; what a row lacks is an empty cell."""
     listed = list(rows)
     names = dict.fromkeys(name for row in listed for name in row)
