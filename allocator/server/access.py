@@ -18,8 +18,6 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 from sqlalchemy import Connection
 
-from allocator.domain.snapshot import Snapshot
-from allocator.engine.advice.trials import SolveCommand
 from allocator.queue import tokens
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
@@ -50,14 +48,8 @@ class Service:
     feed: Feed
     children: Semaphore
 
-    async def advise(
-        self,
-        answer: Callable[[Snapshot, SolveCommand, float, Any], T],
-        snapshot: Snapshot,
-        command: SolveCommand,
-        about: Any,
-    ) -> T:
-        """Return what a function answers in a child process (views/deciding.py).
+    async def advise(self, answer: Callable[..., T], *question: Any) -> T:
+        """Return what a function answers in a child process (views/advice.py).
 
         Raises QueueUnavailable if all children are busy, and what `ask_child` raises.
         """
@@ -69,9 +61,7 @@ class Service:
                 " moment"
             ) from None
         try:
-            return await run_sync(
-                ask_child, answer, snapshot, command, self.options.advice_s, about
-            )
+            return await run_sync(ask_child, answer, self.options.advice_s, *question)
         finally:
             self.children.release()
 

@@ -229,11 +229,11 @@ def test_questions_are_answered_by_a_child_within_their_limit(queue: Queue) -> N
     with queue.store.read() as connection:
         snapshot, command = read_question(connection, NOW, 60.0)
     values = {"nodes.a100-0.state": "drain"}
-    found = ask_child(compare_changes, snapshot, command, 60.0, values)
+    found = ask_child(compare_changes, 60.0, snapshot, command, values)
     gpus = sum(job.gpus_after - job.gpus_before for job in found.jobs)
     assert gpus == found.gpus[1] - found.gpus[0] == sum(row.gpus for row in found.tenants)
     assert all(job.tenant == "speech" for job in found.seen_by("speech").jobs)
     with pytest.raises(UsageError, match="no pool"):
-        ask_child(compare_changes, snapshot, command, 60.0, {"pools.nowhere.gpus": "1"})
+        ask_child(compare_changes, 60.0, snapshot, command, {"pools.nowhere.gpus": "1"})
     with pytest.raises(NoPlanInTime, match=r"within 0\.01 s"):
-        ask_child(compare_changes, snapshot, command, 0.01, values)
+        ask_child(compare_changes, 0.01, snapshot, command, values)

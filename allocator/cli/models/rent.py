@@ -17,7 +17,7 @@ from allocator.cli.output import Answer, Columns, Table, Values, format_csv, pic
 from allocator.domain.problem import Problem
 from allocator.domain.schema.rental_columns import CLASSES, KINDS, RENTED_POOLS
 from allocator.io.tables.csv_table import csv_text
-from allocator.io.tables.one_table import read_table, require_sound
+from allocator.io.tables.one_table import check_rows, read_table, require_sound
 from allocator.market.classes import (
     RentablePools,
     RentalClasses,
@@ -220,9 +220,7 @@ def _read_queue(path: str) -> tuple[Problem, History]:
 
 def _read_pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
     table = read_table(path, RENTED_POOLS)
-    rented, found = parse_pools(table, dollars), table.found
-    if not len(table) and not found.faults:
-        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    rented, found = parse_pools(table, dollars), check_rows(table)
     warn(found.warnings)
     return rented, found.faults
 

@@ -65,12 +65,18 @@ def require_sound(table: ParsedTable) -> ParsedTable:
     InvalidInput
         With every fault; also for a table without rows.
     """
-    found = table.found
-    if not len(table) and not found.faults:
-        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    found = check_rows(table)
     if found.faults:
         raise InvalidInput(found.faults, found.warnings)
     return table
+
+
+def check_rows(table: ParsedTable) -> Findings:
+    """Return what was found of a table; one without rows has a fault."""
+    found = table.found
+    if not len(table) and not found.faults:
+        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    return found
 
 
 def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:

@@ -88,7 +88,7 @@ class ExplanationAnswer(Answer):
 
 
 def explain_job(
-    snapshot: Snapshot, command: SolveCommand, limit_s: float, job_id: str
+    limit_s: float, snapshot: Snapshot, command: SolveCommand, job_id: str
 ) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
     found = explain(snapshot, job_id, command, seconds=SEARCH * limit_s)
@@ -172,7 +172,7 @@ class WhatIfAnswer(Answer):
 
 
 def compare_changes(
-    snapshot: Snapshot, command: SolveCommand, limit_s: float, values: Mapping[str, str]
+    limit_s: float, snapshot: Snapshot, command: SolveCommand, values: Mapping[str, str]
 ) -> WhatIfAnswer:
     """Decide the round as it is and with other values, in the child.
 
@@ -241,14 +241,8 @@ def _sum_tenants(jobs: list[ChangedJob], before: Decision, after: Decision) -> l
     return out
 
 
-def ask_child(
-    answer: Callable[[Snapshot, SolveCommand, float, Any], T],
-    snapshot: Snapshot,
-    command: SolveCommand,
-    limit_s: float,
-    about: Any,
-) -> T:
-    """Return what a function of another module answers, in a child.
+def ask_child(answer: Callable[..., T], limit_s: float, *question: Any) -> T:
+    """Return what a function answers to the limit and a question, in a child.
 
     Raises
     ------
@@ -265,8 +259,7 @@ def ask_child(
         start_new_session=True,  # a solver of its own dies with it
     )
     try:
-        question = pickle.dumps((answer, snapshot, command, limit_s, about))
-        out, _ = child.communicate(question, limit_s)
+        out, _ = child.communicate(pickle.dumps((answer, limit_s, question)), limit_s)
     except subprocess.TimeoutExpired:
         raise NoPlanInTime(
             f"no answer within {limit_s:g} s: the round is too large to be decided"
@@ -286,11 +279,11 @@ def ask_child(
 
 def answer_parent() -> None:
     """Answer the question of `ask_child`, in the child."""
-    answer, snapshot, command, limit_s, about = pickle.load(sys.stdin.buffer)
+    answer, limit_s, question = pickle.load(sys.stdin.buffer)
     seconds = int(limit_s) + 2  # of CPU: the child ends even if nobody kills it
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        found = answer(snapshot, command, limit_s, about)
+        found = answer(limit_s, *question)
     except AllocatorError as error:
         found = ERRORS.get(error.exit_code, AllocatorError)(str(error))
     pickle.dump(found, sys.stdout.buffer)
