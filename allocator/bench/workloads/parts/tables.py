@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.bench.workloads.parts.figures import FIGURES
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.domain.schema.texts import texts_of
 from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
@@ -49,10 +49,10 @@ class GeneratedWorkload:
     window_s: float = 0.0
 
     @classmethod
-    def of(cls, name: str, window_s: float, **tables: Columns) -> GeneratedWorkload:
+    def of(cls, asked: Asked, window_s: float, **tables: Columns) -> GeneratedWorkload:
         """Return the workload of a generator from tables named like their files."""
         files = {f"{table}.csv": columns for table, columns in tables.items()}
-        return cls(name, FIGURES[name]["config"], files, "", window_s)
+        return cls(asked.name, asked.figures["config"], files, "", window_s)
 
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, in order of names."""
