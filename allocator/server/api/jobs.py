@@ -36,7 +36,7 @@ from allocator.server.views.jobs import (
 )
 from allocator.server.views.sight import Sight
 
-router = Routes(tags=["jobs"])
+router = Routes()
 NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 
@@ -64,7 +64,7 @@ def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
     return list(rows)
 
 
-@router.reads("/counts")
+@router.reads("/counts", tags=["jobs"])
 def count_jobs(sight: Sight) -> Counts:
     """Count the jobs of all tenants by state."""
     return Counts(counts=verbs.counts(sight.connection))
@@ -119,7 +119,7 @@ def list_jobs(sight: Sight, wanted: Annotated[JobQuery, Query()]) -> JobsAnswer:
     return JobsAnswer(jobs=show_to(sight, rows), next=None if last is None else str(last))
 
 
-@router.get("/jobs/{job_id:path}/explanation", tags=["advice"])
+@router.get("/jobs/{job_id:path}/explanation", tags=["jobs", "advice"])
 async def explain_job(caller: Reader, served: Served, job_id: str) -> ExplanationAnswer:
     """Say why a job has what it has, and what would admit it: the round is decided again.
 

@@ -49,7 +49,7 @@ TOTALS = (
 """Parts of plan.json that name neither jobs nor tenants."""
 
 
-@router.reads("/rounds", tags=["rounds"])
+@router.reads("/rounds")
 def list_rounds(
     sight: Sight,
     limit: Annotated[int, Query(ge=1, le=MOST_ROUNDS)] = 20,
@@ -61,14 +61,14 @@ def list_rounds(
     return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
 
 
-@router.reads("/rounds/{number}", tags=["rounds"])
+@router.reads("/rounds/{number}")
 def show_round(sight: Sight, number: Number) -> RoundAnswer:
     """Show a round and the jobs that get something else in it."""
     with as_missing():
         return read_round(sight, number)
 
 
-@router.reads("/rounds/{first}/compare/{second}", tags=["rounds"])
+@router.reads("/rounds/{first}/compare/{second}")
 def compare_two_rounds(sight: Sight, first: Number, second: Number) -> ComparisonAnswer:
     """Compare the plans of two rounds."""
     with as_missing():
