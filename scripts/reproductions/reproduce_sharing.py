@@ -20,8 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from allocator.bench.workloads.parts.draw import Asked
-from allocator.bench.workloads.sharing import sharing
+from allocator.bench.workloads.sharing import Asked, sharing
 from allocator.domain.problem import Problem
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable

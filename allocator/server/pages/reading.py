@@ -1,5 +1,6 @@
 """Pages that only read: overview, jobs, one job, nodes, reservations, tenants, rounds."""
 
+from collections import Counter
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -97,8 +98,8 @@ def show_jobs(sight: Sight, wanted: Annotated[JobsPage, Query()]) -> Values:
     chosen = sight.tenant or tenant
     tenants = {*read_stored_columns(sight.connection, "tenants.csv")["tenant"], DEFAULT_TENANT}
     tenants |= {row.tenant for row in found.rows} | set(filter(None, [tenant]))
-    reasons = dict.fromkeys([] if sight.plan is None else sight.plan.reasons)
-    reasons |= dict.fromkeys(filter(None, [reason]))
+    count = Counter(filter(None, (entry["reason"] for entry in sight.entries.values())))
+    reasons = dict.fromkeys([*(code for code, _ in count.most_common()), *filter(None, [reason])])
     return {
         "found": found,
         "tenant": _read_tenant(sight, chosen) if chosen else None,

@@ -109,7 +109,6 @@ def _templates() -> Environment:
     templates = read_templates("allocator.server.pages")
     templates.filters |= {
         "when": mark_time,
-        "stamp": format_time,
         "month": format_month,
         "since": format_since,
         "duration": format_seconds,

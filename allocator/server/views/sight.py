@@ -3,7 +3,6 @@
 Parsed plans of rounds are kept for the next request.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -31,7 +30,6 @@ class RoundPlan:
     at_s: float
     content: Record
     jobs: dict[str, Record]
-    reasons: Mapping[str, int]
 
     def list_entries(self, tenant: str | None) -> list[Json]:
         """Return the entries that a member of a tenant may see; None: all."""
@@ -53,12 +51,10 @@ def read_plan(connection: Connection, number: int | None = None) -> RoundPlan | 
 
 
 @lru_cache(maxsize=KEPT)
-def _parse(content: bytes) -> tuple[Json, Json, dict[str, int]]:
-    """Return plan.json without its jobs, these by name, and the number of jobs by reason."""
+def _parse(content: bytes) -> tuple[Json, Json]:
+    """Return plan.json without its jobs, and these by name."""
     document = read_document(content)
-    jobs = {job["job_id"]: job for job in document.pop("jobs")}
-    reasons = Counter(job["reason"] for job in jobs.values() if job["reason"])
-    return document, jobs, dict(reasons.most_common())
+    return document, {job["job_id"]: job for job in document.pop("jobs")}
 
 
 @dataclass(frozen=True)
