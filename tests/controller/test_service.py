@@ -16,7 +16,7 @@ from controller_rigs import Rig, believed
 from fakes.simulated_executor import SimulatedExecutor
 from queues import BACKENDS, NOW
 
-from allocator.cli.measure.demo_live import Sabotage
+from allocator.bench.sabotage import Sabotage
 from allocator.controller.reporting.expected import NEW
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import status

@@ -13,23 +13,17 @@ import tempfile
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from allocator import Pool, Problem, Queue, Rate, UsageError
-from allocator.audit import audit
+from allocator.bench.sabotage import Sabotage
 from allocator.cli.output import Answer, Values, note, progress_bar, text_of
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry, open_log
-from allocator.domain.problem import Problem as RoundProblem
-from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
-from allocator.errors import AuditFailure
 from allocator.executors.example_job import steps_per_second
 from allocator.executors.local import LocalExecutor, device_numbers
 from allocator.io.tables.private_folders import private_folder
@@ -61,8 +55,6 @@ GRACE_S = 10.0
 PATIENCE_S = 900.0
 QUEUE = "queue.db"
 MARK = "made-by-allocator-demo"
-TURNS = ("", "", "hang", "", "lie", "", "crash")
-"""What happens in consecutive rounds, repeated; "" means nothing."""
 
 
 def live(folder: str | None, sabotage: bool = False) -> Answer:
@@ -234,40 +226,3 @@ def _summary(place: Path, queue: Queue, seconds: float) -> list[str]:
         *parked,
         f"try next: allocator history {place / QUEUE}; allocator replay {place / QUEUE}",
     ]
-
-
-class Sabotage:
-    """Decides like decide_round, except in the bad rounds of TURNS."""
-
-    def __init__(self) -> None:
-        self.rounds = 0
-
-    def __call__(self, problem: RoundProblem, **effort: Any) -> Decision:
-        """Decide a round. Raises AuditFailure or ZeroDivisionError, or never returns."""
-        turn = TURNS[self.rounds % len(TURNS)]
-        self.rounds += 1
-        if turn == "hang":
-            _hang()
-        if turn == "crash":
-            raise ZeroDivisionError("sabotage")
-        found = decide_round(problem, **effort)
-        if turn == "lie":
-            most = int(problem.pools.gpus.max(initial=1))
-            plan = replace(
-                found.allocation,
-                pool=np.zeros_like(found.allocation.pool),
-                gpus=np.full_like(found.allocation.gpus, most),
-            )
-            of = found.round
-            told = audit(of.problem, plan, of.repairs, of.offer)
-            raise AuditFailure(told.faults or ("no fault found",))
-        return found
-
-
-def _hang() -> None:
-    """Hang forever, whatever exception is raised that an `except Exception` catches."""
-    while True:
-        try:
-            time.sleep(0.05)
-        except Exception:
-            continue
