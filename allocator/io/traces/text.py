@@ -139,6 +139,12 @@ def read_first_lines(path: Path) -> list[str]:
     return raw.decode("utf-8-sig", "replace").splitlines()[:50]
 
 
+def is_json_of(path: Path, key: str) -> bool:
+    """Return whether a file begins as a JSON object with a key. Never raises."""
+    begin = "".join(read_first_lines(path))[:400].lstrip()
+    return begin.startswith("{") and f'"{key}"' in begin
+
+
 def read_lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines of a file that are not blank, stripped, with their numbers.
 
