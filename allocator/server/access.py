@@ -24,8 +24,7 @@ from allocator.queue.tokens import Token
 from allocator.server.caller import VIEWER, Caller, Sessions
 from allocator.server.errors import Refusal
 from allocator.server.feed import Feed
-from allocator.server.guard import read_address
-from allocator.server.limits import Buckets
+from allocator.server.guard import Buckets, read_address
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.views.advice import ask_child

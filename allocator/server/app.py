@@ -21,8 +21,7 @@ from allocator.server.api import build_document
 from allocator.server.caller import Sessions
 from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
-from allocator.server.guard import Guard
-from allocator.server.limits import Buckets
+from allocator.server.guard import Buckets, Guard
 from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
 from allocator.server.pages.rendering import load_templates

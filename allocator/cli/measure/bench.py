@@ -125,7 +125,7 @@ def build_executor(args: Namespace) -> TaskExecutor:
             "--workers is for --executor processes; a Dask cluster has the workers it has"
         )
 
-    from allocator.bench.sweep.on_dask import on_dask
+    from allocator.bench.sweep.executors import on_dask
 
     return on_dask(args.scheduler, limit_s=args.task_limit)
 

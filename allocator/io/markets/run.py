@@ -12,9 +12,8 @@ from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.texts import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
-from allocator.io.formats import choose_format
+from allocator.io.formats import MARKETS, choose_format
 from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps, check_prices
-from allocator.io.markets.registry import MARKETS
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 

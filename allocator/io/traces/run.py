@@ -7,11 +7,10 @@ from pathlib import Path
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.io import workloads
-from allocator.io.formats import choose_format
+from allocator.io.formats import FORMATS, choose_format
 from allocator.io.traces.assemble import workload
 from allocator.io.traces.base import TraceOptions
 from allocator.io.traces.curves import draw_curves
-from allocator.io.traces.registry import FORMATS
 from allocator.io.traces.selection import ImportSummary, select_jobs
 
 write_tables = workloads.write_tables
