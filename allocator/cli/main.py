@@ -33,7 +33,15 @@ from allocator.cli import configuration
 from allocator.cli.clusters.commands import ADVISE
 from allocator.cli.measure.commands import MEASURE
 from allocator.cli.models.commands import MODELS
-from allocator.cli.output import MODE, Answer, print_error, set_mode, tell_details, warn
+from allocator.cli.output import (
+    MODE,
+    Answer,
+    print_error,
+    set_mode,
+    show_answer,
+    tell_details,
+    warn,
+)
 from allocator.cli.parsing import (
     Command,
     Parser,
@@ -44,7 +52,6 @@ from allocator.cli.parsing import (
 from allocator.cli.plan.commands import PLAN
 from allocator.cli.queue.commands import RUN
 from allocator.cli.start import START
-from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 
 NEW_OBJECTS = 100_000  # that may be in cycles, after which these are searched for

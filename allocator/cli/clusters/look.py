@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allocator import AllocatorError, UsageError, solve
-from allocator.cli.output import Answer, Values, note, warn
+from allocator.cli.output import Answer, Values, note, show_answer, warn
 from allocator.cli.parsing import find_given
-from allocator.cli.tables import show_answer
 from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
 from allocator.clusters.folder import (
     build_snapshot,

@@ -1,6 +1,5 @@
 """Turn published spot markets into the files of a workload: read, cut, name, check, write."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -37,7 +36,7 @@ class TimeWindow:
 
 def import_markets(
     name: str,
-    sources: Sequence[str | os.PathLike[str]],
+    sources: Sequence[Path | str],
     options: MarketOptions,
     window: TimeWindow | None = None,
 ) -> MarketHistory:
@@ -145,7 +144,7 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     )
 
 
-def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
+def write_market(market: MarketHistory, folder: Path | str) -> Path:
     """Write pools.csv, and capacity.csv and prices.csv if they have steps; return the folder."""
     columns = ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region")
     first = [(s, sum(s.gpus.value[:1]), [*s.price.value[:1], ""][0]) for s in market.series]

@@ -1,6 +1,5 @@
 """Turn a trace into a workload folder: read, select, assemble, write."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ write_tables = workloads.write_tables
 
 
 def import_trace(
-    name: str, source: str | os.PathLike[str], options: TraceOptions
+    name: str, source: Path | str, options: TraceOptions
 ) -> tuple[Snapshot, ImportSummary]:
     """Return the workload of a trace, not yet checked, and a summary of what became of its jobs.
 

@@ -6,7 +6,6 @@ not rows, because a workload may have 80,000 jobs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,7 +65,7 @@ class GeneratedWorkload:
             out["README.md"] = self.about.encode()
         return dict(sorted(out.items()))
 
-    def write(self, folder: str | os.PathLike[str]) -> Path:
+    def write(self, folder: Path | str) -> Path:
         """Write the files into `folder`, which is made if needed; return it.
 
         Raises UsageError if the folder has any content, and AllocatorError if it cannot be written.
