@@ -35,7 +35,7 @@ COLD, WARM = ROUNDS = ("cold", "warm")
 """What an engine knows at the start.
 
 - cold: nothing
-- warm: what it found for a round; it then solves the next round (next_round.py)
+- warm: what it found for a round; it then solves the next round (instances.py)
 """
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
 TRACE = "trace.csv"
