@@ -234,10 +234,8 @@ def classes_csv(made: RentalClasses) -> str:
         rows.append(
             [
                 made.class_id[i],
-                *(
-                    float(column[i])
-                    for column in (made.arrivals_per_hour, made.mean_work_gpu_hours)
-                ),
+                float(made.arrivals_per_hour[i]),
+                float(made.mean_work_gpu_hours[i]),
                 KINDS[int(made.kind[r])],
                 "" if math.isnan(p) else p,
                 "|".join(f"{k}:{s!r}" for k, s in made.points[r]),
