@@ -72,6 +72,8 @@ def read_settings(build: Callable[[], Parser]) -> list[Setting]:
 def _read_file(path: Path) -> Iterator[Setting]:
     import tomllib
 
+    from allocator.io.config_toml import find_lines
+
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
@@ -81,22 +83,13 @@ def _read_file(path: Path) -> Iterator[Setting]:
             path, f"cannot be read: {error}", int(line[1]) if line else None
         ) from None
     of_all = {name: value for name, value in document.items() if not isinstance(value, dict)}
+    lines = find_lines(text)
     for section, table in {"": of_all, **document}.items():
         if isinstance(table, dict):
             # a table with nothing in it may be misspelt, too
             for name, value in (table or {"": None}).items():
-                yield Setting(section, name, value, str(path), _find_line(text, section, name))
-
-
-def _find_line(text: str, table: str, key: str) -> int | None:
-    """Return the line of a key; None if it is written in an unusual way."""
-    inside = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if head := re.match(r"\s*\[\s*[\"']?([^\"'\]]*?)[\"']?\s*\]", line):
-            inside = head[1]
-        elif inside == table and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
-            return number
-    return None
+                at = lines.get(f"{section}.{name}" if section else name)
+                yield Setting(section, name, value, str(path), at)
 
 
 def _require_known(settings: list[Setting], top: Parser) -> None:

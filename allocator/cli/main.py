@@ -22,17 +22,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pkgutil import resolve_name
 
 from allocator import AllocatorError
-from allocator.cli import completion, configuration
+from allocator.cli import configuration
 from allocator.cli.clusters.commands import ADVISE
 from allocator.cli.measure.commands import MEASURE
 from allocator.cli.models.commands import MODELS
-from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
+from allocator.cli.output import (
+    MODE,
+    Answer,
+    print_error,
+    set_mode,
+    show_answer,
+    tell_details,
+    warn,
+)
 from allocator.cli.parsing import (
     Command,
     Parser,
@@ -43,7 +52,6 @@ from allocator.cli.parsing import (
 from allocator.cli.plan.commands import PLAN
 from allocator.cli.queue.commands import RUN
 from allocator.cli.start import START
-from allocator.cli.tables import show_answer
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 
 NEW_OBJECTS = 100_000  # that may be in cycles, after which these are searched for
@@ -154,7 +162,7 @@ def _run(argv: Sequence[str]) -> int:
 def _call(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         _show_all_characters(stream)
-    completion.complete(parser)
+    complete(parser)
     top = parser(argv)
     try:
         args = top.parse_args(argv)
@@ -232,3 +240,18 @@ def _terminate_politely() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def completion(args: Namespace) -> Answer:
+    from argcomplete.shell_integration import shellcode
+
+    script = shellcode(["allocator"], shell=args.shell)
+    return Answer({"shell": args.shell, "script": script}, script)
+
+
+def complete(build: Callable[[], Parser]) -> None:
+    """Answer a shell that asks for completions, and end; do nothing for any other caller."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(build(), always_complete_options=False)

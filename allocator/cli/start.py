@@ -83,7 +83,7 @@ real controller
         allocator completion bash > completion.bash      then: source completion.bash
         allocator completion fish > completion.fish      then: source completion.fish
         """,
-        "completion:completion",
+        "main:completion",
         option("shell", "the shell that reads the script", choices=("bash", "zsh", "fish")),
     ),
 )

@@ -48,7 +48,7 @@ def parse_config(content: bytes, reading: ReadingLog) -> tuple[Json, dict[str, i
     if is_too_deep(config):
         reading.fault(None, f"has tables more than {DEEPEST} deep")
         return {}, {}
-    return config, {key: line for key, line in _lines(text).items() if _has(config, key)}
+    return config, {key: line for key, line in find_lines(text).items() if _has(config, key)}
 
 
 def is_too_deep(value: Any) -> bool:
@@ -70,7 +70,7 @@ def _has(config: Record, key: str) -> bool:
     return key in config or (isinstance(config.get(table), Mapping) and inner in config[table])
 
 
-def _lines(text: str) -> dict[str, int]:
+def find_lines(text: str) -> dict[str, int]:
     """Return the line on which each key, or "table.key", is first mentioned.
 
     A line inside a text of several lines may be mistaken for a key.

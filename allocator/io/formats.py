@@ -1,4 +1,7 @@
-"""Formats of files that other systems publish: what each is, and which of them a file has."""
+"""Formats of files that other systems publish: what each is, and which of them a file has.
+
+To add a format, write its module (see the docstrings of traces and markets) and add one line here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +15,11 @@ from allocator.errors import UsageError
 
 @dataclass(frozen=True)
 class ExtraOption:
-    """An option `--name VALUE` that only one format has. many: it may be given more than once."""
+    """An option `--name VALUE` that only one format has."""
 
     name: str
     metavar: str
     help: str
-    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class FormatEntry:
 
     Attributes
     ----------
-    module : has recognise and read.
+    module : of this package; has recognise and read.
     source : what the user names.
     help : one line.
     extras : options that only this format has.
@@ -41,7 +43,7 @@ class FormatEntry:
 
     def load(self) -> Any:
         """Return the module, which loads its libraries only now: `allocator --help` stays quick."""
-        return import_module(self.module)
+        return import_module(f"{__package__}.{self.module}")
 
 
 def choose_format(
@@ -78,3 +80,126 @@ def choose_format(
             return known
         reasons.append(f"  {known}: {why}")
     raise UsageError(f'"{path}" is of no known {kind}:\n' + "\n".join(reasons))
+
+
+FORMATS: Mapping[str, FormatEntry] = {
+    "philly": FormatEntry(
+        "traces.philly", "CSV", "Philly jobs: timestamp, duration, num_gpus, cluster"
+    ),
+    "sia": FormatEntry(
+        "traces.sia",
+        "CSV",
+        "Sia or Pollux workload with measured profiles",
+        (
+            ExtraOption(
+                "profiles",
+                "DIR",
+                "folder with one folder per application (default: `profiles` next to or above"
+                " SOURCE)",
+            ),
+            ExtraOption(
+                "speed",
+                "KIND",
+                "goodput (default): best batch size; batches: a row per batch size; tuned: only at"
+                " the batch size of each job; samples: as if every sample counted alike",
+            ),
+            ExtraOption(
+                "calibrate",
+                "yes|no",
+                "divide speeds by the measured slow-down of a real cluster (default: yes)",
+            ),
+        ),
+    ),
+    "alibaba-openb": FormatEntry(
+        "traces.openb",
+        "CSV",
+        "Alibaba 2023 pods and nodes",
+        (
+            ExtraOption(
+                "nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv next to SOURCE)"
+            ),
+        ),
+    ),
+    "gavel": FormatEntry(
+        "traces.gavel",
+        "TRACE",
+        "Gavel or Shockwave trace with steps per second",
+        (
+            ExtraOption(
+                "throughputs",
+                "FILE",
+                "JSON of steps per second (default: simulation_throughputs.json next to it)",
+            ),
+        ),
+    ),
+    "slurm": FormatEntry(
+        "traces.sites.slurm",
+        "FILE",
+        "what sacct --parsable2 prints, - for standard input",
+        (
+            ExtraOption("tenant", "WHAT", "account (default), user, qos or partition"),
+            ExtraOption("pools", "WHAT", "a pool for each GPU type (default), or each partition"),
+            ExtraOption("weight", "WHAT", "of jobs: equal (default), or priority"),
+        ),
+        has_types=True,
+    ),
+    "kueue": FormatEntry(
+        "traces.sites.kueue",
+        "JSON",
+        "what kubectl get workloads,events --all-namespaces -o json prints",
+        (
+            ExtraOption("tenant", "WHAT", "queue (default), namespace or cluster-queue"),
+            ExtraOption("weight", "WHAT", "of jobs: equal (default), or priority"),
+            ExtraOption("until", "DATE", "when it was printed: until then open workloads ran"),
+        ),
+        has_types=True,
+    ),
+    "prometheus": FormatEntry(
+        "traces.sites.prometheus",
+        "SOURCE",
+        "pods with GPUs: kube-state-metrics and DCGM, from a server or its answers",
+        (ExtraOption("step", "SECONDS", "between two samples of a server (default: 60)"),),
+        has_types=True,
+    ),
+    "csv": FormatEntry(
+        "traces.plain",
+        "CSV",
+        "any table of jobs (Helios and others); columns by --map",
+        (
+            ExtraOption(
+                "map",
+                "FIELD=COLUMN",
+                "which column is submitted_s, duration_s, started_s, ended_s, gpus, job_id, "
+                "tenant, model",
+            ),
+            ExtraOption("where", "COLUMN=A|B", "keep only rows with one of these texts"),
+            ExtraOption("unit", "UNIT", "of times that are no dates: s (default), ms, min, h"),
+        ),
+    ),
+}
+MARKETS: Mapping[str, FormatEntry] = {
+    "spot-counts": FormatEntry(
+        "markets.counts",
+        "JSON",
+        "SkyPilot spot traces: machines that can be had, every so many seconds",
+    ),
+    "spot-events": FormatEntry(
+        "markets.events", "CSV", "Bamboo spot traces: milliseconds, add or remove, node"
+    ),
+    "spot-held": FormatEntry(
+        "markets.held", "TXT", "date, time and number of machines that run, in any order"
+    ),
+    "spot-prices": FormatEntry(
+        "markets.prices", "JSON", "AWS spot price history: zone, instance type, price, time"
+    ),
+    "spot-log": FormatEntry(
+        "markets.log",
+        "OUT",
+        "log of one persistent request per zone: created, running, not running, failed",
+    ),
+    "catalog": FormatEntry(
+        "markets.catalog",
+        "CSV",
+        "SkyPilot catalogue: prices on demand and spot by accelerator and zone",
+    ),
+}

@@ -3,24 +3,29 @@
 The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
 three arrays. It holds every number exactly, and the solver benchmarks read it.
 
-MPS and LP files are written by HiGHS, with 15 digits of each number.
+MPS and LP files are written by HiGHS, with 15 digits of each number. Names that
+every reader accepts consist of letters, digits, "_", and at most one ".". A row is named after its
+family and label (`quota_team_a`). A column is named after what it stands for (`x_job_7_pool_b_16`:
+job, pool, GPUs) as far as the rows of the model show it, and otherwise `c<index>`. If two rows or
+columns would have the same name, ".<index>" is added.
 """
 
 import io
+import re
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from allocator.domain.findings import input_error
 from allocator.errors import UsageError
-from allocator.io.model_files.model_names import column_names, row_names
 from allocator.io.plans import write_files
+from allocator.objects import Json
 from allocator.solvers.highs import write_file
-from formulations.model.linear import LinearModel, RowFamily
+from formulations.model.linear import AT_MOST_ONE, CAPACITY, Ints, LinearModel, RowFamily
 
 FORMAT = "allocator linear model 1"
 FIELDS: Mapping[str, type[np.generic]] = {
@@ -30,6 +35,7 @@ FIELDS: Mapping[str, type[np.generic]] = {
     **dict.fromkeys(("coef", "lower", "upper"), np.float64),
 }
 FORMATS = (".mps", ".lp", ".npz")
+LABEL = 40  # characters of a label
 
 
 def check_format(path: Path | str) -> str:
@@ -71,7 +77,7 @@ def write_model(model: LinearModel, path: Path | str) -> Path:
 def write_instance(model: LinearModel, path: Path | str) -> Path:
     """Write the neutral file."""
     path = Path(path)
-    arrays: dict[str, Any] = {name: getattr(model, name) for name in FIELDS}
+    arrays: Json = {name: getattr(model, name) for name in FIELDS}
     labels = [str(label) for family in model.families for label in family.labels]
     arrays |= {
         "format": np.array(FORMAT),
@@ -96,7 +102,7 @@ def read_instance(path: Path | str) -> LinearModel:
         if given[name].ndim != 1 or not np.can_cast(given[name].dtype, kind, "same_kind"):
             what = "numbers" if kind is np.float64 else "whole numbers"
             raise input_error(path, f"{name} is no list of {what}")
-    fields: dict[str, Any] = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
+    fields: Json = {name: given[name].astype(kind) for name, kind in FIELDS.items()}
     rows = given["family_rows"].astype(np.int64)
     if len(rows) != len(given["family_kind"]) or (rows < 0).any():
         raise input_error(path, "family_rows is not one count per family_kind")
@@ -112,7 +118,7 @@ def read_instance(path: Path | str) -> LinearModel:
     return model
 
 
-def arrays_of(path: Path | str) -> dict[str, Any]:
+def arrays_of(path: Path | str) -> Json:
     """Return all arrays of a numpy archive, without running code from it.
 
     Raises InvalidInput, also if there is no such file.
@@ -153,3 +159,58 @@ def _fault(model: LinearModel, rows: int, labels: int) -> str:
     if np.isnan(np.concatenate([model.lower, model.upper, model.col_lower, model.col_upper])).any():
         return "a bound is not a number"
     return ""
+
+
+def row_names(model: LinearModel) -> list[str]:
+    """Return a distinct name for every row: its family, which is a word of ours, and its label."""
+    names = [f"r{r}" for r in range(model.m)]
+    for family in model.families:
+        kind = clean_name(family.kind)
+        names[family.first : family.stop] = [
+            f"{kind}_{clean_name(label)}" if label else kind for label in family.labels
+        ]
+    return make_distinct(names)
+
+
+def column_names(model: LinearModel) -> list[str]:
+    """Return a distinct name for every column."""
+    job = _labelled(model, AT_MOST_ONE)
+    pool = _labelled(model, CAPACITY)
+    gpus = np.zeros(model.n)
+    inside = _inside(model, CAPACITY)
+    gpus[model.entry_column[inside]] = model.coef[inside]
+    names = [
+        f"x_{j}" + (f"_{p}_{g:.9g}" if p else "") if j else f"c{c}"
+        for c, (j, p, g) in enumerate(zip(job, pool, gpus.tolist(), strict=True))
+    ]
+    return make_distinct([re.sub(r"[.+-]", "_", name) for name in names])
+
+
+def clean_name(text: str) -> str:
+    """Replace everything but ASCII letters, digits and "_" by "_", and cut the text to LABEL."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)[:LABEL]
+
+
+def make_distinct(names: Sequence[str]) -> list[str]:
+    """Make equal names distinct with ".<index>"."""
+    count = Counter(names)
+    return [n if count[n] == 1 else f"{n}.{i}" for i, n in enumerate(names)]
+
+
+def _inside(model: LinearModel, kind: str) -> Ints:
+    """Return the entries in rows of that kind."""
+    return np.flatnonzero(model.rows_of(kind)[model.index])
+
+
+def _labelled(model: LinearModel, kind: str) -> list[str]:
+    """Return for each column the clean label of its first row of that kind; "" if it has none."""
+    labels = [""] * (model.m + 1)
+    for family in model.families:
+        if family.kind == kind:
+            labels[family.first : family.stop] = [
+                clean_name(label) or f"{r}" for r, label in enumerate(family.labels)
+            ]
+    at = np.full(model.n, model.m)
+    inside = _inside(model, kind)[::-1]  # reversed, so that the first entry is written last
+    at[model.entry_column[inside]] = model.index[inside]
+    return [labels[r] for r in at.tolist()]

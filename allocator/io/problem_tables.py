@@ -1,11 +1,10 @@
 """Turn a checked Problem back into its tables.
 
 Reading these tables gives the same Problem. Pools, rates, curves and tenants are written in full
-and in order, used or not, so that every name keeps its number. Values that the Problem has computed
+and in order, used or not, so that every name keeps its number. Record that the Problem has computed
 (defaults, prices in force, GPUs of up nodes) are written as plain values.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +16,8 @@ from allocator.domain.schema.columns import CONFIG, JOBS, TABLES, Column, Column
 from allocator.domain.schema.modes import name_mode
 from allocator.domain.schema.texts import Cells, picked
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
+from allocator.objects import Json, Record
 
-Values = Mapping[str, Any]
 CLUSTER = {  # optional tables that workloads have, too -> the field of a problem with their rows
     "tenants.csv": "tenants",
     "quotas.csv": "quotas",
@@ -55,7 +54,7 @@ def snapshot_folder(problem: Problem) -> Snapshot:
     return Snapshot(problem.name, config(problem), tables)
 
 
-def jobs(problem: Problem) -> dict[str, Any]:
+def jobs(problem: Problem) -> Json:
     """Return every column of jobs.csv."""
     held = problem.jobs
     lists = [s.tolist() for s in problem.size_lists]
@@ -96,7 +95,7 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     return tables
 
 
-def config(problem: Problem) -> dict[str, Any]:
+def config(problem: Problem) -> Json:
     """Return config.toml with every value of the problem."""
     settings = {c.name: getattr(problem, c.name) for c in CONFIG if hasattr(problem, c.name)}
     absent = {c.name for c in CONFIG if settings.get(c.name) == c.empty}
@@ -116,7 +115,7 @@ def _sound_nodes(problem: Problem) -> Any:
     return (usable == pools.gpus)[nodes.pool]
 
 
-def name_columns(problem: Problem, schema: TableSchema, rows: Values) -> dict[str, Any]:
+def name_columns(problem: Problem, schema: TableSchema, rows: Record) -> Json:
     """Return the columns of a table that `rows` has, with names in place of their numbers."""
     names = {
         "jobs": problem.jobs.job_id,
@@ -136,7 +135,7 @@ def name_columns(problem: Problem, schema: TableSchema, rows: Values) -> dict[st
 
 
 def add_rows(
-    tables: dict[str, Table], problem: Problem, schema: TableSchema, rows: Values, **more: Any
+    tables: dict[str, Table], problem: Problem, schema: TableSchema, rows: Record, **more: Any
 ) -> None:
     """Add a table with names in place of their numbers, unless it has no rows."""
     values = name_columns(problem, schema, rows) | more
@@ -144,7 +143,7 @@ def add_rows(
         tables[schema.file] = build_table(schema, values)
 
 
-def build_table(schema: TableSchema, values: Values) -> Table:
+def build_table(schema: TableSchema, values: Record) -> Table:
     """Return a table with the columns of the schema that have values, and then the others.
 
     Columns without any value are left out unless they are required.

@@ -1,6 +1,5 @@
 """The data that comes with the allocator: where it lies, and the list of the examples."""
 
-import os
 import shutil
 import tomllib
 from collections.abc import Iterable
@@ -60,7 +59,7 @@ def list_examples() -> dict[str, Example]:
     }
 
 
-def describe_copy(path: str | os.PathLike[str]) -> str:
+def describe_copy(path: Path | str) -> str:
     """Return which command brings a path below `data` that is not there; empty for another path."""
     first, *rest = Path(path).parts or ("",)
     if first != "data" or not rest:

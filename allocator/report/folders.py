@@ -4,10 +4,10 @@ from pathlib import Path
 
 from allocator.errors import UsageError
 from allocator.io.plans import PLAN_JSON
-from allocator.report.nodes.plan_page import write_plan_report
+from allocator.report.nodes import write_plan_report
 from allocator.report.policies import REPORT, write_policy_report, write_simulation_report
 from allocator.report.runs import RESULTS, RESULTS_JSON
-from allocator.report.solvers.page import write_solver_report
+from allocator.report.solvers import write_solver_report
 
 RUNS = "runs.csv"
 

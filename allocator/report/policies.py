@@ -13,7 +13,7 @@ from allocator.report.charts.holders import draw_holders
 from allocator.report.charts.rounds import draw_decisions
 from allocator.report.charts.series import window
 from allocator.report.measures import MEASURES, Measure, number, unit_of
-from allocator.report.nodes.simulated import draw_simulated_nodes
+from allocator.report.nodes import draw_simulated_nodes
 from allocator.report.page import HEADING, LEAD, NOTE, QUIET, TEXT, Picture, Table, write_page
 from allocator.report.runs import POOLED, Study, read_benchmark, read_simulation
 from allocator.report.theme import colour

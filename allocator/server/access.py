@@ -9,28 +9,25 @@ the type of its parameter: Reader, Writer or Operator.
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from anyio import Semaphore, WouldBlock
 from anyio.to_thread import run_sync
 from fastapi import Depends, Request
+from sqlalchemy import Connection
 
-from allocator.domain.snapshot import Snapshot
-from allocator.engine.advice.trials import SolveCommand
 from allocator.queue import tokens
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.tokens import Token
-from allocator.server.caller import Caller, Sessions
+from allocator.server.caller import VIEWER, Caller, Sessions
 from allocator.server.errors import Refusal
 from allocator.server.feed import Feed
-from allocator.server.guard import read_address
-from allocator.server.limits import Limits
+from allocator.server.guard import Buckets, read_address
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.deciding import ask_child
-from allocator.server.views.sight import Sight
+from allocator.server.views.advice import ask_child
 
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -45,31 +42,13 @@ class Service:
     queue: ServedQueue
     options: ServerOptions
     sessions: Sessions
-    limits: Limits
+    tokens: Buckets
+    wrong: Buckets
     feed: Feed
     children: Semaphore
-    rows: dict[Any, Any] = field(default_factory=dict)  # of lists of jobs
 
-    async def look(self, caller: Caller, read: Callable[..., T], *values: Any) -> T:
-        """Return what a function reads of what a caller sees."""
-        now_s = self.queue.clock()
-        return await self.queue.look(
-            lambda connection: read(Sight(connection, now_s, caller, rows=self.rows), *values)
-        )
-
-    async def change(self, caller: Caller, write: Callable[[Sight], T]) -> T:
-        """Return what a function writes. Raises Refusal if too many changes wait already."""
-        now_s = self.queue.clock()
-        return await self.queue.change(lambda connection: write(Sight(connection, now_s, caller)))
-
-    async def advise(
-        self,
-        answer: Callable[[Snapshot, SolveCommand, float, Any], T],
-        snapshot: Snapshot,
-        command: SolveCommand,
-        about: Any,
-    ) -> T:
-        """Return what a function answers in a child process (views/deciding.py).
+    async def advise(self, answer: Callable[..., T], *question: Any) -> T:
+        """Return what a function answers in a child process (views/advice.py).
 
         Raises QueueUnavailable if all children are busy, and what `ask_child` raises.
         """
@@ -81,9 +60,7 @@ class Service:
                 " moment"
             ) from None
         try:
-            return await run_sync(
-                ask_child, answer, snapshot, command, self.options.advice_s, about
-            )
+            return await run_sync(ask_child, answer, self.options.advice_s, *question)
         finally:
             self.children.release()
 
@@ -101,7 +78,7 @@ async def find_caller(request: Request) -> Caller | None:
     service = get_service(request)
     header = request.headers.get("authorization")
     if header is not None:
-        caller: Caller | None = await _find_by_token(request, service, header)
+        caller: Caller | None = await _find_by_token(request, header)
     else:
         caller = await _find_by_cookie(request, service)
     if caller is None and service.options.open_reading and request.method in SAFE:
@@ -109,11 +86,11 @@ async def find_caller(request: Request) -> Caller | None:
     if caller is not None:
         request.scope["caller"] = caller
         if caller.token_id is not None:
-            service.limits.tokens.take(caller.token_id)
+            service.tokens.take(caller.token_id)
     return caller
 
 
-async def _find_by_token(request: Request, service: Service, header: str) -> Caller:
+async def _find_by_token(request: Request, header: str) -> Caller:
     scheme, _, secret = header.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise _ask_for_token("write the header as: Authorization: Bearer TOKEN")
@@ -125,21 +102,27 @@ async def verify(request: Request, secret: str) -> Token:
     """Return the valid token with this secret. Raises Refusal, and counts wrong ones."""
     service = get_service(request)
     address = read_address(request.scope)
-    service.limits.wrong.check(address)
-    now_s = service.queue.clock()
-    token = await service.queue.look(tokens.find, secret, now_s)
+    service.wrong.check(address)
+    token = await _find_token(service, tokens.find, secret)
     if token is None:
-        service.limits.wrong.take(address)
+        service.wrong.take(address)
         raise Refusal(401, "wrong_token", "the token is unknown, has ended, or was revoked")
     return token
+
+
+async def _find_token(
+    service: Service, find: Callable[[Connection, Any, float], Token | None], value: Any
+) -> Token | None:
+    return await service.queue.look(
+        VIEWER, lambda sight: find(sight.connection, value, sight.now_s)
+    )
 
 
 async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
     session = service.sessions.find(request.cookies.get(COOKIE, ""))
     if session is None:
         return None
-    now_s = service.queue.clock()
-    token = await service.queue.look(tokens.find_by_id, session.token_id, now_s)
+    token = await _find_token(service, tokens.find_by_id, session.token_id)
     # the proxy may name another user of the same browser by now
     if token is None or _read_user(request) not in (None, token.name):
         service.sessions.end(session.key)
@@ -156,11 +139,10 @@ async def find_user(request: Request) -> Token | None:
 
     Raises Refusal for a user without a token.
     """
-    service = get_service(request)
     user = _read_user(request)
     if user is None:
         return None
-    token = await service.queue.look(tokens.find_by_name, user, service.queue.clock())
+    token = await _find_token(get_service(request), tokens.find_by_name, user)
     if token is None:
         raise Refusal(
             403, "unknown_user", "there is no token of your name; ask an operator for one"

@@ -17,12 +17,11 @@ from starlette.exceptions import HTTPException
 from allocator.errors import AllocatorError
 from allocator.server import api, pages
 from allocator.server.access import Reader, Service
+from allocator.server.api import build_document
 from allocator.server.caller import Sessions
 from allocator.server.errors import to_refusal
 from allocator.server.feed import Feed
-from allocator.server.guard import Guard
-from allocator.server.limits import Limits
-from allocator.server.openapi import build_document
+from allocator.server.guard import Buckets, Guard
 from allocator.server.options import ServerOptions
 from allocator.server.pages.logins import render_refusal
 from allocator.server.pages.rendering import load_templates
@@ -53,13 +52,14 @@ def create_app(
         If it cannot be reached.
     """
     chosen = options or ServerOptions()
-    limits = Limits(chosen)
+    wrong = chosen.wrong_tokens_per_minute
     opened = ServedQueue(queue, chosen)
     service = Service(
         opened,
         chosen,
         Sessions(chosen.session_s),
-        limits,
+        Buckets(chosen.rate, chosen.burst, "the token asks too often"),
+        Buckets(wrong / 60.0, wrong, "too many wrong tokens of this address"),
         Feed(opened, chosen),
         Semaphore(chosen.most_advice),
     )
@@ -87,7 +87,7 @@ def create_app(
     app.add_api_route("/healthz", _answer_health, include_in_schema=False)
     app.add_api_route("/api/v1/openapi.json", _show_document, include_in_schema=False)
     _add_handlers(app)
-    app.add_middleware(Guard, options=chosen, limits=limits, log=log or sys.stderr)
+    app.add_middleware(Guard, options=chosen, log=log or sys.stderr)
     return app
 
 

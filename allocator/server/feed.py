@@ -25,11 +25,11 @@ from allocator.queue import cluster_tables, round_journal, tokens
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.jobs import verbs
-from allocator.server.caller import Caller
+from allocator.server.caller import VIEWER, Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.views.plans import read_plan
+from allocator.server.views.sight import Sight, read_plan
 
 KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
@@ -112,16 +112,15 @@ class Feed:
     async def look_once(self) -> None:
         """Look for changes, unless the database is out of reach."""
         before = self._seen or Seen()
-        now_s = self.queue.clock()
 
-        def read(connection: Connection) -> Seen:
-            seen = look(connection, before, now_s)
+        def read(sight: Sight) -> Seen:
+            seen = look(sight.connection, before, sight.now_s)
             if seen.round != before.round:
-                read_plan(connection)  # parses it, so that the next request need not
+                read_plan(sight.connection)  # parses it, so that the next request need not
             return seen
 
         try:
-            after = await self.queue.look(read)
+            after = await self.queue.look(VIEWER, read)
         except AllocatorError:
             return
         changes = [key for key, now in after.things.items() if before.things.get(key) != now]

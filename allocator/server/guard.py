@@ -6,13 +6,17 @@
 - Bodies have a largest size and must arrive in time; answers must be taken in time.
 - Every answer says that a browser may load nothing from elsewhere and show it nowhere else.
 - One line of the log for each request, without the query, headers or body.
+- A client may ask so often: token buckets by token, by address, and for wrong tokens.
 """
 
 import ipaddress
 import json
+import math
 import time
 import traceback
 from asyncio import timeout
+from collections import OrderedDict
+from collections.abc import Hashable
 from typing import TextIO
 from urllib.parse import urlsplit
 
@@ -21,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allocator.objects import Json
 from allocator.server.errors import Refusal, to_refusal
-from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 
+MOST_CLIENTS = 20_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -43,13 +47,45 @@ OWN_FETCHES = ("same-origin", "none")
 LONGEST_PATH = 300  # characters of a path in the log
 
 
+class Buckets:
+    """The buckets of many clients, and what a client is told whose bucket is empty.
+
+    A bucket holds `burst` requests and is refilled by `rate` a second. Only the latest clients are
+    remembered, so the memory is bounded; a forgotten client has a full bucket.
+    """
+
+    def __init__(self, rate: float, burst: float, message: str) -> None:
+        self.rate = rate
+        self.burst = burst
+        self.message = message
+        self._level: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def check(self, client: Hashable) -> float:
+        """Return how many requests the client may make now. Raises Refusal if there is none."""
+        level, at = self._level.get(client, (self.burst, 0.0))
+        level = min(self.burst, level + self.rate * (time.monotonic() - at))
+        if level < 1.0:
+            seconds = max(1, math.ceil((1.0 - level) / self.rate))
+            raise Refusal(429, "too_many", self.message, headers={"Retry-After": str(seconds)})
+        return level
+
+    def take(self, client: Hashable) -> None:
+        """Count a request. Raises Refusal if it is one too many."""
+        self._level[client] = self.check(client) - 1.0, time.monotonic()
+        self._level.move_to_end(client)
+        while len(self._level) > MOST_CLIENTS:
+            self._level.popitem(last=False)
+
+
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, limits: Limits, log: TextIO) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions, log: TextIO) -> None:
         self.app = app
         self.options = options
-        self.limits = limits
+        self.addresses = Buckets(
+            options.address_rate, options.address_burst, "too many requests of this address"
+        )
         self.log = log
         self.names = {"localhost", *(name.lower() for name in options.names)}
 
@@ -109,7 +145,7 @@ class Guard:
             self._write_log(scope, status, time.monotonic() - start)
 
     def _check(self, scope: Scope) -> None:
-        self.limits.addresses.take(read_address(scope))
+        self.addresses.take(read_address(scope))
         headers = Headers(scope=scope)
         authority = headers.getlist("host")
         if len(authority) != 1 or not self._is_own(authority[0]):

@@ -18,7 +18,7 @@ class Routes(APIRouter):
     """A router that opens a transaction for each request, and closes it before the answer.
 
     A handler is a plain function. Its first parameter is a Sight; the others are those of the
-    request, as FastAPI reads them.
+    request, as FastAPI reads them. By default its tag is the first part of its path.
     """
 
     def reads(
@@ -45,8 +45,8 @@ class Routes(APIRouter):
                     found = function(sight, **given)
                     return found if show is None else show(request, caller, found)
 
-                service = get_service(request)
-                return await (service.look if method == "GET" else service.change)(caller, answer)
+                queue = get_service(request).queue
+                return await (queue.look if method == "GET" else queue.change)(caller, answer)
 
             own = inspect.signature(function, eval_str=True)
             asked = (
@@ -55,7 +55,8 @@ class Routes(APIRouter):
                 *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in [*own.parameters.values()][1:]),
             )
             handle.__signature__ = own.replace(parameters=asked)  # type: ignore[attr-defined]
-            self.add_api_route(path, handle, methods=[method], **more)
+            tags = {"tags": [path.split("/")[1]]}
+            self.add_api_route(path, handle, methods=[method], **tags | more)
             return function
 
         return add

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from allocator.server.openapi import build_document
+from allocator.server.api import build_document
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md"
 HEAD = """# HTTP API

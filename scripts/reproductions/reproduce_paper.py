@@ -25,7 +25,7 @@ from allocator.bench.sweep.tables import (
     write_tables,
 )
 from allocator.bench.sweep.tasks import SweepTask, grid
-from allocator.cli.measure.bench_policies import run
+from allocator.cli.measure.bench import run
 from allocator.simulator import SimulationOptions
 
 LOADS = (0.24, 0.30, 0.36)

@@ -34,7 +34,7 @@ sys.path.append(str(ROOT / "tests"))
 from cases import rental as case  # noqa: E402
 
 from allocator.bench.machine import machine  # noqa: E402
-from allocator.cli.models.rent_source import read_classes  # noqa: E402
+from allocator.cli.models.rent import read_classes  # noqa: E402
 from allocator.domain.phases import find_phases  # noqa: E402
 from allocator.domain.workload import Workload  # noqa: E402
 from allocator.market.rent import rent  # noqa: E402

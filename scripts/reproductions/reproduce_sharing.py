@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from allocator.bench.workloads.sharing import sharing
+from allocator.bench.workloads.sharing import Asked, sharing
 from allocator.domain.problem import Problem
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
@@ -128,7 +128,7 @@ def main() -> None:
         (32, 1.5, (1.05, 1.5)),
     ):
         many = [
-            sharing(seed=s, load=load, jobs=240, gpus=gpus, slowdown=slow).workload() for s in seeds
+            sharing(Asked("sharing", s, load, 240, gpus), slowdown=slow).workload() for s in seeds
         ]
         r = np.array([[completion(w.problem, how).mean() / 60 for how in RULES] for w in many])
         if (gpus, load) not in las:

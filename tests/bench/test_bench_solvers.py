@@ -19,7 +19,7 @@ from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tasks import METRICS_FILE, SweepTask
 from allocator.cli import main
 from allocator.cli.measure.bench import RUNNER
-from allocator.report.solvers.results import markdown, read_results
+from allocator.report.solvers import markdown, read_results
 
 TINY = "20x16x2"
 Output = pytest.CaptureFixture[str]

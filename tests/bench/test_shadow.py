@@ -22,8 +22,7 @@ from waiting import wait_for
 
 import allocator
 from allocator.bench.shadow.judging import judge
-from allocator.bench.shadow.record import GAP, ROUND, Look, Record
-from allocator.bench.shadow.summary import summarise
+from allocator.bench.shadow.record import GAP, ROUND, Look, Record, summarise
 from allocator.bench.shadow.watching import Watch, observer
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.errors import UsageError

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from allocator.bench.workloads import generate
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.sharing import SIZES, STEP_MS, rates, sharing
 
 
@@ -36,7 +37,7 @@ def test_jobs() -> None:
     assert all(k in STEP_MS[m] for m, k in zip(work["model"], size.tolist(), strict=True))
     for k, part in SIZES.items():
         assert (size == k).mean() == pytest.approx(part, abs=0.002)
-    same = sharing(seed=1, load=1.0, jobs=20, gpus=8, memory_gb=16.0, slowdown=(2.5, 2.5))
+    same = sharing(Asked("sharing", 1, 1.0, 20, 8), memory_gb=16.0, slowdown=(2.5, 2.5))
     assert set(same.tables["sharing.csv"]["slowdown_b"]) == {2.5}
     assert max(same.tables["workload.csv"]["requested_gpus"]) <= 8
     assert same.workload().problem.pools.memory_gb.tolist() == [16.0]

@@ -206,11 +206,11 @@ SCRIPT = """
 import sys
 from allocator.bench.sweep.executors import on_processes
 from allocator.cli import main
-from allocator.cli.measure import bench_policies
+from allocator.cli.measure import bench
 import fake_runners
-bench_policies.build_executor = lambda args: on_processes(2, fake_runners.__name__ + ":as_named")
-bench_policies.write_policy_report = lambda folder: folder / "report.html"
-bench_policies.policy = lambda name: None
+bench.build_executor = lambda args: on_processes(2, fake_runners.__name__ + ":as_named")
+bench.write_policy_report = lambda folder: folder / "report.html"
+bench.policy = lambda name: None
 sys.exit(main.run(sys.argv[1:]))
 """
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from waiting import gone, wait_for
 
-from allocator.bench.sweep.executors import on_processes
-from allocator.bench.sweep.on_dask import on_dask
+from allocator.bench.sweep.executors import on_dask, on_processes
 from allocator.bench.sweep.store import SweepStore, sweep
 from allocator.bench.sweep.tasks import SweepTask, grid, source_of_folder
 from allocator.bench.workloads import generate
@@ -102,6 +101,6 @@ def test_a_worker_that_is_killed_takes_its_task_with_it(cluster: Any) -> None:
 @pytest.mark.nightly
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler at the address: a usage error that names it."""
-    monkeypatch.setattr("allocator.bench.sweep.on_dask.CONNECT_S", 0.5)
+    monkeypatch.setattr("allocator.bench.sweep.executors.CONNECT_S", 0.5)
     with pytest.raises(UsageError, match=r"tcp://127\.0\.0\.1:9"):
         next(on_dask("tcp://127.0.0.1:9", RUNNER)(tasks("quick")))

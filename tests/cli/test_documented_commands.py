@@ -25,7 +25,7 @@ from documented import CHECKED, ROOT, documented, needed, runnable
 from examples import series
 
 from allocator.cli import main
-from allocator.cli.measure.bench_policies import parse_tasks
+from allocator.cli.measure.bench import parse_tasks
 
 PAGES = documented()
 # by default: the page of who begins, and pages whose commands take a few seconds together

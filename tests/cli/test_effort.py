@@ -16,7 +16,8 @@ from places import ROOT
 
 import allocator
 from allocator import SimulationOptions, read_snapshot
-from allocator.cli import main, progress
+from allocator.cli import main
+from allocator.cli.plan import solve as progress
 from allocator.controller.options import ControllerOptions
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP, TIME_LIMIT_S

@@ -127,9 +127,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(here)
         patch.setattr(doctor, "ORDERS", ())
         patch.setattr(doctor, "SOLVERS", ("highs",))
-        patch.setattr("allocator.cli.clusters.admit.ClientApi", lambda *_: None)
+        patch.setattr("allocator.cli.clusters.look.ClientApi", lambda *_: None)
         admitted = ["train-1: admitted"]
-        patch.setattr("allocator.cli.clusters.admit.answer_checks", lambda *_: admitted)
+        patch.setattr("allocator.cli.clusters.look.answer_checks", lambda *_: admitted)
         assert main.run(["observe", "ray", "--answers", "answers", "--out", "look"]) == 0
         assert main.run(["solve", "look", "--out", "look-plan", "--quiet"]) == 0
         yield here

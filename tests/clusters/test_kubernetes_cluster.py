@@ -24,7 +24,7 @@ from kubernetes_objects import (
     workload,
 )
 
-from allocator.cli.clusters.admit import decide
+from allocator.cli.clusters.look import decide
 from allocator.cli.main import run
 
 A100 = "NVIDIA-A100-SXM4-80GB"

@@ -30,7 +30,7 @@ from kubernetes_objects import (
     waiting_job,
 )
 
-from allocator.cli.clusters.admit import decide
+from allocator.cli.clusters.look import decide
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.kubernetes.adapter import KubernetesCluster
 from allocator.clusters.kubernetes.admission import answer_checks

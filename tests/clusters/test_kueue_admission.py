@@ -24,7 +24,7 @@ from kubernetes_objects import (
     workload,
 )
 
-from allocator.cli.clusters.admit import decide
+from allocator.cli.clusters.look import decide
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import Reader

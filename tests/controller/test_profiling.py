@@ -13,7 +13,7 @@ from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.options.configure import configure
-from allocator.server.views.deciding import read_question
+from allocator.server.views.advice import read_question
 
 # the truth: alpha, beta, and the noise u of the epochs (1 + u / sqrt B) / (1 + u / sqrt B0)
 COMPUTE, SYNC, NOISE = 0.02, 0.4, -9.0

@@ -20,6 +20,7 @@ from fakes.simulated_executor import (
     SimulatedMachines,
 )
 
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.sharing import sharing
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -156,7 +157,7 @@ def test_jobs_on_the_gpus_of_others(
     between rounds too: the same GPUs and the same primary jobs, at the same times to the
     microsecond (ends of jobs are sums of different numbers in the two runs).
     """
-    workload = sharing(seed=seed, load=4.0, jobs=jobs, gpus=16, slowdown=(1.05, 1.6)).workload()
+    workload = sharing(Asked("sharing", seed, 4.0, jobs, 16), slowdown=(1.05, 1.6)).workload()
     workload = replace(workload, problem=replace(workload.problem, max_primaries=primaries))
     expected: list[Plan] = []
     simulate(

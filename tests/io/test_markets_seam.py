@@ -20,10 +20,8 @@ from allocator.bench.workloads import generate
 from allocator.cli.main import run
 from allocator.domain.problem import Market as Kind
 from allocator.errors import AllocatorError, InvalidInput, UsageError
-from allocator.io.formats import choose_format
-from allocator.io.markets.base import MarketOptions as Options
-from allocator.io.markets.money import parse_dollars
-from allocator.io.markets.registry import MARKETS
+from allocator.io.formats import MARKETS, choose_format
+from allocator.io.markets.base import MarketOptions as Options, parse_dollars
 from allocator.io.markets.run import (
     TimeWindow,
     import_markets,

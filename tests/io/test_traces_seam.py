@@ -15,9 +15,8 @@ from examples import series
 from places import ROOT
 
 from allocator.errors import AllocatorError, InvalidInput
-from allocator.io.formats import choose_format
+from allocator.io.formats import FORMATS, choose_format
 from allocator.io.traces.base import Trace, TraceOptions
-from allocator.io.traces.registry import FORMATS
 from allocator.io.traces.run import import_trace
 from allocator.io.workloads import read_workload, write_tables
 from allocator.performance.table import RateTable

@@ -19,7 +19,7 @@ from places import ROOT
 from queues import empty
 from service_worlds import World
 
-from allocator.cli.measure.budget_words import budget_lines
+from allocator.cli.measure.simulate import budget_lines
 from allocator.controller import spending
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status

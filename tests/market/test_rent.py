@@ -17,7 +17,7 @@ from places import ROOT
 from text_tables import cases
 
 from allocator import read_snapshot
-from allocator.cli.models.rent_source import read_classes, text
+from allocator.cli.models.rent import classes_csv, read_classes
 from allocator.queue.queue import Queue
 
 HEAD = (
@@ -68,7 +68,7 @@ def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
     assert all(b["mean_response_h"] < a["mean_response_h"] for a, b in itertools.pairwise(curve))
     assert (tmp_path / "out" / "curve.svg").read_text().lstrip().startswith("<?xml")
     again = read_classes(str(tmp_path / "out" / "classes.csv"))
-    assert text(again) == (tmp_path / "out" / "classes.csv").read_text()
+    assert classes_csv(again) == (tmp_path / "out" / "classes.csv").read_text()
     _, out, _ = call(capsys, f"rent {file} --budget 2 --format csv --curve")
     assert len(out.splitlines()) > 50 and out.splitlines()[1].startswith("0.8")
 

@@ -10,7 +10,7 @@ from builders import problem
 from cases import rental as case
 from hypothesis import given, settings, strategies as st
 
-from allocator.cli.measure.budget_words import budget_lines
+from allocator.cli.measure.simulate import budget_lines
 from allocator.market import books
 from allocator.simulator import Simulation, SimulationOptions, simulate
 from formulations.rental.repayment import correct_budget, find_horizon_h, find_lag_h

@@ -18,7 +18,7 @@ from fakes.simulated_executor import (
 from places import ROOT
 
 from allocator import Job, Pool, Problem, Rate
-from allocator.cli.models.rent_source import read_classes
+from allocator.cli.models.rent import read_classes
 from allocator.controller.controller import Controller, ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.errors import InvalidInput

@@ -15,7 +15,7 @@ from examples import series
 from places import ROOT
 from worlds import workload
 
-from allocator.cli.models.rent_source import read_classes
+from allocator.cli.models.rent import read_classes
 from allocator.engine.decision import decide
 from allocator.market.rent import rent
 from allocator.simulator import SimulationOptions, simulate

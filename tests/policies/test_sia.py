@@ -20,7 +20,7 @@ from test_sia_ilp import ROUND, saved
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.io.model_files.sia_ilp import read_sia_ilp
+from allocator.io.published_models import read_sia_ilp
 from allocator.options.instance_building import compile_round
 from allocator.policies.base import Task
 from allocator.policies.rules.sia import (

@@ -22,7 +22,7 @@ from places import ROOT
 from report_folders import benchmark, simulation, tables
 
 from allocator.errors import InvalidInput, UsageError
-from allocator.report.charts.gpu_rows import assign_rows
+from allocator.report.charts.holders import assign_rows
 from allocator.report.charts.series import series, window
 from allocator.report.folders import write_report
 from allocator.report.measures import duration, number, percent, time_unit
@@ -286,28 +286,24 @@ def test_window_cuts_a_long_tail(tmp_path: Path) -> None:
 
 
 def test_rows_below_the_line() -> None:
-    """A pool of 4 GPUs loses the upper two at t = 5: the job that was there moves down; one that
-    stays is one block; one that grows keeps its row.
-    """
-    for jobs, gpus, begin, end, capacity, blocks in (
+    """Of a pool of 4 GPUs: a job that stays is one block; one that grows keeps its row."""
+    for jobs, gpus, begin, end, blocks in (
         (
             "abbc",
             [2, 1, 1, 1],
             [0.0, 0, 5, 0],
             [5.0, 5, 9, 5],
-            [4, 4, 2, 4],
-            [("a", 0, 0, 5), ("b", 0, 5, 9), ("b", 2, 0, 5), ("c", 3, 0, 5)],
+            [("a", 0, 0, 5), ("b", 2, 0, 9), ("c", 3, 0, 5)],
         ),
         (
             "baa",
             [2, 1, 2],
             [0, 0, 5],
             [5, 5, 9],
-            [4] * 3,
             [("a", 1, 5, 9), ("a", 2, 0, 5), ("b", 0, 0, 5)],
         ),
     ):
-        held = assign_rows([*jobs], gpus, begin, end, capacity)
+        held = assign_rows([*jobs], gpus, begin, end, 4)
         assert sorted((jobs[h.span], h.row, h.begin, h.end) for h in held) == blocks
 
 
@@ -319,7 +315,7 @@ def test_assigned_rows_never_overlap() -> None:
     begin = rng.integers(0, 50, 200).astype(float)
     end = begin + rng.integers(1, 10, 200)
     gpus = rng.integers(1, 5, 200)
-    blocks = assign_rows(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), [8] * 200)
+    blocks = assign_rows(list(range(200)), gpus.tolist(), begin.tolist(), end.tolist(), 8)
     held = [
         (b.row + r, t)
         for b in blocks

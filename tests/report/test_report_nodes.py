@@ -10,13 +10,14 @@ from examples import series
 from places import ROOT
 
 from allocator.report.folders import write_report
-from allocator.report.nodes.cells import (
+from allocator.report.nodes import (
     JobPart,
     NodeRow,
     blocks_of,
     draw_nodes,
+    find_moment,
+    state_at,
 )
-from allocator.report.nodes.simulated import find_moment, state_at
 from allocator.report.runs import read_simulation
 
 SHIPPED = ROOT / "data" / "snapshots"

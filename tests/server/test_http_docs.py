@@ -19,7 +19,7 @@ from servers import Server, add_tokens, served, serving
 
 from allocator.io.snapshots import read_snapshot
 from allocator.queue.queue import Queue
-from allocator.server.openapi import build_document
+from allocator.server.api import build_document
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ from servers import Server, served
 from text_tables import cases, cells
 
 from allocator.server import pages
+from allocator.server.api import build_document
 from allocator.server.app import create_app
-from allocator.server.openapi import build_document
 
 ROLES = (None, "viewer", "vision", "speech", "operator")
 READ = "401 200 200 200 200"

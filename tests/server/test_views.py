@@ -21,14 +21,12 @@ from allocator.queue.queue import Queue
 from allocator.report.chart import to_html
 from allocator.server.caller import VIEWER, Caller
 from allocator.server.pages.charts import draw_spending
-from allocator.server.views.advice import compare_changes
-from allocator.server.views.deciding import ask_child, read_question
+from allocator.server.views.advice import ask_child, compare_changes, read_question
 from allocator.server.views.job import read_job
 from allocator.server.views.jobs import JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
-from allocator.server.views.sight import Sight
+from allocator.server.views.sight import Sight, read_plan
 from allocator.server.views.tenants import format_showback, read_tenants_view
 
 NOW = 1_790_000_000.0
@@ -231,11 +229,11 @@ def test_questions_are_answered_by_a_child_within_their_limit(queue: Queue) -> N
     with queue.store.read() as connection:
         snapshot, command = read_question(connection, NOW, 60.0)
     values = {"nodes.a100-0.state": "drain"}
-    found = ask_child(compare_changes, snapshot, command, 60.0, values)
+    found = ask_child(compare_changes, 60.0, snapshot, command, values)
     gpus = sum(job.gpus_after - job.gpus_before for job in found.jobs)
     assert gpus == found.gpus[1] - found.gpus[0] == sum(row.gpus for row in found.tenants)
     assert all(job.tenant == "speech" for job in found.seen_by("speech").jobs)
     with pytest.raises(UsageError, match="no pool"):
-        ask_child(compare_changes, snapshot, command, 60.0, {"pools.nowhere.gpus": "1"})
+        ask_child(compare_changes, 60.0, snapshot, command, {"pools.nowhere.gpus": "1"})
     with pytest.raises(NoPlanInTime, match=r"within 0\.01 s"):
-        ask_child(compare_changes, snapshot, command, 0.01, values)
+        ask_child(compare_changes, 0.01, snapshot, command, values)

@@ -13,6 +13,7 @@ from examples import series
 from text_tables import columns
 from worlds import workload
 
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.sharing import sharing
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
@@ -75,7 +76,7 @@ def test_lost_gpus_take_its_own_part_first() -> None:
 def test_whole_workloads(policy: str) -> None:
     """Every job ends, every round passes the audit, groups run, and no pool gives more GPUs than it
     has: those of a job less those of the jobs that its span names."""
-    w = sharing(seed=1, load=1.5, jobs=30, gpus=32).workload()
+    w = sharing(Asked("sharing", 1, 1.5, 30, 32)).workload()
     w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, max_primaries=3))
     done = simulate(w, policy=policy, options=SimulationOptions(prove_every=0))
     assert not done.unfinished

@@ -18,9 +18,14 @@ from places import ROOT
 
 from allocator.bench.solvers.instances import EVERYTHING, generate
 from allocator.errors import InvalidInput, UsageError
-from allocator.io.model_files.knapsacks import read_knapsacks
-from allocator.io.model_files.model_names import LABEL, row_names
-from allocator.io.performance_models import read_instance, write_instance, write_model
+from allocator.io.performance_models import (
+    LABEL,
+    read_instance,
+    row_names,
+    write_instance,
+    write_model,
+)
+from allocator.io.published_models import read_knapsacks
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from formulations.model.linear import LinearModel, RowFamily

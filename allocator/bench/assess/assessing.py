@@ -24,6 +24,7 @@ from allocator.bench.assess.variants import make_elastic, make_rigid, scale_gpus
 from allocator.domain.problem import Bools
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
+from allocator.objects import Json
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.run import continue_simulation, initial_state
 
@@ -73,9 +74,7 @@ class _WorseError(Exception):
     """The service is worse than asked for, so that the simulation need not go on."""
 
 
-def assess(
-    workload: Workload, question: Question, watch: Watch = lambda what, share: None
-) -> dict[str, Any]:
+def assess(workload: Workload, question: Question, watch: Watch = lambda what, share: None) -> Json:
     """Return the assessment of a history as JSON values.
 
     `watch` is called with the name of each simulation and the share of it that is done. Raises
@@ -108,7 +107,7 @@ class _Assessment:
             *([f"of the history: {workload.assumed}"] if workload.assumed else []),
         ]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Json:
         """Return everything as JSON values."""
         cases, use, calibration = [], {}, None
         record = outcomes.recorded_outcome(self.workload) if len(self.workload.recorded) else None
@@ -248,7 +247,7 @@ class _Assessment:
 
     def _case(
         self, name: str, found: Sequence[Outcome], assuming: Sequence[str], chosen: Bools
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Return a line: figures and changes from the lowest to the highest of its outcomes."""
         chosen = chosen & np.all([np.isfinite(o.completion_s) for o in found], axis=0)
         lost = int((self.counted & ~chosen).sum()) if name != RECORDED else 0
@@ -276,7 +275,7 @@ class _Assessment:
             ],
         }
 
-    def _calibrate(self, record: Outcome, present: Outcome, known: Bools) -> dict[str, Any]:
+    def _calibrate(self, record: Outcome, present: Outcome, known: Bools) -> Json:
         """Compare the simulated scheduler with the record, over the known jobs."""
         was, now = (o.figures(known, self.gpus) for o in (record, present))
         waiting, use = (now[k] - was[k] for k in ("waiting_s_mean", "use"))

@@ -7,10 +7,11 @@ Each job has these properties:
 - Its speed-up is concave, with a penalty for leaving the node.
 - With probability one half it runs, and every option but the one that it holds loses 4 %.
 
-Tenants have power-law shares, and quotas.
+Tenants have power-law shares, and quotas. In the round after, which measures warm starts, some jobs
+are replaced, and some values change.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +32,8 @@ SPEED = np.array([1.0, 1.9, 3.1, 0.55, 4.2, 1.4, 0.8, 2.4])
 PRICE = np.array([1.0, 2.1, 3.9, 0.45, 6.0, 1.3, 0.7, 2.8])
 SHARE = np.array([0.30, 0.20, 0.10, 0.12, 0.06, 0.10, 0.07, 0.05])
 COUNTS = np.array([1, 2, 4, *range(8, 65, 8), 80, 96, 112, 128, 160, 192, 224, 256])
+REPLACED = 0.02
+MOVED = 0.05
 
 
 @dataclass(frozen=True)
@@ -159,3 +162,31 @@ def _tenants(rng: np.random.Generator, Q: int, most: Ints, gpus: int) -> tuple[I
     tenant = rng.choice(Q, len(most), p=share)
     quota = np.maximum(np.ceil(0.6 * gpus * share * rng.uniform(0.8, 2.2, Q) + 2), 8)
     return tenant, np.minimum(quota, np.bincount(tenant, most, Q) + 1)
+
+
+def next_round(i: Instance, seed: int) -> Instance:
+    """Return another round of the same cluster; options keep their indices.
+
+    The same seed gives the same round. A replaced job is a new job with another name and other
+    values, and does not run. A changed value changes by up to 10 %. A guarantee shrinks if jobs
+    that held it are gone, so that changing nothing stays allowed.
+    """
+    rng = np.random.default_rng([seed, len(i.jobs), 1])
+    gone = rng.random(len(i.jobs)) < REPLACED
+    value = np.where(
+        rng.random(len(i.value)) < MOVED, i.value * rng.uniform(0.9, 1.1, len(i.value)), i.value
+    )
+    value = np.where(gone[i.job], value * rng.uniform(0.5, 2.0, len(i.jobs))[i.job], value)
+    keep = i.keep & ~gone[i.job]
+    kept = np.flatnonzero(keep)
+    held = i.usage(kept, i.gpus[kept]).astype(np.int64)
+    left = int(keep.sum()) / max(1, int(i.keep.sum()))
+    return replace(
+        i,
+        value=value,
+        keep=keep,
+        mandatory=i.mandatory & ~gone,
+        guarantee=np.minimum(i.guarantee, held),
+        least_kept=int(left * i.least_kept),
+        jobs=[f"{name}-next" if g else name for name, g in zip(i.jobs, gone.tolist(), strict=True)],
+    )

@@ -18,13 +18,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from allocator.bench.solvers.engines import load
-from allocator.bench.solvers.next_round import warm_hint
 from allocator.bench.solvers.runs import POINT, TRACE, late_s, problems
 from allocator.bench.sweep.runner import write_metrics
 from allocator.bench.sweep.tasks import SweepTask
+from allocator.objects import Json
+from allocator.policies.memory import Memory
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import bound_at
 from formulations.model.choices import NotChoices, choices
@@ -92,10 +93,10 @@ def run(task: SweepTask, folder: Path) -> None:
     for make_before in earlier:
         before = make_before()
         answer = engine(before, limits, hint, lambda values, bound: None)
-        hint = warm_hint(before, answer, model)
+        hint = _make_hint(before, answer, model)
         del before, answer
     until_s = late_s(limits.time_s)
-    figures: dict[str, Any] = {
+    figures: Json = {
         "version": version,
         "columns": model.n,
         "rows": model.m,
@@ -120,7 +121,19 @@ def run(task: SweepTask, folder: Path) -> None:
     os._exit(0)  # some solver libraries hang while they release their resources
 
 
-def _check_answer(meter: SolverMeter, answer: SolverResult) -> dict[str, Any]:
+def _make_hint(before: LinearModel, answer: SolverResult, now: LinearModel) -> WarmStart:
+    """Return the warm start that an answer gives to the next round.
+
+    It has the plan, for options that kept their indices, and the prices by row.
+    """
+    values = answer.values if answer.values is not None and len(answer.values) == now.n else None
+    prices = (
+        None if answer.prices is None else Memory.of("", before, answer.prices).row_prices(now)[0]
+    )
+    return WarmStart(values, prices)
+
+
+def _check_answer(meter: SolverMeter, answer: SolverResult) -> Json:
     """Check the plan of the answer against the rows, and its bound; return the figures.
 
     The bound is checked against all plans seen and against the bound that the prices prove.

@@ -8,13 +8,18 @@ from functools import partial
 from pathlib import Path
 
 from allocator.bench.solvers.engines import check
-from allocator.bench.solvers.instances import EVERYTHING, PLAIN, SIZES, TENANTS, generate
-from allocator.bench.solvers.next_round import next_round
+from allocator.bench.solvers.instances import (
+    EVERYTHING,
+    PLAIN,
+    SIZES,
+    TENANTS,
+    generate,
+    next_round,
+)
 from allocator.bench.sweep.tasks import SweepTask, digest
 from allocator.errors import UsageError
-from allocator.io.model_files.knapsacks import read_knapsacks
-from allocator.io.model_files.sia_ilp import read_sia_ilp
 from allocator.io.performance_models import arrays_of, read_instance
+from allocator.io.published_models import read_knapsacks, read_sia_ilp
 from formulations.model.linear import LinearModel
 from formulations.model.single_round import build_model
 
@@ -30,7 +35,7 @@ COLD, WARM = ROUNDS = ("cold", "warm")
 """What an engine knows at the start.
 
 - cold: nothing
-- warm: what it found for a round; it then solves the next round (next_round.py)
+- warm: what it found for a round; it then solves the next round (instances.py)
 """
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
 TRACE = "trace.csv"

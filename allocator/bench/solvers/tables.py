@@ -12,6 +12,7 @@ from allocator.bench.solvers.runs import POINT, TRACE
 from allocator.bench.sweep.store import RUN_FILE, TASK_FILE, SweepStore
 from allocator.bench.sweep.tasks import METRICS_FILE, from_identity
 from allocator.io.plans import write_files
+from allocator.objects import Json
 
 Frame = Any
 """A pandas.DataFrame, which is loaded where one is made."""
@@ -46,7 +47,7 @@ def write_runs(store: SweepStore) -> None:
     """Write both tables from all measurements of a store."""
     import pandas as pd
 
-    rows, traces = list[dict[str, Any]](), [pd.DataFrame(columns=["run", *POINT])]
+    rows, traces = list[Json](), [pd.DataFrame(columns=["run", *POINT])]
     for path in sorted(store.tasks.glob(f"*/{TRACE}")):
         run = path.parent.name[:8]
         trace = pd.read_csv(path, dtype=float)
@@ -57,7 +58,7 @@ def write_runs(store: SweepStore) -> None:
     write_files(store.folder, {n: t.to_csv(index=False) for n, t in texts.items()})
 
 
-def _row(folder: Path, trace: Frame) -> dict[str, Any]:
+def _row(folder: Path, trace: Frame) -> Json:
     """Return a measurement by columns of runs.csv; a killed one was watched from outside alone."""
     identity, seen, told = (
         json.loads((folder / name).read_text(encoding="utf-8"))

@@ -9,5 +9,5 @@ A task is named by its content and runs in its own process:
 
 Tasks that the store already has are not run again. `grid` is in tasks.py, `SweepStore` and
 `sweep` in store.py, and `write_tables` in tables.py, which uses allocator.bench.paired. Executors
-are in executors.py and on_dask.py. docs/policies.md explains how to run and read a sweep.
+are in executors.py. docs/policies.md explains how to run and read a sweep.
 """

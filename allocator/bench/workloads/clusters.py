@@ -1,12 +1,11 @@
 """Generators of workloads on clusters whose GPUs stay."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.jobs import (
     checkpoints,
@@ -16,11 +15,12 @@ from allocator.bench.workloads.parts.jobs import (
 )
 from allocator.bench.workloads.parts.tables import NODE, Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats, Ints
+from allocator.objects import Record
 
 FEWEST = 32  # GPUs of a cluster that is sized for its window
 
 
-def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def reproduction(asked: Asked) -> GeneratedWorkload:
     """Return the workload on which the published allocator is reproduced.
 
     The source is "MIP for elastic training", ModelArts 2021.
@@ -35,9 +35,8 @@ def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gene
 
     Work is counted in seconds on one GPU, so that the rate of every model on one GPU is 1.
     """
-    f = FIGURES["reproduction"]
-    rng = np.random.default_rng(seed)
-    gap_s: Floats = rng.exponential(60.0 / load, jobs)
+    f, rng, jobs = asked.figures, asked.rng, asked.jobs
+    gap_s: Floats = rng.exponential(60.0 / asked.load, jobs)
     submitted: Floats = np.cumsum(gap_s).round(1)
     requested = draw.draw_keys(rng, by_size(f["sizes"]), jobs)
     run_s = f["median_s"] * np.exp(rng.normal(0.0, f["sigma"], jobs))
@@ -58,10 +57,10 @@ def reproduction(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gene
         for model, share in zip(models, parallel.tolist(), strict=True)
     )
     return GeneratedWorkload.of(
-        "reproduction",
+        asked,
         float(submitted[-1]),
         workload={**workload, "sizes": sizes},
-        pools=columns_of(pools_of("reproduction", gpus)),
+        pools=columns_of(pools_of(asked)),
         models=curves,
     )
 
@@ -73,7 +72,7 @@ WANDER, MEMORY = 1.2, 0.7  # sd of ln(hourly rate), correlation of consecutive h
 ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 
 
-def bursty(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def bursty(asked: Asked) -> GeneratedWorkload:
     """Return heavy-tailed durations and sweeps of similar jobs, calibrated on Philly.
 
     Two of six tenants submit 70 % of the jobs, mostly sweeps of one-GPU jobs. The duration is drawn
@@ -83,56 +82,48 @@ def bursty(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedW
     strata, so that a small workload has its share of large jobs too.
 
     Without `gpus` the cluster is sized for the window. The window is whole days, at least one, and
-    long enough that submissions are not more frequent than on Philly.
-
-    Parameters
-    ----------
-    seed : of every draw.
-    load : GPU-hours demanded at the requested sizes / GPU-hours of the cluster while jobs are
-    submitted.
-    jobs : number of jobs.
-    gpus : GPUs of the cluster.
+    long enough that submissions are not more frequent than on Philly. `load` is the GPU-hours
+    demanded at the requested sizes / the GPU-hours of the cluster while jobs are submitted.
     """
     philly = FIGURES["philly"]
-    rng = np.random.default_rng(seed)
+    rng, jobs = asked.rng, asked.jobs
     names = list(philly["tenants"])
-    batch, tenant, size = _batches(rng, jobs, philly)
+    batch, tenant, size = _batches(asked, philly)
     jobs_of, each = np.bincount(batch), np.empty(len(size))
     for k in np.unique(size):  # scores are spread evenly over the jobs of each size
         each[size == k] = draw.scores_in_strata(rng, jobs_of[size == k])
     score = np.sqrt(ALIKE) * each[batch] + np.sqrt(1.0 - ALIKE) * rng.normal(size=jobs)
-    if gpus is not None:
-        size = np.minimum(size, gpus)
-    days, longest_s = _window("bursty", jobs, philly["jobs_per_h"])
+    if asked.gpus is not None:
+        size = np.minimum(size, asked.gpus)
+    days, longest_s = _window(asked, philly["jobs_per_h"])
     run_s = draw.duration_s(size[batch], score, longest_s)
-    if gpus is None:
-        gpus = _cluster_gpus(size[batch] * run_s, days, load)
-        size = np.minimum(size, gpus)
+    gpus = asked.gpus or _cluster_gpus(size[batch] * run_s, days, asked.load)
+    size = np.minimum(size, gpus)
     requested = size[batch]
     training = draw_training(rng, requested, run_s, group=batch)
-    window = training.demand / (gpus * load)
+    window = training.demand / (gpus * asked.load)
     submitted = _submissions(rng, batch, window)
     order = np.argsort(submitted, kind="stable")
-    wide = draw.elastic_max(rng, size, min(64, gpus))[batch]
+    wide = asked.draw_largest(size, min(64, gpus))[batch]
     training = replace(
         training,
         **{name: getattr(training, name)[order] for name in ("model", "work", "requested")},
     )
     return training.workload(
-        "bursty",
+        asked,
         window,
         submitted[order],
         wide[order],
-        pools_of("bursty", gpus),
+        pools_of(asked, gpus),
         {"tenant": np.array(names)[tenant[batch][order]]},
         tenants={"tenant": names},
     )
 
 
-def _batches(rng: draw.Rng, jobs: int, philly: Mapping[str, Any]) -> tuple[Ints, Ints, Ints]:
+def _batches(asked: Asked, philly: Record) -> tuple[Ints, Ints, Ints]:
     """Return the batch of each job (J,), and tenant and GPUs per job of each batch (batches,)."""
     share, sweeping = philly["tenants"], philly["sweeping"]
-    f = FIGURES["bursty"]
+    f, rng, jobs = asked.figures, asked.rng, asked.jobs
     sweeps = round(jobs * sum(share[n] for n in sweeping))
     parts: list[tuple[Ints, Ints, Ints]] = []
     first = 0
@@ -167,13 +158,13 @@ def _submissions(rng: draw.Rng, batch: Ints, window: float) -> Floats:
     return at
 
 
-def _window(name: str, jobs: int, per_h: float) -> tuple[int, float]:
+def _window(asked: Asked, per_h: float) -> tuple[int, float]:
     """Return the days of a window, and the longest run at the requested size in seconds.
 
     A run takes at most half of the window, and at most a week: Philly's own runs of up to 53 days
     would decide every comparison alone.
     """
-    days = max(FIGURES[name]["days"], round(jobs / per_h / 24.0))
+    days = max(asked.figures["days"], round(asked.jobs / per_h / 24.0))
     return days, 3_600.0 * min(12.0 * days, 168.0)
 
 
@@ -182,7 +173,7 @@ def _cluster_gpus(gpu_s: Floats, days: int, load: float) -> int:
     return max(FEWEST, NODE * round(float(gpu_s.sum()) / (days * 86_400.0 * load) / NODE))
 
 
-def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def diurnal(asked: Asked) -> GeneratedWorkload:
     """Return submissions by hour of the day and day of the week.
 
     The figures are those of the Helios trace (Hu et al., SC 2021), and of Venus, one of its
@@ -192,33 +183,21 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generated
     assumed.
 
     Without `gpus` the cluster is sized for the window. The window is whole days, at least two, and
-    long enough that submissions are not more frequent than on Venus.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of every draw.
-    load : float
-        GPU-hours demanded at the requested sizes, divided by the GPU-hours of the cluster while
-        jobs are submitted.
-    jobs : int
-        Number of jobs.
-    gpus : int, optional
-        GPUs of the cluster.
+    long enough that submissions are not more frequent than on Venus. `load` is the GPU-hours
+    demanded at the requested sizes / the GPU-hours of the cluster while jobs are submitted.
     """
-    f, venus = FIGURES["diurnal"], FIGURES["venus"]
-    rng = np.random.default_rng(seed)
+    f, venus = asked.figures, FIGURES["venus"]
+    rng, jobs = asked.rng, asked.jobs
     median, mean = venus["duration_s"]["median"], venus["duration_s"]["mean"]
     sigma = float(np.sqrt(2.0 * np.log(mean / median)))
     run_s = draw.lognormal_in_strata(rng, median, sigma, jobs)
-    days, longest_s = _window("diurnal", jobs, venus["jobs_per_h"])
+    days, longest_s = _window(asked, venus["jobs_per_h"])
     run_s = np.clip(run_s, f["shortest_s"], longest_s)
-    requested = draw.draw_in_strata(rng, by_size(f["sizes"]), np.ones(jobs))
-    if gpus is None:
-        gpus = _cluster_gpus(requested * run_s, days, load)
+    requested = asked.draw_sizes()
+    gpus = asked.gpus or _cluster_gpus(requested * run_s, days, asked.load)
     requested = np.minimum(requested, gpus)
     training = draw_training(rng, requested, run_s)
-    window = training.demand / (gpus * load)
+    window = training.demand / (gpus * asked.load)
     teams = f["teams"]
     team = rng.choice(list(teams), jobs, p=list(teams.values()))
     # slots from Monday midnight on, at most five minutes long, that fill the window exactly
@@ -229,17 +208,17 @@ def diurnal(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generated
     rate = np.array(venus["hours"], float)[hour] * np.array(venus["weekdays"])[day]
     submitted = np.floor(draw.arrivals(rng, rate, window / slots, jobs))
     return training.workload(
-        "diurnal",
+        asked,
         window,
         submitted,
-        draw.elastic_max(rng, requested, min(64, gpus)),
-        pools_of("diurnal", gpus),
+        asked.draw_largest(requested, min(64, gpus)),
+        pools_of(asked, gpus),
         {"tenant": team},
         tenants={"tenant": list(teams)},
     )
 
 
-def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def mixed(asked: Asked) -> GeneratedWorkload:
     """Return jobs on four GPU types, with speeds by model and type, prices and a budget.
 
     The GPU-hours of a job on V100s are drawn first (classes of the Philly trace from 0.1 GPU-hours
@@ -253,23 +232,22 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     workload (mean over the work). The budget buys a fifth less than the whole cluster; the load
     does not account for that.
     """
-    f = FIGURES["mixed"]
-    rng = np.random.default_rng(seed)
+    f, rng, jobs = asked.figures, asked.rng, asked.jobs
     kind = draw.draw_records(rng, f["classes"], jobs)
     low, high = np.array([c["hours"] for c in kind]).T
     gpu_s = 3_600.0 * np.exp(rng.uniform(np.log(low), np.log(high)))
     pick = rng.integers(0, 12, jobs).tolist()
-    pools = pools_of("mixed", gpus)
-    asked = [c["requests"][i % len(c["requests"])] for c, i in zip(kind, pick, strict=True)]
-    requested = np.minimum(np.array(asked, np.int64), min(p["gpus"] for p in pools))
+    pools = pools_of(asked)
+    requests = [c["requests"][i % len(c["requests"])] for c, i in zip(kind, pick, strict=True)]
+    requested = np.minimum(np.array(requests, np.int64), min(p["gpus"] for p in pools))
     training = draw_training(rng, requested, gpu_s / requested, pools)
-    window = training.demand / (training.count_v100s(pools) * load)
+    window = training.demand / (training.count_v100s(pools) * asked.load)
     tenants, accepted = f["tenants"], f["accepted"]
     names, share = ([t[name] for t in tenants] for name in ("tenant", "share"))
     tenant = rng.choice(names, jobs, p=share)
     picky = np.where(rng.random(jobs) < f["picky"], rng.integers(0, len(accepted), jobs), -1)
-    submitted = draw.poisson(rng, window, jobs)
-    wide = draw.elastic_max(rng, requested, 32)
+    submitted = asked.draw_submissions(window)
+    wide = asked.draw_largest(requested, 32)
     columns: Columns = {
         "gpu_types": [None if p < 0 else tuple(accepted[p]) for p in picky.tolist()],
         "tenant": tenant,
@@ -285,12 +263,12 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
         },
     }
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
-    made = training.workload("mixed", window, submitted, wide, pools, columns, tenants=limits)
+    made = training.workload(asked, window, submitted, wide, pools, columns, tenants=limits)
     budget = {"budget_per_hour": round(f["budget"] * hourly_cost)}
     return replace(made, config={**made.config, **budget})
 
 
-def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def heterogeneous(asked: Asked) -> GeneratedWorkload:
     """Return five applications on three GPU types, as in the evaluation of Sia.
 
     The cluster has 24 T4, 24 RTX 2080 Ti and 16 A100; rounds last 60 s. Applications, their shares,
@@ -303,17 +281,17 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gen
     `load` is jobs per hour. Work is counted in hours on one A100.
     """
     spread = 0.3  # sd of ln(work) within an application; assumed, 0 in the published workloads
-    applications = FIGURES["heterogeneous"]["applications"]
-    rng = np.random.default_rng(seed)
+    applications = asked.figures["applications"]
+    rng, jobs = asked.rng, asked.jobs
     apps = draw.draw_records(rng, applications, jobs)
     work = np.array([a["hours"][-1] for a in apps]) * np.exp(
         spread * rng.normal(size=jobs) - 0.5 * spread**2
     )
     requests = [by_size(a["requests"]) for a in apps]
     requested = [int(rng.choice(list(r), p=list(r.values()))) for r in requests]
-    pools = pools_of("heterogeneous", gpus)
+    pools = pools_of(asked)
     most = max(p["gpus"] for p in pools)
-    window = jobs / load * 3_600.0
+    window = jobs / asked.load * 3_600.0
     hours = max(1, round(window / 3_600.0))
     # sd of ln(hourly rate), correlation of consecutive hours: gaps vary by 1.2
     rate = np.exp(0.5 * draw.autoregression(rng, hours, 0.6))
@@ -339,11 +317,11 @@ def heterogeneous(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gen
         for pool, hours, c in zip(pools, a["hours"], a["overhead"], strict=True)
     )
     return GeneratedWorkload.of(
-        "heterogeneous", window, workload=workload, pools=columns_of(pools), models=curves
+        asked, window, workload=workload, pools=columns_of(pools), models=curves
     )
 
 
-def due(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def due(asked: Asked) -> GeneratedWorkload:
     """Return jobs with deadlines on a fixed cluster of 48 V100s and 16 A100s, all reserved.
 
     Jobs take ten minutes to six hours at the requested size, an hour in the median. Four of five
@@ -354,27 +332,26 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWork
     `load` is the V100-hours demanded at the requested sizes / the V100-hours that the cluster has
     while jobs are submitted. An A100 counts as many V100s as it is faster for this workload.
     """
-    f = FIGURES["due"]
-    rng = np.random.default_rng(seed)
-    pools = pools_of("due", gpus)
-    run_s, training = draw_demand(rng, "due", jobs, pools=pools)
-    window = training.demand / (training.count_v100s(pools) * load)
-    submitted = draw.poisson(rng, window, jobs)
+    f, rng, jobs = asked.figures, asked.rng, asked.jobs
+    pools = pools_of(asked)
+    run_s, training = draw_demand(asked, pools=pools)
+    window = training.demand / (training.count_v100s(pools) * asked.load)
+    submitted = asked.draw_submissions(window)
     low, high = np.array(f["slack"])[rng.integers(0, len(f["slack"]), jobs)].T
     until = np.ceil(submitted + 300.0 + rng.uniform(low, high) * run_s)
     dated = rng.random(jobs) < 0.8
-    wide = draw.elastic_max(rng, training.requested, 16)
+    wide = asked.draw_largest(training.requested, 16)
     columns: Columns = {
         "weight": draw.draw_keys(rng, by_size(f["weights"]), jobs),
         "deadline_s": np.where(dated, until, np.nan),
     }
-    return training.workload("due", window, submitted, wide, pools, columns)
+    return training.workload(asked, window, submitted, wide, pools, columns)
 
 
 SESSIONS, SESSION_S = 0.6, 900.0  # share of the jobs, and seconds that they stay in the mean
 
 
-def interactive(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def interactive(asked: Asked) -> GeneratedWorkload:
     """Return sessions on one GPU each, and batch jobs that fill the cluster, to study headroom.
 
     Three of five jobs are sessions. They come at random times, stay for exponentially distributed
@@ -386,21 +363,20 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gener
     `load` is the GPU-hours demanded at the requested sizes / the GPU-hours of the cluster while
     jobs are submitted.
     """
-    f = FIGURES["interactive"]
-    rng = np.random.default_rng(seed)
-    pools = pools_of("interactive", gpus)
+    f, rng, jobs = asked.figures, asked.rng, asked.jobs
+    pools = pools_of(asked)
     size = pools[0]["gpus"]
     session = np.arange(jobs) < round(SESSIONS * jobs)
     session = session[rng.permutation(jobs)]
-    requested = np.where(session, 1, draw.draw_in_strata(rng, by_size(f["sizes"]), np.ones(jobs)))
+    requested = np.where(session, 1, asked.draw_sizes())
     batch_s = draw.lognormal_in_strata(rng, f["median_s"], f["sigma"], jobs)
     stay_s = np.maximum(30.0, rng.exponential(SESSION_S, jobs))
     run_s = np.where(session, stay_s, np.minimum(batch_s, f["longest_s"]))
     training = draw_training(rng, requested, run_s)
-    window = training.demand / (size * load)
+    window = training.demand / (size * asked.load)
     gives = ~session & (rng.random(jobs) < 0.5)
-    most = np.where(session, 1, draw.elastic_max(rng, requested, 16))
-    submitted = draw.poisson(rng, window, jobs)
+    most = np.where(session, 1, asked.draw_largest(requested, 16))
+    submitted = asked.draw_submissions(window)
     columns: Columns = {
         "weight": np.where(session, 4.0, 1.0),  # a person waits for a session
         "preemptible": gives,
@@ -413,6 +389,4 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None) -> Gener
         "session_s": [float(training.gpu_s[session].mean()) if session.any() else SESSION_S],
     }
     most = np.minimum(most, size)
-    return training.workload(
-        "interactive", window, submitted, most, pools, columns, interactive=kept
-    )
+    return training.workload(asked, window, submitted, most, pools, columns, interactive=kept)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.workloads.parts import availability, draw
-from allocator.bench.workloads.parts.figures import FIGURES
+from allocator.bench.workloads.parts import availability
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.parts.jobs import checkpoints, draw_demand
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.io.markets.base import Steps
+from allocator.objects import Json
 
 DAY_S = 86_400.0
 MACHINE = 4  # GPUs that come and go together, at least
@@ -22,7 +23,7 @@ RESERVED, V100, A100 = 1.95, 2.95, 3.67  # dollars per GPU-hour: reserved, and o
 STARTUP_S = 78  # start of a GPU machine, median of 100
 
 
-def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> dict[str, Any]:
+def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> Json:
     """Return a row of pools.csv of V100s; a spot pool is a region of its own."""
     return {
         "pool": name,
@@ -37,15 +38,18 @@ def _pool(name: str, gpus: int, market: str, price: float, per_h: float = 0) -> 
     }
 
 
-def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[dict[str, Any]]:
+def _zone_pools(there: Sequence[Steps], walks: Sequence[Steps]) -> list[Json]:
     return [
         _pool(name, int(z.value[0]) * MACHINE, "spot", float(p[0]), round(1 / LIFE_H / MACHINE, 4))
         for name, z, (_, p) in zip(ZONES, there, walks, strict=True)
     ]
 
 
-def _window(machines: Steps, others: int, gpu_s: float, end: float, faster: float = 1.0) -> float:
+def _window(
+    there: Sequence[Steps], others: int, gpu_s: float, end: float, faster: float = 1.0
+) -> float:
     """Return when so many GPU-seconds were there, of some machines, so much faster, and others."""
+    machines = availability.combine(np.sum, there)
     gpus = others + machines.value * MACHINE * faster
     given = np.append(0.0, np.cumsum(np.diff(machines.at_s, append=end) * gpus))
     return float(np.interp(gpu_s, given, np.append(machines.at_s, end)))
@@ -74,7 +78,7 @@ def _changes(
     }
 
 
-def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def spot(asked: Asked) -> GeneratedWorkload:
     """Return reserved V100s, and A100s on the spot market, whose number and price change.
 
     Groups of spot machines are available and gone in turn. The lengths are mixtures of a short and
@@ -86,20 +90,19 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWor
     `load` is the V100-hours demanded at the requested sizes / the V100-hours available while jobs
     are submitted.
     """
-    rng = np.random.default_rng(seed)
-    total = gpus or FIGURES["spot"]["gpus"]
+    rng, total = asked.rng, asked.total
     reserved = MACHINE * max(1, round(total * (1 / 3) / MACHINE))
     machines = max(1, round((total - reserved) / MACHINE))
     both = [{"gpu_type": "V100"}, {"gpu_type": "A100"}]
-    _, training = draw_demand(rng, "spot", jobs, reserved, both)
+    _, training = draw_demand(asked, reserved, both)
     faster = training.speed_up["A100"]
-    horizon = 3.0 * training.demand / (reserved * load) + DAY_S
+    horizon = 3.0 * training.demand / (reserved * asked.load) + DAY_S
     there = availability.groups(rng, machines, horizon)
-    window = _window(there, reserved, training.demand / load, horizon, faster)
+    window = _window([there], reserved, training.demand / asked.load, horizon, faster)
     until = 3.0 * window + DAY_S
     walk = availability.prices(rng, A100, until)
-    submitted = draw.poisson(rng, window, jobs)
-    wide = draw.elastic_max(rng, training.requested, 16)
+    submitted = asked.draw_submissions(window)
+    wide = asked.draw_largest(training.requested, 16)
     first = int(there.value[0]) * MACHINE
     pools = [
         _pool("v100", reserved, "reserved", RESERVED) | {"gpus_per_node": 8},
@@ -108,17 +111,17 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWor
     for pool in pools:
         del pool["region"]
     return training.workload(
-        "spot",
+        asked,
         window,
         submitted,
         wide,
         pools,
-        checkpoints(jobs),
+        checkpoints(asked.jobs),
         **_changes(["a100-spot"], [there], [walk], until),
     )
 
 
-def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def zones(asked: Asked) -> GeneratedWorkload:
     """Return spot pools in five zones of two regions, with reserved and on-demand machines.
 
     All GPUs are V100s at list prices. A policy decides where jobs run and what replaces lost spot
@@ -129,19 +132,17 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
     `load` is the GPU-hours demanded at the requested sizes / the GPU-hours available, including
     on-demand ones.
     """
-    rng = np.random.default_rng(seed)
-    total = gpus or FIGURES["zones"]["gpus"]
+    rng, total = asked.rng, asked.total
     reserved = rented = MACHINE * max(1, round(total * 0.25 / MACHINE))
     machines = max(1, round((total - reserved - rented) / MACHINE / len(ZONES)))
-    run_s, training = draw_demand(rng, "zones", jobs, reserved)
-    horizon = 3.0 * training.demand / ((reserved + rented) * load) + 4 * DAY_S
+    run_s, training = draw_demand(asked, reserved)
+    horizon = 3.0 * training.demand / ((reserved + rented) * asked.load) + 4 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
-    machines_there = availability.combine(np.sum, there)
-    window = _window(machines_there, reserved + rented, training.demand / load, horizon)
+    window = _window(there, reserved + rented, training.demand / asked.load, horizon)
     until = min(horizon, 3.0 * window + 2 * DAY_S)
-    submitted = draw.poisson(rng, window, jobs)
-    slack_s = rng.uniform(1.5, 4.0, jobs) * run_s
-    wide = draw.elastic_max(rng, training.requested, 16)
+    submitted = asked.draw_submissions(window)
+    slack_s = rng.uniform(1.5, 4.0, asked.jobs) * run_s
+    wide = asked.draw_largest(training.requested, 16)
     walks = [availability.prices(rng, V100, until) for _ in ZONES]
     pools = [
         _pool("reserved", reserved, "reserved", RESERVED),
@@ -149,17 +150,17 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWo
         *_zone_pools(there, walks),
     ]
     return training.workload(
-        "zones",
+        asked,
         window,
         submitted,
         wide,
         pools,
-        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(jobs)},
+        {"deadline_s": np.ceil(submitted + slack_s), **checkpoints(asked.jobs)},
         **_changes(ZONES, there, walks, until),
     )
 
 
-def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def deadlines(asked: Asked) -> GeneratedWorkload:
     """Return jobs with deadlines, on-demand machines without limit, and cheap spot zones.
 
     Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like
@@ -167,30 +168,25 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None) -> Generat
     Every job has a deadline: its submission plus 600 s plus 1.5 to 3 times its run time at the
     requested size. It writes checkpoints, so that losing a machine costs minutes.
 
-    Parameters
-    ----------
-    seed : of every draw.
-    load : GPU-hours demanded at the requested sizes / GPU-hours available on spot.
-    jobs : number of jobs.
-    gpus : spot GPUs when all are available.
+    `load` is the GPU-hours demanded at the requested sizes / the GPU-hours available on spot;
+    `gpus` are the spot GPUs when all are available.
     """
-    rng = np.random.default_rng(seed)
-    machines = max(1, round((gpus or FIGURES["deadlines"]["gpus"]) / MACHINE / len(ZONES)))
+    rng, jobs = asked.rng, asked.jobs
+    machines = max(1, round(asked.total / MACHINE / len(ZONES)))
     most = machines * MACHINE * len(ZONES)
-    run_s, training = draw_demand(rng, "deadlines", jobs, most)
-    wide = draw.elastic_max(rng, training.requested, 16)
+    run_s, training = draw_demand(asked, most)
+    wide = asked.draw_largest(training.requested, 16)
     slack_s = 600.0 + rng.uniform(1.5, 3.0, jobs) * run_s
-    horizon = 6.0 * training.demand / (most * load) + 8 * DAY_S
+    horizon = 6.0 * training.demand / (most * asked.load) + 8 * DAY_S
     there = availability.zones(rng, [count for _, count in REGIONS], machines, horizon)
     walks = [availability.prices(rng, V100, horizon) for _ in ZONES]
-    machines_there = availability.combine(np.sum, there)
-    window = max(1.0, _window(machines_there, 0, training.demand / load, horizon))
-    submitted = draw.poisson(rng, window, jobs)
+    window = max(1.0, _window(there, 0, training.demand / asked.load, horizon))
+    submitted = asked.draw_submissions(window)
     # on-demand GPUs are always enough: 16 for each spot GPU
     plenty = 16 * MACHINE * int(max(z.value.max() for z in there)) * len(ZONES)
     pools = [_pool("on-demand", plenty, "on_demand", V100), *_zone_pools(there, walks)]
     return training.workload(
-        "deadlines",
+        asked,
         window,
         submitted,
         wide,
@@ -204,21 +200,21 @@ SPOT_JOBS: Mapping[Any, float] = {0: 0.2, 4: 0.2, None: 0.6}
 """Share of the jobs by the most GPUs on spot."""
 
 
-def exposure(*, seed: int, load: float, jobs: int, gpus: int | None) -> GeneratedWorkload:
+def exposure(asked: Asked) -> GeneratedWorkload:
     """Return the jobs of `deadlines`, with limits on what tenants hold in one spot zone.
 
     Two tenants have guaranteed GPUs and a limit, as a share of these, on what they hold on the spot
     machines of any one zone. The third tenant has neither. A fifth of the jobs never runs on spot
     GPUs, and another fifth on at most 4.
     """
-    f = FIGURES["exposure"]
-    made = deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus)
-    rng = np.random.default_rng([seed, 1])
+    f = asked.figures
+    made = deadlines(replace(asked, name="deadlines"))
+    rng = np.random.default_rng([asked.seed, 1])
     tenants = columns_of(f["tenants"])
     owned: Columns = {
         **made.tables["workload.csv"],
-        "tenant": rng.choice(tenants["tenant"], jobs, p=f["shares"]),
-        "max_spot_gpus": rng.choice(list(SPOT_JOBS), jobs, p=list(SPOT_JOBS.values())),
+        "tenant": rng.choice(tenants["tenant"], asked.jobs, p=f["shares"]),
+        "max_spot_gpus": rng.choice(list(SPOT_JOBS), asked.jobs, p=list(SPOT_JOBS.values())),
     }
     tables = {**made.tables, "workload.csv": owned, "tenants.csv": tenants}
     return replace(made, name="exposure", tables=tables)

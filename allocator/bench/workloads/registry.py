@@ -2,8 +2,7 @@
 
     generate("reproduction", seed=3, load=0.30, jobs=250)
 
-A generator is a function (seed, load, jobs, gpus) -> GeneratedWorkload of its name, in a
-module of MODULES.
+A generator is a function of its name, from Asked to GeneratedWorkload, in a module of MODULES.
 """
 
 from __future__ import annotations
@@ -92,9 +91,11 @@ def generate(
     ):
         if not least <= value <= most:
             raise UsageError(f"{argument} is {value:g}; it must be from {least:g} to {most:g}")
+    from allocator.bench.workloads.parts.draw import Asked
+
     modules = (importlib.import_module(f"{__package__}.{module}") for module in MODULES)
     function = next(found for m in modules if (found := getattr(m, name, None)))
-    made: GeneratedWorkload = function(seed=seed, load=load, jobs=jobs, gpus=gpus)
+    made: GeneratedWorkload = function(Asked(name, seed, load, jobs, gpus))
     options = "" if gpus is None else f" --gpus {gpus}"
     if nodes_per_rack is not None:
         made = made.with_nodes(nodes_per_rack)

@@ -12,11 +12,11 @@ import itertools
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from formulations import gradient_accumulation
 
-GPUS = FIGURES["sharing"]["gpus"]
 KIND = "A6000"
 GPU_GB = 47.99  # 49,140 MB
 MODELS = FIGURES["sharing"]["models"]
@@ -31,33 +31,23 @@ SLOWDOWN = (1.1, 2.5)
 
 
 def sharing(
-    *,
-    seed: int,
-    load: float,
-    jobs: int,
-    gpus: int | None = None,
-    memory_gb: float = GPU_GB,
-    slowdown: tuple[float, float] = SLOWDOWN,
+    asked: Asked, memory_gb: float = GPU_GB, slowdown: tuple[float, float] = SLOWDOWN
 ) -> GeneratedWorkload:
     """Return a workload of the generator `sharing`.
 
+    `load` is the GPU-hours that the jobs need if each runs alone, divided by the GPU-hours of the
+    cluster.
+
     Parameters
     ----------
-    seed : int
-        Seed of all random draws.
-    load : float
-        GPU-hours that the jobs need if each runs alone, divided by the GPU-hours of the cluster.
-    jobs : int
-        Number of jobs.
-    gpus : int, optional
-        GPUs of the cluster.
+    asked : Asked
+        The jobs and the cluster.
     memory_gb : float
         Memory of a GPU. Below 20 GB, two jobs fit on a GPU only with gradient accumulation.
     slowdown : tuple of (float, float)
         Range from which slowdowns are drawn. If both ends are equal, all slowdowns are.
     """
-    rng = np.random.default_rng(seed)
-    total = gpus or GPUS
+    rng, total, jobs = asked.rng, asked.total, asked.jobs
     fitting = {k: share for k, share in SIZES.items() if k <= total}
     size = draw.draw_in_strata(rng, fitting, np.ones(jobs))
     able = {k: [m for m, known in STEP_MS.items() if k in known] for k in SIZES}
@@ -66,9 +56,9 @@ def sharing(
     steps = np.round(draw.lognormal_in_strata(rng, STEPS, SIGMA, jobs))
     steps = np.clip(steps, 100.0, MOST_STEPS)
     run_s = steps * [STEP_MS[m][k] / 1e3 for m, (k, _) in zip(model, each, strict=True)]
-    window = float((run_s * size).sum()) / (total * load)
+    window = float((run_s * size).sum()) / (total * asked.load)
     work = steps.astype(np.int64) * size * [MODELS[m]["batch"] for m in model]
-    submitted = draw.poisson(rng, window, jobs)
+    submitted = asked.draw_submissions(window)
     workload: Columns = {
         **draw.job_columns(submitted, model, work, size, size),
         "min_gpus": size,
@@ -94,7 +84,7 @@ def sharing(
         "slowdown_b": np.where(np.equal(first, second), a, b),
     }
     return GeneratedWorkload.of(
-        "sharing", window, workload=workload, pools=pools, rates=rates(), sharing=slowdowns
+        asked, window, workload=workload, pools=pools, rates=rates(), sharing=slowdowns
     )
 
 

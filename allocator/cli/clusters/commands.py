@@ -14,7 +14,7 @@ from allocator.cli.parsing import (
     parse_integer,
     repeated,
 )
-from allocator.cli.queue.job_options import PROGRESS_OPTIONS
+from allocator.cli.queue.commands import PROGRESS_OPTIONS
 
 LOOK = (
     option("--settings FILE", "TOML file of how jobs are taken; docs/slurm.md"),
@@ -186,7 +186,7 @@ train.sh
         allocator admit --once --context kind-test
         allocator admit --every 60 --objective completion
         """,
-        "clusters.admit:admit",
+        "clusters.look:admit",
         option("--context NAME", "context of the kubeconfig"),
         option("--kubeconfig FILE", "default: as kubectl finds it"),
         option("--objective OBJECTIVE", "what a plan is worked out for (default: progress)"),

@@ -1,18 +1,27 @@
-"""Look at a cluster, and tell it a plan or a job in its own words."""
+"""Look at a cluster, and tell it a plan, a job or an answer of Kueue's in its own words."""
 
 import os
 import shlex
 import sys
+import time
 import tomllib
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from allocator import AllocatorError, UsageError
-from allocator.cli.output import Answer, Values, note, warn
+from allocator import AllocatorError, UsageError, solve
+from allocator.cli.output import Answer, Values, note, show_answer, warn
 from allocator.cli.parsing import find_given
-from allocator.clusters.adapter import ObserveRequest
-from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
-from allocator.clusters.kubernetes.api import read_role
+from allocator.clusters.adapter import ClusterView, ObserveRequest, PlannedJob
+from allocator.clusters.folder import (
+    build_snapshot,
+    plan_jobs,
+    read_details,
+    read_planned_jobs,
+    write_observation,
+)
+from allocator.clusters.kubernetes.admission import answer_checks
+from allocator.clusters.kubernetes.api import ClientApi, Reader, read_role
 from allocator.clusters.registry import get_cluster
 from allocator.clusters.slurm.settings import read_plugin, write_sbatch
 from allocator.clusters.statements import JOB_FIELDS
@@ -76,3 +85,28 @@ def submit_slurm(args: Namespace) -> Answer:
 def rbac(args: Namespace) -> Answer:
     roles = read_role(args.use)
     return Answer({"use": args.use, "yaml": roles}, roles)
+
+
+def admit(args: Namespace) -> Answer:
+    reader = Reader(ClientApi(args.context, args.kubeconfig))
+    while True:
+        try:
+            lines = answer_checks(reader, lambda view: decide(view, args.objective), time.time())
+        except AllocatorError as error:  # the next round looks again
+            if args.once or isinstance(error, UsageError):
+                raise
+            lines = [f"nothing decided: {error}"]
+        note(*lines)
+        answer = Answer({"answers": list(lines)})
+        if args.once:
+            return answer
+        show_answer(answer, args)
+        time.sleep(args.every)
+
+
+def decide(view: ClusterView, objective: str | None) -> Sequence[PlannedJob]:
+    """Return what a plan for the cluster gives every job."""
+    if not view.tables["jobs.csv"] or not view.tables["pools.csv"]:
+        return ()
+    plan = solve(build_snapshot("cluster", view), objective=objective)
+    return plan_jobs(plan.to_dict()["jobs"])

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allocator import UsageError
-from allocator.bench.shadow.record import ROUND, Look, Record
-from allocator.bench.shadow.summary import summarise
+from allocator.bench.shadow.record import ROUND, Look, Record, summarise
 from allocator.bench.shadow.watching import Watch, observer
 from allocator.cli.clusters.look import read_request
 from allocator.cli.output import Answer, Table, Values, note

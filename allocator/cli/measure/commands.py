@@ -353,7 +353,7 @@ greedy,mip --seeds 10 --out results
                 allocator bench policies report --out results           tables and report of what \
 is there
                 """,
-                "measure.bench_policies:policies",
+                "measure.bench:policies",
                 RUN_OR_REPORT,
                 group(
                     "grid",

@@ -2,7 +2,7 @@
 
 Everything is real except for the GPUs: the queue, the controller, processes that train,
 checkpoints, stops and starts. The state is in a folder, so that the same command continues after a
-kill -9.
+kill -9. With --sabotage a policy decides that hangs, breaks rules and crashes in fixed rounds.
 """
 
 import os

@@ -21,9 +21,7 @@ from allocator.cli.parsing import (
     repeated,
     words,
 )
-from allocator.io.formats import FormatEntry
-from allocator.io.markets.registry import MARKETS
-from allocator.io.traces.registry import FORMATS
+from allocator.io.formats import FORMATS, MARKETS, FormatEntry
 
 MODELS = (
     command(

@@ -5,7 +5,7 @@ from argparse import Namespace
 from functools import partial
 
 from allocator import UsageError
-from allocator.cli.output import Answer, Table, Values, format_csv, text
+from allocator.cli.output import Answer, Columns, Table, Values, format_csv, text
 from allocator.cli.sources import read_problem
 from allocator.options.configure import RunConfigurations, configure as find_ways, job_number
 from allocator.performance.pipelines import due_s
@@ -48,21 +48,22 @@ def configure(args: Namespace) -> Answer:
         {i for i, r in enumerate(records) if r["front"]} | set(chosen.values()),
         key=lambda i: ways.cost[i],
     )
-    cells = [
-        (
-            *(records[i][name] for name in ("pool", "gpus", "batch_size", "variant", "work_per_s")),
-            f"{100 * ways.error[i]:.0f} %",
-            *(records[i][name] for name in ("hours", "dollars")),
-            "; ".join(said[n] for n, way in chosen.items() if way == i),
-        )
-        for i in shown
-    ]
-    what = ("pool", ">GPUs", ">batch", "variant", ">work/s", ">error", ">hours", ">$", "")
+    columns: Columns = {
+        "pool": "pool",
+        ">GPUs": "gpus",
+        ">batch": "batch_size",
+        "variant": "variant",
+        ">work/s": "work_per_s",
+        ">error": lambda r: f"{100 * r['error']:.0f} %",
+        ">hours": "hours",
+        ">$": "dollars",
+        "": lambda r: "; ".join(said[name] for name, i in chosen.items() if records[i] is r),
+    }
     head = f"job {text(ways.job)}: {len(ways)} ways to run it to its end"
-    table = Table("ways that nothing beats in both, cheapest first", what, cells)
+    title = "ways that nothing beats in both, cheapest first"
     return Answer(
         document,
-        [head, table],
+        [head, Table.of(title, [records[i] for i in shown], columns)],
         rows,
         files={"configure.csv": rows, "configure.svg": partial(draw_configurations, ways, chosen)},
     )

@@ -1,11 +1,13 @@
-"""`allocator validate` and `allocator promise`: what is wrong with an input, and its deadlines."""
+"""`allocator validate`, `schema` and `promise`: the faults of an input, its form, its deadlines."""
 
+import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from allocator import InvalidInput, read_snapshot, read_workload, validate as check
 from allocator.cli.output import (
+    SCHEMA_VERSION,
     Answer,
     Table,
     Values,
@@ -17,6 +19,7 @@ from allocator.cli.output import (
 )
 from allocator.cli.sources import read_problem
 from allocator.domain.problem import Problem
+from allocator.io import json_schema
 from allocator.io.workloads import is_workload
 
 
@@ -100,3 +103,9 @@ def _show(found: Any, problem: Problem) -> Iterator[str | Table]:
     )
     what = ("job", "promised", ">due in h", ">done in h", ">could be in h", "pool", ">GPUs now")
     yield Table("deadlines", (*what, ">most", "reason"), rows)
+
+
+def schema(args: Namespace) -> int:
+    document = getattr(json_schema, f"{args.what}_schema")()
+    print(json.dumps(document | {"schema_version": SCHEMA_VERSION}, indent=2))
+    return 0

@@ -257,7 +257,7 @@ dollars, to the end of the jobs
         allocator schema workload                columns of the workload files
         allocator schema result > plan.schema.json
         """,
-        "plan.schema:schema",
+        "plan.checks:schema",
         option(
             "what",
             "default: snapshot",

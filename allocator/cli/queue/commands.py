@@ -1,7 +1,7 @@
 """The commands that run a cluster: its queue, its controller and its service."""
 
 from argparse import SUPPRESS
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allocator.cli.parsing import (
@@ -27,8 +27,47 @@ from allocator.cli.parsing import (
     seconds,
     settings,
 )
-from allocator.cli.queue.job_options import NAMES, PROGRESS_OPTIONS, job_options
-from allocator.domain.schema.workload_columns import CHANGEABLE, FILTERS
+from allocator.domain.schema.columns import JOBS, RULE, ColumnKind
+from allocator.domain.schema.workload_columns import CELLS, CHANGEABLE, FILTERS, RECORDED, WORKLOAD
+
+NAMES = tuple(c.name for c in WORKLOAD.columns if c not in (*CELLS, *RECORDED))
+"""Those that `allocator queue submit` sets."""
+WORDS = {
+    "job_id": "unique name (default: made of the model and a number; then give a --key)",
+    "deadline_s": "by which it should be done: 2h from now, a date, or unix seconds",
+    "submitted_s": "from which on it counts, as for the deadline (default: now)",
+    "total_work": "whole work of the job, in the model's unit",
+}
+METAVARS = {
+    ColumnKind.INTEGER: "N",
+    ColumnKind.BOOLEAN: "BOOL",
+    ColumnKind.INTEGERS: "N|N",
+    ColumnKind.TEXTS: "NAME|NAME",
+}
+
+
+def job_options(*names: str) -> Iterator[Add]:
+    """Yield options for columns of jobs, whose help is what the schema says of them."""
+    for name in names:
+        column = JOBS.column(name)
+        number = "TIME" if name.endswith("_s") else "X"
+        metavar = number if column.kind is ColumnKind.NUMBER else METAVARS.get(column.kind, "NAME")
+        words = WORDS.get(name, column.doc).replace("%", "%%")
+        if column.default not in (None, "", RULE) and "default" not in words:
+            words += f" (default: {str(column.default).lower().removesuffix('.0')})"
+        yield option(f"--{name.replace('_', '-')} {metavar}", words)
+
+
+PROGRESS_OPTIONS = (
+    option(
+        "--progress-log REGEX",
+        "finds its progress in what it logs: (?P<work>...) or (?P<step>...)",
+    ),
+    option("--progress-url URL", "its metrics as text of Prometheus"),
+    option("--progress-metric NAME", "metric there that counts its work"),
+)
+"""How its progress is seen."""
+
 
 DRY_RUN = "dry-run"
 LISTEN = "127.0.0.1:8642"
@@ -54,8 +93,8 @@ def verb(
     )
 
 
-JOBS = option("jobs JOB", nargs="+")
-NODES = option("nodes NODE", nargs="+")
+SOME_JOBS = option("jobs JOB", nargs="+")
+SOME_NODES = option("nodes NODE", nargs="+")
 STATES = "active, queued, running, paused, held, done, cancelled, failed; may be repeated"
 OF_NODES = (
     option("--cpus N", "its CPUs (default: no limit)", number()),
@@ -130,7 +169,7 @@ NODE = command(
             "add",
             "add nodes that are alike",
             "allocator queue node add cluster.db n1 n2 --pool a100 --gpus 8 --label rack=r1",
-            NODES,
+            SOME_NODES,
             option("--pool POOL", "the pool of its GPUs", required=True),
             option("--gpus N", None, parse_integer(0), required=True),
             *OF_NODES,
@@ -140,7 +179,7 @@ NODE = command(
             "set",
             "change GPUs, CPUs, memory, or labels of nodes",
             "allocator queue node set cluster.db n1 --label rack=r2",
-            NODES,
+            SOME_NODES,
             option("--gpus N", None, parse_integer(0)),
             *OF_NODES,
             function="change_nodes",
@@ -149,7 +188,7 @@ NODE = command(
             "up",
             "give jobs GPUs of these nodes again",
             "allocator queue node up cluster.db n1 n2",
-            NODES,
+            SOME_NODES,
             function="change_nodes",
         ),
         verb(
@@ -157,7 +196,7 @@ NODE = command(
             "move jobs away from these nodes, and give none of their GPUs to new ones",
             "allocator queue node drain cluster.db n1 n2\n"
             "allocator queue node drain cluster.db n1 --at 6h --until 10h",
-            NODES,
+            SOME_NODES,
             option("--at TIME", "when they leave (default: now)", parse_future),
             option("--until TIME", "when they are back (default: by `up`)", parse_future),
             function="drain_nodes",
@@ -166,14 +205,14 @@ NODE = command(
             "down",
             "these machines are gone: their jobs are lost and start again elsewhere",
             "allocator queue node down cluster.db n1 n2",
-            NODES,
+            SOME_NODES,
             function="change_nodes",
         ),
         verb(
             "remove",
             "forget nodes on which no job has GPUs",
             "allocator queue node remove cluster.db n1",
-            NODES,
+            SOME_NODES,
             function="change_nodes",
         ),
     ),
@@ -329,7 +368,7 @@ and jobs of a snapshot
             "change weight, sizes or deadline of jobs",
             "allocator queue change cluster.db bert-1 --weight 2\n"
             "allocator queue change cluster.db bert-1 --min-gpus 2 --max-gpus 4",
-            JOBS,
+            SOME_JOBS,
             *job_options(*CHANGEABLE),
         ),
         *(
@@ -337,7 +376,7 @@ and jobs of a snapshot
                 name,
                 words,
                 f"allocator queue {name} cluster.db bert-1 bert-2",
-                JOBS,
+                SOME_JOBS,
                 function="change_state",
             )
             for name, words in (

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,10 @@ from allocator.cli.output import (
     warn,
 )
 from allocator.cli.parsing import find_given
-from allocator.cli.queue.job_options import NAMES
+from allocator.cli.queue.commands import NAMES
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.controller.reporting.status import describe_state
-from allocator.domain.findings import did_you_mean, input_error, quote
+from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.records import USER
 from allocator.domain.schema.workload_columns import CHANGEABLE, FILTERS
@@ -37,6 +36,7 @@ from allocator.domain.times import format_time, month_start_s
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.io.plans import write_files
 from allocator.io.progress_sources import FIELDS, as_variables
+from allocator.io.traces.text import content
 from allocator.loop.executor import NodePart
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.costs import KEYS, Cost, add_costs, read_costs
@@ -144,7 +144,7 @@ def _promise(queue: Queue, job_id: str) -> Values | None:
 
 def import_csv(args: Namespace, queue: Queue) -> Answer:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
-    submissions, warnings = csv_jobs.parse_submissions(_read(args.file), name)
+    submissions, warnings = csv_jobs.parse_submissions(content(Path(args.file)), name)
     warn(warnings)
     with queue.store.write() as connection:
         done, more = submit_to(connection, submissions, queue.clock(), name)
@@ -153,16 +153,6 @@ def import_csv(args: Namespace, queue: Queue) -> Answer:
     before = f", {len(done) - new} were there before" if new < len(done) else ""
     rows = [{"job_id": s.job_id, "new": s.new} for s in done]
     return Answer({"jobs": rows}, notes=[f"{new} jobs submitted{before}"])
-
-
-def _read(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise input_error(file, f"cannot be read: {why}") from None
 
 
 def export_csv(args: Namespace, queue: Queue) -> Answer:

@@ -1,6 +1,6 @@
 """Readers of published spot markets: prices and availability over time.
 
-To add a format, write a module with two functions, and add one line to `registry.MARKETS`:
+To add a format, write a module with two functions, and add one line to `MARKETS` of io/formats.py:
 
     recognise(source: Path) -> str
         Return "" if the source has this format, and the reason if not. It reads only the beginning

@@ -1,5 +1,8 @@
-"""The types that readers of spot markets share: step functions of GPUs and prices by pool."""
+"""The types that readers of spot markets share: step functions of GPUs and prices by pool;
+prices as plain numbers of US dollars.
+"""
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,6 +10,8 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 from formulations.model.ragged import begins_run
+
+PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
 
 
 @dataclass(frozen=True)
@@ -109,3 +114,35 @@ def step_function(at: Floats, value: Ints | Floats) -> Steps:
     steps = given[last]
     moves = begins_run(steps)
     return Steps(at[moves], steps[moves])
+
+
+def parse_dollars(text: object) -> float:
+    """Return the number of a price.
+
+    Raises
+    ------
+    ValueError
+        If it is none. The reason shows how to write the number without its currency sign or
+        thousands separator.
+    """
+    shown = str(text)[:40].strip()
+    if not PLAIN.fullmatch(shown):
+        bare = re.sub(r"[$€£¥,\s]|USD|EUR", "", shown, flags=re.IGNORECASE)
+        hint = f"; write {bare}" if bare != shown and PLAIN.fullmatch(bare) else ""
+        raise ValueError(f'"{shown}" is not a plain number of US dollars{hint}')
+    value = float(shown)
+    if not 0 < value < 1e6:
+        raise ValueError(f"{value:g} is no price; it must be above 0")
+    return value
+
+
+def check_prices(series: PoolSeries) -> list[str]:
+    """Warn if spot prices of a pool are not below its price on demand."""
+    price = series.price.value
+    dear = int((price >= series.on_demand).sum()) if series.on_demand > 0 else 0
+    if not dear:
+        return []
+    return [
+        f"{series.pool}: {dear} of {len(price)} spot prices are not below the price on demand,"
+        f" {series.on_demand:g} per GPU-hour (highest {price.max():g})"
+    ]

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps
-from allocator.io.markets.money import parse_dollars
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps, parse_dollars
 from allocator.io.traces.text import csv_rows, input_error, missing_columns, raise_if, text
 
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "Price", "SpotPrice")

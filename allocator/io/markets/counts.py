@@ -18,16 +18,14 @@ import numpy as np
 
 from allocator.domain.problem import Ints
 from allocator.io.markets.base import MarketHistory, MarketOptions, gpu_series
-from allocator.io.traces.text import content, form_of, input_error, read_first_lines
+from allocator.io.traces.text import content, form_of, input_error, is_json_of
 
 NAME = re.compile(r"(?P<zone>.+)_(?P<type>[A-Za-z0-9-]+)_(?P<gpus>\d+)\.json")
 
 
 def recognise(source: Path) -> str:
     """Return "" if the file begins as an object with gap_seconds, else the reason."""
-    begin = "".join(read_first_lines(source))[:200].lstrip()
-    mine = begin.startswith("{") and '"gap_seconds"' in begin
-    return "" if mine else 'is no JSON with "gap_seconds"'
+    return "" if is_json_of(source, "gap_seconds") else 'is no JSON with "gap_seconds"'
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:

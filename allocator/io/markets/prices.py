@@ -19,9 +19,14 @@ from typing import Any
 import numpy as np
 
 from allocator.errors import Fault
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, step_function
-from allocator.io.markets.money import parse_dollars
-from allocator.io.traces.text import content, form_of, input_error, raise_if, read_first_lines
+from allocator.io.markets.base import (
+    MarketHistory,
+    MarketOptions,
+    PoolSeries,
+    parse_dollars,
+    step_function,
+)
+from allocator.io.traces.text import content, form_of, input_error, is_json_of, raise_if
 
 GPUS = {
     "p2.xlarge": 1,
@@ -48,9 +53,7 @@ def recognise(source: Path) -> str:
     if source.is_dir():
         files = sorted(source.glob("*.json"))[:20]
         return "has no file of spot prices" if all(map(recognise, files)) else ""
-    begin = "".join(read_first_lines(source))[:400].lstrip()
-    mine = begin.startswith("{") and '"SpotPriceHistory"' in begin
-    return "" if mine else 'has no "SpotPriceHistory"'
+    return "" if is_json_of(source, "SpotPriceHistory") else 'has no "SpotPriceHistory"'
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:

@@ -1,6 +1,5 @@
 """Turn published spot markets into the files of a workload: read, cut, name, check, write."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,10 +11,8 @@ from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.texts import text_of
 from allocator.domain.workload import Changes, Workload
 from allocator.errors import UsageError
-from allocator.io.formats import choose_format
-from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps
-from allocator.io.markets.money import check_prices
-from allocator.io.markets.registry import MARKETS
+from allocator.io.formats import MARKETS, choose_format
+from allocator.io.markets.base import MarketHistory, MarketOptions, PoolSeries, Steps, check_prices
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
@@ -39,7 +36,7 @@ class TimeWindow:
 
 def import_markets(
     name: str,
-    sources: Sequence[str | os.PathLike[str]],
+    sources: Sequence[Path | str],
     options: MarketOptions,
     window: TimeWindow | None = None,
 ) -> MarketHistory:
@@ -147,7 +144,7 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     )
 
 
-def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
+def write_market(market: MarketHistory, folder: Path | str) -> Path:
     """Write pools.csv, and capacity.csv and prices.csv if they have steps; return the folder."""
     columns = ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region")
     first = [(s, sum(s.gpus.value[:1]), [*s.price.value[:1], ""][0]) for s in market.series]

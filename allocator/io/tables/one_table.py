@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grid
@@ -12,9 +13,7 @@ from allocator.io.folders import read_content
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 
-def read_table(
-    path: str | os.PathLike[str], schema: TableSchema, other: Column | None = None
-) -> ParsedTable:
+def read_table(path: Path | str, schema: TableSchema, other: Column | None = None) -> ParsedTable:
     """Read a table by its schema, with the faults found so far.
 
     Messages name the file by the path that was given.
@@ -40,7 +39,7 @@ def read_table(
     return grid(replace(schema, file=table.file, columns=columns), raw, Findings(reading.faults))
 
 
-def read_numbers(path: str | os.PathLike[str]) -> ParsedTable:
+def read_numbers(path: Path | str) -> ParsedTable:
     """Read a table whose columns may have any name and hold numbers of at least 0.
 
     An example is a table of starts, with the seconds of each phase in a column of its own.
@@ -49,7 +48,7 @@ def read_numbers(path: str | os.PathLike[str]) -> ParsedTable:
     return read_table(path, TableSchema("", "measurements", ()), number)
 
 
-def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+def read_rows(path: Path | str) -> list[dict[str, str]]:
     """Return the cells of a table that `read_table` can read, as text, row by row."""
     table, _ = _table(path)
     names = list(table.columns)
@@ -65,15 +64,21 @@ def require_sound(table: ParsedTable) -> ParsedTable:
     InvalidInput
         With every fault; also for a table without rows.
     """
-    found = table.found
-    if not len(table) and not found.faults:
-        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    found = check_rows(table)
     if found.faults:
         raise InvalidInput(found.faults, found.warnings)
     return table
 
 
-def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:
+def check_rows(table: ParsedTable) -> Findings:
+    """Return what was found of a table; one without rows has a fault."""
+    found = table.found
+    if not len(table) and not found.faults:
+        found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
+    return found
+
+
+def _table(path: Path | str) -> tuple[Table, ReadingLog]:
     """Read the cells of a file, with the faults of reading."""
     reading = ReadingLog(os.fspath(path))
     content = read_content("", reading)

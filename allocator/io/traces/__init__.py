@@ -1,6 +1,6 @@
 """Readers of published job traces; each turns one format into a workload (docs/traces.md).
 
-To add a format, write a module with two functions, and add one line to `registry.FORMATS`:
+To add a format, write a module with two functions, and add one line to `FORMATS` of io/formats.py:
 
     recognise(source: Path) -> str
         Return "" if the source has this format, and the reason if not. It reads only the beginning

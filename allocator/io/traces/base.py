@@ -41,7 +41,7 @@ class TraceOptions:
     without speeds, unless `max_factor` is given.
     rule_sizes : only sizes of the size rule (docs/reference/rules.md, R6) are used.
     curves : speed curves, one of which is drawn for each job.
-    extra : options of one format (registry.ExtraOption) by name, each with all values given.
+    extra : options of one format (io/formats.py) by name, each with all values given.
     """
 
     start: str | None = None

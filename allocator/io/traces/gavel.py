@@ -39,6 +39,7 @@ from allocator.io.traces.text import (
     content,
     find_packed,
     first_line,
+    form_of,
     input_error,
     integer,
     number,
@@ -64,6 +65,7 @@ POOLS = (
     TracePool("v100", "v100", 36, 4),
 )
 TABLES = ("simulation_throughputs.json", "throughputs.json", "physical_cluster_throughputs.json")
+TABLE = 'table of steps per second, {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}'
 SPREAD = "_unconsolidated"
 MOST_GPUS = 1 << 20
 
@@ -152,36 +154,16 @@ def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str,
 
     GPU types whose names end in `without` are left out.
     """
-    try:
-        table = json.loads(content(path))
-    except ValueError as error:
-        raise input_error(path, f"is not JSON: {error}", getattr(error, "lineno", None)) from None
-    except RecursionError:
-        raise input_error(path, "is not a table: its values are nested too deeply") from None
     rows: list[tuple[str, str, int, float]] = []
-    try:
-        for gpu_type, jobs in table.items():
+    with form_of(path, TABLE):
+        for gpu_type, jobs in json.loads(content(path)).items():
             for key, pairs in jobs.items():
                 rate = float(pairs["null"])
                 if not (without and gpu_type.endswith(without)) and rate > 0:
                     name, gpus = literal_eval(key)
                     if not (isinstance(gpus, int) and 1 <= gpus <= MOST_GPUS and rate < math.inf):
-                        raise ValueError
+                        raise ValueError(f"{key} has {rate:g}")
                     rows.append((str(name), gpu_type, gpus, rate))
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        SyntaxError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-    ):
-        raise input_error(
-            path,
-            'is no table of steps per second: {"v100": {"(\'job type\', GPUs)": {"null": 1.5}}}',
-        ) from None
     if not rows:
         raise input_error(path, "has no speed above 0")
     return rows

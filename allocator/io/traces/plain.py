@@ -11,7 +11,7 @@ ElasticFlow, Muri and others use). `--unit ms` is for times that are not in seco
 state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs of one model scale alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,11 +53,8 @@ def recognise(source: Path) -> str:
 
     A column may have the name of the field or one of its aliases.
     """
-    names = _names(read_header(source), {})
-    missing = [f for f in ("submitted_s", "gpus") if f not in names]
-    if not ("duration_s" in names or {"started_s", "ended_s"} <= set(names)):
-        missing.append("duration_s")
-    return f"has no column that looks like {', '.join(missing)}" if missing else ""
+    lost = _missing(_names(read_header(source), {}))
+    return f"has no column that looks like {', '.join(lost)}" if lost else ""
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
@@ -70,15 +67,12 @@ def read(source: Path, options: TraceOptions) -> Trace:
         # the file is no CSV: the reader says why, a message about a missing column would not
         csv_rows(source, [])
     names = _names(there, _mapped(options.extra.get("map", ()), there, source))
-    need = ["submitted_s", "gpus"]
-    if not ({"started_s", "ended_s"} <= set(names)) or "duration_s" in names:
-        need.append("duration_s")
-    if there and any(f not in names for f in need):
-        lost = ", ".join(f for f in need if f not in names)
+    lost = _missing(names)
+    if there and lost:
         raise input_error(
             source,
-            f"no column is known for {lost}; name it by --map, e.g. --map"
-            f" {lost.split(',')[0]}=COLUMN (columns: {', '.join(there[:12])})",
+            f"no column is known for {', '.join(lost)}; name it by --map, e.g. --map"
+            f" {lost[0]}=COLUMN (columns: {', '.join(there[:12])})",
             1,
         )
     where = [_condition(w, there) for w in options.extra.get("where", ())]
@@ -127,6 +121,13 @@ def _names(there: Sequence[str], mapped: dict[str, str]) -> dict[str, str]:
         if field not in out and hit is not None and hit not in out.values():
             out[field] = hit
     return out
+
+
+def _missing(names: Mapping[str, str]) -> list[str]:
+    """Return the required fields that have no column."""
+    lost = [field for field in ("submitted_s", "gpus") if field not in names]
+    has_time = "duration_s" in names or {"started_s", "ended_s"} <= names.keys()
+    return lost if has_time else [*lost, "duration_s"]
 
 
 def _mapped(pairs: Sequence[str], there: Sequence[str], source: Path) -> dict[str, str]:

@@ -1,24 +1,22 @@
 """Turn a trace into a workload folder: read, select, assemble, write."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.io import workloads
-from allocator.io.formats import choose_format
+from allocator.io.formats import FORMATS, choose_format
 from allocator.io.traces.assemble import workload
 from allocator.io.traces.base import TraceOptions
 from allocator.io.traces.curves import draw_curves
-from allocator.io.traces.registry import FORMATS
 from allocator.io.traces.selection import ImportSummary, select_jobs
 
 write_tables = workloads.write_tables
 
 
 def import_trace(
-    name: str, source: str | os.PathLike[str], options: TraceOptions
+    name: str, source: Path | str, options: TraceOptions
 ) -> tuple[Snapshot, ImportSummary]:
     """Return the workload of a trace, not yet checked, and a summary of what became of its jobs.
 

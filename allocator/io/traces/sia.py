@@ -153,9 +153,7 @@ def _table(
 
     A model is an application with the batch size to which its speeds are bound, 0 = any.
     """
-    calibrate = options.extra_value("calibrate", "yes")
-    if calibrate not in ("yes", "no"):
-        raise UsageError(f"--calibrate {calibrate}: yes or no")
+    calibrate = options.choose("calibrate", ("yes", "no"), "yes")
     rows: list[tuple[Any, ...]] = []
     work: dict[str, float] = {}
     for name, (application, batch) in models.items():

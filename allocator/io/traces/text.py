@@ -31,6 +31,7 @@ from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.shipped import describe_copy
 from allocator.io.tables.csv_table import ReadingLog, decode, parse_csv
+from allocator.objects import Json, Record
 
 MOST_BYTES = 1 << 30  # of one file, unpacked
 # largest ratio of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
@@ -65,7 +66,7 @@ class CsvRows:
     """
 
     file: str
-    values: Mapping[str, Any]
+    values: Record
     lines: Sequence[int]
 
     def __len__(self) -> int:
@@ -138,6 +139,12 @@ def read_first_lines(path: Path) -> list[str]:
     return raw.decode("utf-8-sig", "replace").splitlines()[:50]
 
 
+def is_json_of(path: Path, key: str) -> bool:
+    """Return whether a file begins as a JSON object with a key. Never raises."""
+    begin = "".join(read_first_lines(path))[:400].lstrip()
+    return begin.startswith("{") and f'"{key}"' in begin
+
+
 def read_lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines of a file that are not blank, stripped, with their numbers.
 
@@ -164,9 +171,15 @@ def form_of(path: Path, form: str) -> Iterator[None]:
     """Turn what goes wrong with a document of another form into InvalidInput, which says it."""
     try:
         yield
-    except (ValueError, KeyError, TypeError) as error:
-        line = getattr(error, "lineno", None)
-        raise input_error(path, f"is no {form}: {error}", line) from None
+    except (
+        *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError),
+        *(SyntaxError, TypeError, ValueError),
+    ) as error:
+        why = f"{error} is missing" if isinstance(error, LookupError) else error
+        if isinstance(error, AttributeError | TypeError):
+            why = "a value is of another type"
+        line = getattr(error, "lineno", None) if isinstance(error, ValueError) else None
+        raise input_error(path, f"is no {form}: {why}", line) from None
 
 
 def find_packed(folder: Path, *names: str) -> Path | None:
@@ -219,7 +232,7 @@ def parse_columns(
 
     Raises InvalidInput with what was found before and with every cell that is wrong.
     """
-    values: dict[str, Any] = {}
+    values: Json = {}
     wrong: list[Fault] = [*found]
     for column in columns:
         parsed, complaints = parse(column, cells.get(column.name, [""] * len(lines)))
@@ -275,7 +288,7 @@ def parse_cells(rows: CsvRows, cells: Sequence[str], parse: Callable[[str], Any]
 
     Raises InvalidInput with the errors of the function.
     """
-    known: dict[str, Any] = {}
+    known: Json = {}
     found = []
     for line, cell in zip(rows.lines, cells, strict=True):
         try:

@@ -1,11 +1,16 @@
-"""The API for programs, under /api/v1."""
+"""The API for programs, under /api/v1, and its OpenAPI document."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from allocator.objects import Json
 from allocator.server.api import cluster, jobs, rounds
 from allocator.server.api.models import ErrorAnswer
 
+ABOUT = """\
+Jobs, pools, nodes, tenants, rounds and advice of one queue. Every request needs a token:
+`Authorization: Bearer agt_...`. Times are unix seconds, work is in the unit of its model. Errors
+have the form of ErrorAnswer.\
+"""
 ERRORS: dict[int | str, Json] = {
     status: {"model": ErrorAnswer, "description": words}
     for status, words in (
@@ -23,3 +28,19 @@ ERRORS: dict[int | str, Json] = {
 router = APIRouter(prefix="/api/v1", responses=ERRORS)
 for module in (jobs, rounds, cluster):
     router.include_router(module.router)
+
+
+def build_document() -> Json:
+    """Return the document, which depends on this version of the program only."""
+    # a call is named like its function: generated clients use these names
+    app = FastAPI(
+        title="allocator",
+        version="1",
+        description=ABOUT,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.include_router(router)
+    document = app.openapi()
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    return document

@@ -33,7 +33,7 @@ router = Routes()
 NODE_STATES = Literal["up", "drain", "down"]
 
 
-@router.reads("/pools", tags=["pools"])
+@router.reads("/pools")
 def list_pools(sight: Sight) -> PoolsAnswer:
     """List the pools."""
     rows = cluster_tables.read_stored_rows(sight.connection, "pools.csv")
@@ -41,7 +41,7 @@ def list_pools(sight: Sight) -> PoolsAnswer:
     return PoolsAnswer(pools=[Pool(**row, used=used[row["pool"]]) for row in rows])
 
 
-@router.changes("PATCH", "/pools/{pool:path}", Operator, tags=["pools"])
+@router.changes("PATCH", "/pools/{pool:path}", Operator)
 def change_pool(sight: Sight, pool: str, body: PoolChange) -> PoolsAnswer:
     """Change how many GPUs of a pool may be used, and return all pools."""
     _find(pool, cluster_tables.gpus(sight.connection), "pool")
@@ -49,7 +49,7 @@ def change_pool(sight: Sight, pool: str, body: PoolChange) -> PoolsAnswer:
     return list_pools(sight)
 
 
-@router.reads("/nodes", tags=["nodes"])
+@router.reads("/nodes")
 def list_nodes(sight: Sight, pool: str | None = None) -> NodesAnswer:
     """List the nodes with the jobs on them; a member sees the names of its own jobs."""
     found = [n for n in nodes.read_nodes(sight.connection) if pool in (None, n["pool"])]
@@ -60,14 +60,14 @@ def list_nodes(sight: Sight, pool: str | None = None) -> NodesAnswer:
     return NodesAnswer(nodes=[Node(**node) for node in found])
 
 
-@router.changes("POST", "/nodes/{node:path}/{state}", Operator, tags=["nodes"])
+@router.changes("POST", "/nodes/{node:path}/{state}", Operator)
 def change_node(sight: Sight, node: str, state: NODE_STATES) -> Changed:
     """Say that a node is up, drain it, or say that its machine is gone."""
     _find(node, [one["node"] for one in nodes.read_nodes(sight.connection)], "node")
     return Changed(changed=nodes.change_nodes(sight.connection, [node], {"state": state}))
 
 
-@router.reads("/reservations", tags=["reservations"])
+@router.reads("/reservations")
 def list_reservations(sight: Sight) -> ReservationsAnswer:
     """List the GPUs that are kept; a member sees what is kept for its tenant, or for nobody."""
     rows = cluster_tables.read_stored_rows(sight.connection, "reservations.csv")
@@ -81,7 +81,7 @@ def list_reservations(sight: Sight) -> ReservationsAnswer:
     return ReservationsAnswer(reservations=shown)
 
 
-@router.changes("PATCH", "/reservations/{reservation:path}", Operator, tags=["reservations"])
+@router.changes("PATCH", "/reservations/{reservation:path}", Operator)
 def reserve(sight: Sight, reservation: str, body: ReservationChange) -> Changed:
     """Keep GPUs from a time on, or change what a reservation keeps."""
     values = body.model_dump(exclude_unset=True)
@@ -89,7 +89,7 @@ def reserve(sight: Sight, reservation: str, body: ReservationChange) -> Changed:
     return Changed(changed=[reservation], warnings=list(warnings))
 
 
-@router.changes("DELETE", "/reservations/{reservation:path}", Operator, tags=["reservations"])
+@router.changes("DELETE", "/reservations/{reservation:path}", Operator)
 def cancel_reservation(sight: Sight, reservation: str) -> Changed:
     """End a reservation."""
     with as_missing():
@@ -97,7 +97,7 @@ def cancel_reservation(sight: Sight, reservation: str) -> Changed:
     return Changed(changed=[reservation])
 
 
-@router.reads("/tenants", tags=["tenants"])
+@router.reads("/tenants")
 def list_tenants(sight: Sight) -> TenantsAnswer:
     """List the tenants and their quotas; a member sees its own."""
     shown = {
@@ -113,7 +113,7 @@ def show_spend(sight: Sight, days: Annotated[int, Query(ge=1, le=400)] = 14) -> 
     return SpendAnswer(days=read_daily_costs(sight.connection, sight.now_s, days, sight.tenant))
 
 
-@router.changes("PATCH", "/tenants/{tenant:path}", Operator, tags=["tenants"])
+@router.changes("PATCH", "/tenants/{tenant:path}", Operator)
 def change_tenant(
     sight: Sight,
     tenant: str,

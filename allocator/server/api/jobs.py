@@ -26,9 +26,8 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal
 from allocator.server.routes import Routes
-from allocator.server.views.advice import ExplanationAnswer, explain_job as explain
+from allocator.server.views.advice import ExplanationAnswer, explain_job as explain, read_question
 from allocator.server.views.cluster import hide_names
-from allocator.server.views.deciding import read_question
 from allocator.server.views.jobs import (
     JobAnswer,
     JobQuery,
@@ -37,7 +36,7 @@ from allocator.server.views.jobs import (
 )
 from allocator.server.views.sight import Sight
 
-router = Routes(tags=["jobs"])
+router = Routes()
 NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 
@@ -65,7 +64,7 @@ def show_to(sight: Sight, rows: Sequence[JobAnswer]) -> list[JobAnswer]:
     return list(rows)
 
 
-@router.reads("/counts")
+@router.reads("/counts", tags=["jobs"])
 def count_jobs(sight: Sight) -> Counts:
     """Count the jobs of all tenants by state."""
     return Counts(counts=verbs.counts(sight.connection))
@@ -120,7 +119,7 @@ def list_jobs(sight: Sight, wanted: Annotated[JobQuery, Query()]) -> JobsAnswer:
     return JobsAnswer(jobs=show_to(sight, rows), next=None if last is None else str(last))
 
 
-@router.get("/jobs/{job_id:path}/explanation", tags=["advice"])
+@router.get("/jobs/{job_id:path}/explanation", tags=["jobs", "advice"])
 async def explain_job(caller: Reader, served: Served, job_id: str) -> ExplanationAnswer:
     """Say why a job has what it has, and what would admit it: the round is decided again.
 
@@ -136,7 +135,7 @@ async def explain_job(caller: Reader, served: Served, job_id: str) -> Explanatio
         hidden = [] if tenant is None else verbs.list_names_of_others(connection, tenant)
         return *read_question(connection, sight.now_s, served.options.advice_s), hidden
 
-    snapshot, command, hidden = await served.look(caller, read)
+    snapshot, command, hidden = await served.queue.look(caller, read)
     found = await served.advise(explain, snapshot, command, job_id)
     return found.seen_by_member(hidden)
 

@@ -18,8 +18,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.errors import Refusal, as_missing
 from allocator.server.routes import Routes
-from allocator.server.views.advice import WhatIfAnswer, compare_changes
-from allocator.server.views.deciding import read_question
+from allocator.server.views.advice import WhatIfAnswer, compare_changes, read_question
 from allocator.server.views.rounds import (
     ComparisonAnswer,
     RoundAnswer,
@@ -50,7 +49,7 @@ TOTALS = (
 """Parts of plan.json that name neither jobs nor tenants."""
 
 
-@router.reads("/rounds", tags=["rounds"])
+@router.reads("/rounds")
 def list_rounds(
     sight: Sight,
     limit: Annotated[int, Query(ge=1, le=MOST_ROUNDS)] = 20,
@@ -62,14 +61,14 @@ def list_rounds(
     return RoundsAnswer(rounds=rows, next=last if last > 1 else None)
 
 
-@router.reads("/rounds/{number}", tags=["rounds"])
+@router.reads("/rounds/{number}")
 def show_round(sight: Sight, number: Number) -> RoundAnswer:
     """Show a round and the jobs that get something else in it."""
     with as_missing():
         return read_round(sight, number)
 
 
-@router.reads("/rounds/{first}/compare/{second}", tags=["rounds"])
+@router.reads("/rounds/{first}/compare/{second}")
 def compare_two_rounds(sight: Sight, first: Number, second: Number) -> ComparisonAnswer:
     """Compare the plans of two rounds."""
     with as_missing():
@@ -108,7 +107,7 @@ async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) ->
         _refuse_gpus_of_nodes(sight, values)
         return snapshot, command
 
-    snapshot, command = await served.look(caller, read)
+    snapshot, command = await served.queue.look(caller, read)
     found = await served.advise(compare_changes, snapshot, command, values)
     return found.seen_by(caller.only_tenant)
 

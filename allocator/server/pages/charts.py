@@ -11,7 +11,7 @@ from allocator.objects import Record
 from allocator.queue.costs import DailyCost
 from allocator.report.chart import COLOURS, INK, Axis, Box, Chart, Mark, Panel, boxes, stack
 from allocator.report.measures import duration, number
-from allocator.report.nodes.cells import JobPart, NodeRow, draw_nodes
+from allocator.report.nodes import JobPart, NodeRow, draw_nodes
 from allocator.server.views.cluster import PoolState, UseOverTime
 from allocator.server.views.rounds import Round
 

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
 from allocator.errors import AllocatorError, UsageError
+from allocator.objects import Json, Record
 from allocator.queue.cluster_tables import read_stored_columns, read_stored_rows
 from allocator.queue.jobs.states import VERBS
 from allocator.queue.nodes import read_nodes
@@ -75,14 +76,14 @@ def change_reservation(sight: Sight, form: Form) -> Response:
 
 
 @router.page("/submit", "submit.html", Writer)
-def show_submission(sight: Sight) -> dict[str, Any]:
+def show_submission(sight: Sight) -> Json:
     """Ask for a job."""
     return _describe_submission(sight, {})
 
 
 def _describe_submission(
     sight: Sight, given: Mapping[str, str], refusal: Refusal | None = None
-) -> dict[str, Any]:
+) -> Json:
     files = ("rates.csv", "models.csv")
     names = {n for file in files for n in read_stored_columns(sight.connection, file)["model"]}
     return {
@@ -97,15 +98,17 @@ def _describe_submission(
 async def submit_job(request: Request, caller: Writer, served: Served, form: Form) -> Response:
     """Submit a job, and show it; the form again with all faults if it breaks a rule."""
     try:
-        values: dict[str, Any] = {name: form.get(name, "").strip() or None for name in GIVEN}
+        values: Json = {name: form.get(name, "").strip() or None for name in GIVEN}
         values["command"] = shlex.split(values["command"] or "")
         body = _build(JobSubmission, {k: v for k, v in values.items() if v is not None})
-        done = await served.change(caller, lambda sight: jobs.submit_job(sight, body, Headers()))
+        done = await served.queue.change(
+            caller, lambda sight: jobs.submit_job(sight, body, Headers())
+        )
     except (AllocatorError, Refusal, ValueError) as error:
         refusal = to_refusal(error)
         if isinstance(error, ValueError):
             refusal = Refusal(422, "malformed", f"the command cannot be read: {error}")
-        shown = await served.look(caller, _describe_submission, form, refusal)
+        shown = await served.queue.look(caller, _describe_submission, form, refusal)
         return render_page(request, caller, "submit.html", refusal.status_code, **shown)
     return RedirectResponse(f"/jobs/{quote(done.job_id, safe='')}?done=submit", 303)
 
@@ -123,7 +126,7 @@ async def show_what_if(
     """Show who gains and who loses by other values."""
     found = None
     refusal = ""
-    asked = await served.look(caller, list_questions)
+    asked = await served.queue.look(caller, list_questions)
     try:
         values = read_values(kind, name, value, set)
         if values:
@@ -144,7 +147,7 @@ async def show_what_if(
     )
 
 
-def list_questions(sight: Sight) -> dict[str, Any]:
+def list_questions(sight: Sight) -> Json:
     """Return ready-made questions by kind, as changes and words, and the names that they know."""
     nodes = read_nodes(sight.connection)
     pools = read_stored_rows(sight.connection, "pools.csv")
@@ -208,7 +211,7 @@ def read_values(kind: str, name: str, value: str, text: str) -> Mapping[str, str
     return {place: value for place, _, value in parts}
 
 
-def _build(kind: Any, values: Mapping[str, Any]) -> Any:
+def _build(kind: Any, values: Record) -> Any:
     """Return the body of a request of the API. Raises Refusal with every fault."""
     try:
         return kind(**values)

@@ -1,5 +1,6 @@
 """Pages that only read: overview, jobs, one job, nodes, reservations, tenants, rounds."""
 
+from collections import Counter
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -24,9 +25,8 @@ from allocator.server.views.cluster import read_pools, read_use
 from allocator.server.views.job import JobView, read_job
 from allocator.server.views.jobs import GROUPS, JobsPage, list_jobs
 from allocator.server.views.overview import read_overview
-from allocator.server.views.plans import read_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
-from allocator.server.views.sight import Sight
+from allocator.server.views.sight import Sight, read_plan
 from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 
 router = Pages()
@@ -98,8 +98,8 @@ def show_jobs(sight: Sight, wanted: Annotated[JobsPage, Query()]) -> Values:
     chosen = sight.tenant or tenant
     tenants = {*read_stored_columns(sight.connection, "tenants.csv")["tenant"], DEFAULT_TENANT}
     tenants |= {row.tenant for row in found.rows} | set(filter(None, [tenant]))
-    reasons = dict.fromkeys([] if sight.plan is None else sight.plan.reasons)
-    reasons |= dict.fromkeys(filter(None, [reason]))
+    count = Counter(filter(None, (entry["reason"] for entry in sight.entries.values())))
+    reasons = dict.fromkeys([*(code for code, _ in count.most_common()), *filter(None, [reason])])
     return {
         "found": found,
         "tenant": _read_tenant(sight, chosen) if chosen else None,
@@ -127,7 +127,7 @@ async def show_job(
             view = read_job(sight, job_id)
         return view, _read_tenant(sight, view.row.tenant), sight.now_s
 
-    view, tenant, now_s = await served.look(caller, read)
+    view, tenant, now_s = await served.queue.look(caller, read)
     end_s = now_s if view.job.finished_s is None else view.job.finished_s
     explanation = None
     refusal = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from allocator.controller.reporting.status import describe_state, format_month
 from allocator.domain.schema.workload_columns import FILTERS
 from allocator.domain.times import format_time
 from allocator.engine.expected_words import describe_next, format_duration
+from allocator.objects import Record
 from allocator.report.chart import to_html
 from allocator.report.measures import number
 from allocator.report.page import load_templates as read_templates
@@ -47,7 +48,7 @@ class Pages(Routes):
     def page(self, path: str, template: str, role: Any = Reader) -> Callable[[F], F]:
         """Decorate what returns the values that a template shows."""
 
-        def show(request: Request, caller: Caller, values: Mapping[str, Any]) -> HTMLResponse:
+        def show(request: Request, caller: Caller, values: Record) -> HTMLResponse:
             return render_page(request, caller, template, **values)
 
         return self.reads(path, role, show, response_model=None)
@@ -62,7 +63,7 @@ def render_page(
 
 
 def fill(
-    template: str, caller: Caller | None, values: Mapping[str, Any], request: Request | None = None
+    template: str, caller: Caller | None, values: Record, request: Request | None = None
 ) -> str:
     """Return a page as a caller sees it."""
     pages = PAGES if caller is not None else ()
@@ -110,7 +111,6 @@ def _templates() -> Environment:
     templates.globals["filters"] = FILTERS
     templates.filters |= {
         "when": mark_time,
-        "stamp": format_time,
         "month": format_month,
         "since": format_since,
         "duration": format_seconds,

@@ -1,25 +1,55 @@
 """Advice on the present round, decided in a child process: why a job waits and what would admit it,
 and who gains and loses by other values.
+
+Both decide the present round again, several times. So that no request waits longer than stated, and
+no fault of a decision harms the service, a child does it: it gets the function, the snapshot and
+what else it asks for on standard input, and answers on standard output.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import numpy as np
+from sqlalchemy import Connection
 
+from allocator.controller import profiling, spending
 from allocator.domain.problem import Floats
+from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decided import Decision
 from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
+from allocator.errors import AllocatorError, NoPlanInTime, UsageError
+from allocator.loop.live_rental import LiveRental
+from allocator.market.books import RENTAL_TABLE as RENTAL
+from allocator.objects import Record
+from allocator.queue import round_journal
+from allocator.queue.snapshot import build_snapshot
 from allocator.server.views.answer import Answer, Form
 from allocator.server.views.cluster import OTHERS
+from allocator.solvers.base import SolveLimits
+from allocator.solvers.effort import GAP
 
 SEARCH = 0.4  # part of the limit in which a search for changes makes new decisions
+T = TypeVar("T")
+SHARE = 0.15  # part of the limit of an answer that one decision may take
+ERRORS: Mapping[int, type[AllocatorError]] = {
+    2: UsageError,
+    3: UsageError,
+    4: UsageError,
+    NoPlanInTime.exit_code: NoPlanInTime,
+}
 
 
 class ExplanationAnswer(Answer):
@@ -58,7 +88,7 @@ class ExplanationAnswer(Answer):
 
 
 def explain_job(
-    snapshot: Snapshot, command: SolveCommand, limit_s: float, job_id: str
+    limit_s: float, snapshot: Snapshot, command: SolveCommand, job_id: str
 ) -> ExplanationAnswer:
     """Explain a job, in the child. Raises UsageError if the round does not have it."""
     found = explain(snapshot, job_id, command, seconds=SEARCH * limit_s)
@@ -142,7 +172,7 @@ class WhatIfAnswer(Answer):
 
 
 def compare_changes(
-    snapshot: Snapshot, command: SolveCommand, limit_s: float, values: Mapping[str, str]
+    limit_s: float, snapshot: Snapshot, command: SolveCommand, values: Mapping[str, str]
 ) -> WhatIfAnswer:
     """Decide the round as it is and with other values, in the child.
 
@@ -209,3 +239,76 @@ def _sum_tenants(jobs: list[ChangedJob], before: Decision, after: Decision) -> l
                 )
             )
     return out
+
+
+def ask_child(answer: Callable[..., T], limit_s: float, *question: Any) -> T:
+    """Return what a function answers to the limit and a question, in a child.
+
+    Raises
+    ------
+    NoPlanInTime
+        If the child did not answer within the limit.
+    UsageError
+        If the question cannot be answered, with the reason.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import answer_parent; answer_parent()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a solver of its own dies with it
+    )
+    try:
+        out, _ = child.communicate(pickle.dumps((answer, limit_s, question)), limit_s)
+    except subprocess.TimeoutExpired:
+        raise NoPlanInTime(
+            f"no answer within {limit_s:g} s: the round is too large to be decided"
+            " several times in that time"
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    if not out:
+        raise AllocatorError("the process that decides ended without an answer")
+    found: T | AllocatorError = pickle.loads(out)
+    if isinstance(found, AllocatorError):
+        raise found
+    return found
+
+
+def answer_parent() -> None:
+    """Answer the question of `ask_child`, in the child."""
+    answer, limit_s, question = pickle.load(sys.stdin.buffer)
+    seconds = int(limit_s) + 2  # of CPU: the child ends even if nobody kills it
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    try:
+        found = answer(limit_s, *question)
+    except AllocatorError as error:
+        found = ERRORS.get(error.exit_code, AllocatorError)(str(error))
+    pickle.dump(found, sys.stdout.buffer)
+
+
+def read_question(
+    connection: Connection, now_s: float, limit_s: float
+) -> tuple[Snapshot, SolveCommand]:
+    """Return the present round of a queue, and how the controller decided the last one.
+
+    `limit_s` are the seconds that the whole answer may take, of which one decision gets a share.
+    The prices and limits of long-run budgets, and the speeds that trials have shown, are those that
+    the controller would take now.
+    """
+    snapshot = build_snapshot(connection, now_s)
+    if profiling.is_enabled(snapshot.config):
+        snapshot = profiling.use_fits(snapshot, profiling.read(connection))
+    has_books = spending.report(connection) or spending.report_months(connection)
+    if has_books or "average_per_hour" in snapshot.config.get(RENTAL, {}):
+        problem = validate(snapshot)
+        snapshot, _, _ = spending.apply_budgets(connection, snapshot, problem, LiveRental())
+    last = round_journal.history(connection, limit=1)
+    options: Record = last[0].options if last else {}
+    return snapshot, SolveCommand(
+        last[0].policy if last else "mip",
+        solver=options.get("solver", "auto"),
+        limits=SolveLimits(SHARE * limit_s, options.get("gap", GAP), 1, options.get("seed", 0)),
+    )

@@ -8,8 +8,7 @@ from allocator.objects import Json, Record
 from allocator.queue import round_journal
 from allocator.queue.database.bulk import query
 from allocator.server.views.answer import Answer, Form, Page, find_page
-from allocator.server.views.plans import read_plan, show_entry
-from allocator.server.views.sight import Sight
+from allocator.server.views.sight import Sight, read_plan, show_entry
 
 _NEXT = "SELECT MIN(at_s) FROM rounds WHERE number > ?"
 # orders of some rounds; an allocation that ended before them cannot have been ordered in them

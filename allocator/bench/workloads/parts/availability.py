@@ -141,7 +141,7 @@ def _draw_in_turn(
     return np.stack(both[::-1] if ends_with_one else both, axis=1).ravel()
 
 
-def combine(by: Callable[..., Any], parts: list[Steps]) -> Steps:
+def combine(by: Callable[..., Any], parts: Sequence[Steps]) -> Steps:
     """Return the product or the sum of functions, without steps that change nothing."""
     at = np.unique(np.concatenate([p.at_s for p in parts]))
     value = by([p.at(at) for p in parts], axis=0)

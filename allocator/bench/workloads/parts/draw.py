@@ -1,10 +1,11 @@
 """Draws that the generators share: durations by quantiles, elastic ranges, arrivals, offered load.
 
-Each function works on numpy arrays of all jobs, and takes the random generator as an argument.
+Each works on numpy arrays of all jobs.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
@@ -12,8 +13,60 @@ from scipy.special import ndtri
 from allocator.bench.workloads.parts.figures import FIGURES, by_size
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.texts import Cells
+from allocator.objects import Json, Record
 
 Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a generator is asked for, and the source of its draws.
+
+    Attributes
+    ----------
+    name : of the generator, whose figures count.
+    seed : of every draw.
+    load : in the unit of the generator.
+    jobs : number of jobs.
+    gpus : GPUs of the cluster; None for the default.
+    """
+
+    name: str
+    seed: int
+    load: float
+    jobs: int
+    gpus: int | None = None
+
+    @cached_property
+    def rng(self) -> Rng:
+        """The source of every draw."""
+        return np.random.default_rng(self.seed)
+
+    @property
+    def figures(self) -> Record:
+        """The figures of the generator."""
+        return FIGURES[self.name]
+
+    @property
+    def total(self) -> int:
+        """GPUs of the cluster, where the jobs do not say how large it is."""
+        return int(self.gpus or self.figures["gpus"])
+
+    def draw_sizes(self) -> Ints:
+        """Draw the GPUs that jobs request, by the figures, in strata."""
+        return draw_in_strata(self.rng, by_size(self.figures["sizes"]), np.ones(self.jobs))
+
+    def draw_submissions(self, window_s: float) -> Floats:
+        """Draw submission times in whole seconds at an even rate."""
+        return np.floor(arrivals(self.rng, np.ones(1), window_s, self.jobs))
+
+    def draw_largest(self, requested: Ints, most: int) -> Ints:
+        """Draw max_gpus: 1, 2 or 4 times the request with probability .3, .3 and .4.
+
+        It is at most `most`, but never below the request.
+        """
+        wide = requested * self.rng.choice(np.array([1, 2, 4]), len(requested), p=[0.3, 0.3, 0.4])
+        return np.asarray(np.maximum(np.minimum(wide, most), requested))
 
 
 def draw_keys(rng: Rng, share: Mapping[int, float], count: int) -> Ints:
@@ -33,9 +86,7 @@ def draw_in_strata(rng: Rng, share: Mapping[int, float], weight: Floats | Ints) 
     return np.array(list(share), np.int64)[place]
 
 
-def draw_records(
-    rng: Rng, records: Sequence[Mapping[str, Any]], count: int
-) -> list[Mapping[str, Any]]:
+def draw_records(rng: Rng, records: Sequence[Record], count: int) -> list[Record]:
     """Draw `count` records in strata, by the `share` of each."""
     share = {i: record["share"] for i, record in enumerate(records)}
     return [records[i] for i in draw_in_strata(rng, share, np.ones(count)).tolist()]
@@ -93,15 +144,6 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
     return np.minimum(out, longest_s)
 
 
-def elastic_max(rng: Rng, requested: Ints, most: int) -> Ints:
-    """Draw max_gpus: 1, 2 or 4 times the request with probability .3, .3 and .4.
-
-    It is at most `most`, but never below the request.
-    """
-    wide = requested * rng.choice(np.array([1, 2, 4]), len(requested), p=[0.3, 0.3, 0.4])
-    return np.asarray(np.maximum(np.minimum(wide, most), requested))
-
-
 def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
     """Draw `count` submission times in order, from a Poisson process given that so many happen.
 
@@ -111,11 +153,6 @@ def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
     edges = np.arange(len(intensity) + 1) * step_s
     mass = np.concatenate([[0.0], np.cumsum(intensity)])
     return np.asarray(np.interp(np.sort(rng.uniform(0.0, mass[-1], count)), mass, edges))
-
-
-def poisson(rng: Rng, window_s: float, count: int) -> Floats:
-    """Draw submission times in whole seconds at an even rate."""
-    return np.floor(arrivals(rng, np.ones(1), window_s, count))
 
 
 def round_digits(x: Floats, count: int) -> Floats:
@@ -147,7 +184,7 @@ def autoregression(rng: Rng, count: int, memory: float) -> Floats:
 
 def job_columns(
     submitted_s: Floats, model: Cells, work: Floats | Ints, requested: Ints, most: Ints
-) -> dict[str, Any]:
+) -> Json:
     """Return the columns of workload.csv that all jobs have: any size up to the most GPUs."""
     return {
         "job_id": names(len(model)),

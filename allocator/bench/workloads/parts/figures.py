@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-FIGURES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+from allocator.objects import Record
+
+FIGURES: Mapping[str, Record] = tomllib.loads(
     Path(__file__).parents[1].joinpath("figures.toml").read_text(encoding="utf-8")
 )
 
 
-def by_size(shares: Mapping[str, Any]) -> dict[int, Any]:
+def by_size(shares: Record) -> dict[int, Any]:
     """Return a table of figures by number of GPUs, or by another whole number."""
     return {int(size): share for size, share in shares.items()}

@@ -5,19 +5,19 @@ The speed on n GPUs of a type is t1 n / (1 + c (n - 1)). Each model variant has 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocator.bench.workloads.parts import draw
-from allocator.bench.workloads.parts.draw import Rng
-from allocator.bench.workloads.parts.figures import FIGURES, by_size
+from allocator.bench.workloads.parts.draw import Asked, Rng
+from allocator.bench.workloads.parts.figures import FIGURES
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload, columns_of
 from allocator.domain.problem import Floats, Ints
+from allocator.objects import Json, Record
 
 VARIANTS = 4
-Pools = Sequence[Mapping[str, Any]]
+Pools = Sequence[Record]
 Texts = NDArray[np.str_]
 ON_V100S: Pools = ({"gpu_type": "V100"},)
 
@@ -54,7 +54,7 @@ class Training:
 
     def workload(
         self,
-        name: str,
+        asked: Asked,
         window_s: float,
         submitted_s: Floats,
         most: Ints,
@@ -65,7 +65,7 @@ class Training:
         """Return the workload of a generator, with further columns of its jobs and other tables."""
         jobs = draw.job_columns(submitted_s, self.model, self.work, self.requested, most)
         return GeneratedWorkload.of(
-            name,
+            asked,
             window_s,
             workload={**jobs, **columns},
             pools=columns_of(pools),
@@ -79,26 +79,27 @@ def checkpoints(jobs: int) -> dict[str, list[int]]:
     return {"checkpoint_s": [10] * jobs, "checkpoint_every_s": [900] * jobs}
 
 
-def pools_of(name: str, gpus: int | None) -> list[dict[str, Any]]:
+def pools_of(asked: Asked, gpus: int | None = None) -> list[Json]:
     """Return the pools of a generator with so many GPUs, in whole nodes where these are given."""
-    total = gpus or FIGURES[name]["gpus"]
+
+    total = gpus or asked.total
 
     def count(share: float, node: int | None) -> int:
         return node * max(1, round(share * total / node)) if node else total
 
     return [
         {**pool, "gpus": count(pool["gpus"], pool.get("gpus_per_node"))}
-        for pool in FIGURES[name]["pools"]
+        for pool in asked.figures["pools"]
     ]
 
 
 def draw_demand(
-    rng: Rng, name: str, jobs: int, most: int = 10**9, pools: Pools = ON_V100S
+    asked: Asked, most: int = 10**9, pools: Pools = ON_V100S
 ) -> tuple[Floats, Training]:
     """Draw run times on V100s, and jobs that request `most` GPUs at most, by the figures."""
-    f = FIGURES[name]
-    requested = np.minimum(draw.draw_in_strata(rng, by_size(f["sizes"]), np.ones(jobs)), most)
-    run_s = draw.lognormal_in_strata(rng, f["median_s"], f["sigma"], jobs)
+    f, rng = asked.figures, asked.rng
+    requested = np.minimum(asked.draw_sizes(), most)
+    run_s = draw.lognormal_in_strata(rng, f["median_s"], f["sigma"], asked.jobs)
     run_s = np.clip(run_s, f.get("shortest_s", 0.0), f["longest_s"])
     return run_s, draw_training(rng, requested, run_s, pools)
 
@@ -130,7 +131,7 @@ def draw_training(
     rate = draw.overhead_rate(rate_1[one], c[one], requested)
     work = draw.round_digits(run_s * rate, 5)
     gpu_s = work / rate * requested
-    rows, rates = list[Mapping[str, Any]](), dict[str, Floats]()
+    rows, rates = list[Record](), dict[str, Floats]()
     for gpu_type in (pool["gpu_type"] for pool in pools):
         low, high = f["relative"][gpu_type]
         ratio = rng.uniform(low, high, count)

@@ -6,7 +6,6 @@ not rows, because a workload may have 80,000 jobs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.bench.workloads.parts.figures import FIGURES
+from allocator.bench.workloads.parts.draw import Asked
 from allocator.domain.schema.texts import texts_of
 from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
+from allocator.objects import Record
 
 if TYPE_CHECKING:
     from allocator.domain.workload import Workload
@@ -42,16 +42,16 @@ class GeneratedWorkload:
     """
 
     name: str
-    config: Mapping[str, Any]
+    config: Record
     tables: Mapping[str, Columns]
     about: str = ""
     window_s: float = 0.0
 
     @classmethod
-    def of(cls, name: str, window_s: float, **tables: Columns) -> GeneratedWorkload:
+    def of(cls, asked: Asked, window_s: float, **tables: Columns) -> GeneratedWorkload:
         """Return the workload of a generator from tables named like their files."""
         files = {f"{table}.csv": columns for table, columns in tables.items()}
-        return cls(name, FIGURES[name]["config"], files, "", window_s)
+        return cls(asked.name, asked.figures["config"], files, "", window_s)
 
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, in order of names."""
@@ -65,7 +65,7 @@ class GeneratedWorkload:
             out["README.md"] = self.about.encode()
         return dict(sorted(out.items()))
 
-    def write(self, folder: str | os.PathLike[str]) -> Path:
+    def write(self, folder: Path | str) -> Path:
         """Write the files into `folder`, which is made if needed; return it.
 
         Raises UsageError if the folder has any content, and AllocatorError if it cannot be written.
@@ -108,7 +108,7 @@ class GeneratedWorkload:
         return replace(self, tables={**self.tables, "nodes.csv": nodes}) if nodes else self
 
 
-def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def columns_of(rows: Iterable[Record]) -> dict[str, list[Any]]:
     """Return a table from its rows; what a row lacks is an empty cell."""
     listed = list(rows)
     names = dict.fromkeys(name for row in listed for name in row)

@@ -13,9 +13,9 @@ from pathlib import Path
 from allocator.domain.times import parse_date
 from allocator.errors import UsageError
 from allocator.io.traces.base import Trace, TraceOptions
-from allocator.io.traces.sites.records import faults_of, minutes, read_documents, read_trace, tres
+from allocator.io.traces.sites.records import RECORDS, minutes, read_documents, read_trace, tres
 from allocator.io.traces.sites.slurm_records import UNTYPED
-from allocator.io.traces.text import read_first_lines
+from allocator.io.traces.text import form_of, read_first_lines
 from allocator.objects import Record
 
 TENANTS = {"queue": "Account", "namespace": "User", "cluster-queue": "Partition"}
@@ -35,7 +35,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
         until_s = parse_date(until) if until else None
     except ValueError:
         raise UsageError(f"--until {until}: no date") from None
-    with faults_of(source):
+    with form_of(source, RECORDS):
         items = [item for d in read_documents(source) for item in d.get("items", [d])]
         marks: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
         for e in (item for item in items if item["kind"] == "Event"):

@@ -17,9 +17,9 @@ import numpy as np
 from allocator.domain.times import parse_date
 from allocator.errors import UsageError
 from allocator.io.traces.base import Trace, TraceOptions
-from allocator.io.traces.sites.records import faults_of, minutes, read_documents, read_trace, tres
+from allocator.io.traces.sites.records import RECORDS, minutes, read_documents, read_trace, tres
 from allocator.io.traces.sites.slurm_records import UNTYPED
-from allocator.io.traces.text import input_error, read_first_lines
+from allocator.io.traces.text import form_of, input_error, read_first_lines
 
 ASKED, PHASE, BUSY = (
     "kube_pod_container_resource_requests",
@@ -43,7 +43,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     types, busy = dict[Any, str](), list[float]()
     gpus: dict[Any, dict[str, int]] = defaultdict(dict)  # of each container
     phases: dict[Any, dict[float, str]] = defaultdict(dict)
-    with faults_of(source):
+    with form_of(source, RECORDS):
         for series in (s for d in documents for s in d["data"]["result"]):
             labels, values = series["metric"], [(float(t), float(v)) for t, v in series["values"]]
             # a scrape without honor_labels keeps the labels of the exporter under another name

@@ -1,8 +1,7 @@
 """Records of other systems in JSON, with the columns of sacct: one way from a record to a job."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,38 +9,21 @@ from typing import Any
 from allocator.io.traces.base import Trace, TraceOptions
 from allocator.io.traces.sites.slurm import read_rows
 from allocator.io.traces.sites.slurm_records import GPUS, NEEDED, OTHERS, TRES, UNTYPED
-from allocator.io.traces.text import CsvRows, content, input_error
+from allocator.io.traces.text import CsvRows, content, form_of, input_error
+
+RECORDS = "file of such records"  # what a file with records of another shape is not
 
 
 def read_documents(source: Path) -> list[Any]:
     """Return the JSON documents of a file, which follow each other. Raises InvalidInput."""
     text = content(source).decode("utf-8-sig", "replace").strip()
     found = []
-    with faults_of(source):
+    with form_of(source, RECORDS):
         while text:
             document, end = json.JSONDecoder().raw_decode(text)
             found.append(document)
             text = text[end:].lstrip()
     return found
-
-
-@contextmanager
-def faults_of(source: Path) -> Iterator[None]:
-    """Turn what goes wrong with records of another shape into InvalidInput."""
-    try:
-        yield
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        why = f"{error} is missing" if isinstance(error, LookupError) else error
-        if isinstance(error, AttributeError | TypeError):
-            why = "a value is of another type"
-        raise input_error(source, f"has records of another shape: {why}") from None
 
 
 def read_trace(

@@ -1,1 +1,0 @@
-"""Names of LP and MPS files, and saved programmes of other systems."""

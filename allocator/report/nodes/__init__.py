@@ -1,1 +1,0 @@
-"""Pictures of nodes: of a plan, and of a simulation."""
