@@ -13,7 +13,7 @@ from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions
 from formulations.bounds.completion_times import Demand, Speeds, least_total_completion
-from formulations.model.ragged import ragged
+from formulations.model.sparse_rows import ragged
 from formulations.step_means import bin_means
 
 INTERVALS = 300

@@ -42,7 +42,7 @@ from allocator.policies.reserving import find_due_starts
 from allocator.valuation import requested_rate
 from formulations.lookahead.list_schedule import Uses, list_schedule
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 DIGITS = 1  # of seconds in a plan
 LIMITS = (linear.CAPACITY, linear.REQUESTED, *kinds_of(BUDGET, QUOTA))

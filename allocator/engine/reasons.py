@@ -66,7 +66,7 @@ from allocator.policies.hard_rules import (
 )
 from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
-from formulations.model.block import Block
+from formulations.model.linear import Block
 
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5

@@ -38,13 +38,11 @@ from allocator.options.staying import Staying
 from allocator.performance.modes import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
-from formulations.model.block import Block
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
-from formulations.model.ragged import begins_run, ragged
-from formulations.model.rows import list_blocks
-from formulations.model.single_round import build_model
+from formulations.model.linear import AT_MOST_ONE, COLOCATION, Block, LinearModel
+from formulations.model.single_round import build_model, list_blocks
+from formulations.model.sparse_rows import begins_run, ragged
 from formulations.objectives.context import Offer
 from formulations.placement.holes import Need
 

@@ -11,7 +11,7 @@ from allocator.options.option_table import OptionTable, find_locked_jobs, is_all
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import starts
+from formulations.model.sparse_rows import starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 

@@ -28,7 +28,7 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
-from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 

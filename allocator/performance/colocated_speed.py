@@ -18,7 +18,7 @@ from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
 from formulations.columns import Columns
-from formulations.model.ragged import begins_run, ragged
+from formulations.model.sparse_rows import begins_run, ragged
 
 MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a sum
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
     HOUR_S,

@@ -14,7 +14,7 @@ from allocator.performance.pipelines import due_s
 from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
 from allocator.valuation.prices import added_prices
-from formulations.model.ragged import begins_run
+from formulations.model.sparse_rows import begins_run
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
 

@@ -48,7 +48,7 @@ from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import number_rows
 from allocator.performance.pauses import restart_s
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 

@@ -8,14 +8,14 @@ requires the primary job's option, and its value covers both jobs:
 
 With several primary jobs (several_primaries.py) it covers all of them, and a pair is a set of one.
 So the values of a plan's options add up to the values of its jobs, and every rule stays a row
-(`formulations.model.rows.colocation`).
+(`formulations.model.single_round.colocation`).
 
 The caller chooses the pairs that a round offers; pairs that run now are always among them. A
 secondary job pauses like any job that changes, unless it runs on these GPUs already, as secondary
 or as primary job of the same pair. If its primary job leaves, the secondary job's own option at
 that pool and size keeps it running, and it then holds the GPUs itself. A row excludes that option
-where the primary job stays (`formulations.model.rows.takeover`). A secondary job that leaves its
-primary job for other GPUs of the pool has changed.
+where the primary job stays (`formulations.model.single_round.takeover`). A secondary job that
+leaves its primary job for other GPUs of the pool has changed.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.options.option_table import OptionTable
 from formulations.model import linear
-from formulations.model.block import Block
 from formulations.model.headroom import sessions
+from formulations.model.linear import Block
 from formulations.objectives.interval import HOUR
 
 
