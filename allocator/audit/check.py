@@ -17,7 +17,7 @@ from allocator.audit import all_jobs, each_job, kept
 from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Floats, Problem
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.valuation import Offer, bound_rounding, build_context, option_values
 from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 from allocator.valuation.prices import way_memory_gb

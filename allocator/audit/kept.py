@@ -21,7 +21,7 @@ from itertools import combinations
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 
 ROUNDING = 1e-9  # relative, of times
 

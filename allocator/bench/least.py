@@ -8,7 +8,7 @@ from allocator.domain.problem import Floats, Isolation, Problem
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.performance.gpu_types import allowed_types
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.table import RateTable
 from allocator.simulator.ground_truth import DRIFT, GroundTruth
 from allocator.simulator.options import SimulationOptions

@@ -22,8 +22,7 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Problem, State
-from allocator.engine.decided import Decision
-from allocator.engine.decision import decide_round
+from allocator.engine.decision import Decision, decide_round
 from allocator.engine.results import batches, build_result, modes, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
@@ -31,7 +30,7 @@ from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups
 from allocator.objects import Json, Record
 from allocator.policies.memory import LookAheadPlans, Memory
-from allocator.queue.database.bulk import named_rows
+from allocator.queue.database.rows import named_rows
 from allocator.queue.holdings import name_primaries
 from allocator.queue.node_space import format_places
 from allocator.queue.round_journal import Want

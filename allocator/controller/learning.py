@@ -48,11 +48,10 @@ from allocator.performance.fit import feedback
 from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
-from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import as_columns, execute_many, query
+from allocator.queue import cluster_tables, lease, observations
+from allocator.queue.database.rows import as_columns, execute_many, query
 from allocator.queue.database.schema import OPEN, OWNED
 from allocator.queue.holdings import read_others
-from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 from allocator.queue.snapshot import PreviousRows
 
@@ -274,8 +273,8 @@ def _record_losses(
         said = json.loads(text)
         at, loss = said.get("loss_at", work), said.get("loss", math.nan)
         if at >= 0 and describe_fault(loss) is None:
-            heard.append(losses.Heard(name, target, at, loss))
-    losses.record_losses(connection, heard)
+            heard.append(observations.Heard(name, target, at, loss))
+    observations.record_losses(connection, heard)
 
 
 def _record_noise(

@@ -39,9 +39,8 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
-from allocator.engine.decided import Decision
+from allocator.engine.decision import Decision
 from allocator.engine.results import build_result
-from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     Clock,
     Executor,
@@ -49,12 +48,14 @@ from allocator.loop.executor import (
     NodePart,
     NodeStatus,
     NodeWatcher,
+    NotNow,
     Observation,
     Order,
     Phase,
     SettingsWriter,
     StaleOrder,
     WrongState,
+    refuse_several_primaries,
 )
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import EXACT, latest_tick
@@ -68,8 +69,8 @@ from allocator.queue import (
     round_journal,
     snapshot as snapshots,
 )
-from allocator.queue.database.bulk import query, read_version
 from allocator.queue.database.connection import QueueDatabase
+from allocator.queue.database.rows import query, read_version
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.lease import LeaseHolder

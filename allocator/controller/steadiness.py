@@ -30,14 +30,13 @@ from sqlalchemy import Connection
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
-from allocator.engine.decided import Decision
+from allocator.engine.decision import Decision
 from allocator.errors import UsageError
 from allocator.loop.gpu_places import find_groups
-from allocator.performance.modes import choose_modes
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 from allocator.queue.database.schema import OPEN
 
 RECENT = 500  # number of allocations from which the time to the next change is estimated

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
-from allocator.domain.schema.hazards import pool_hazard
-from allocator.domain.schema.texts import picked
+from allocator.domain.schema.texts import picked, pool_hazard
 from allocator.objects import Record
 from formulations.compression import computing_share
 from formulations.transient.revocations import Hazard

@@ -25,20 +25,19 @@ from allocator.engine.advice.search import Advice, find_changes
 from allocator.engine.advice.start import StartEstimate, describe_start
 from allocator.engine.advice.summary import summary
 from allocator.engine.advice.trials import SolveCommand, Trials
-from allocator.engine.decided import Decision
-from allocator.engine.decision import run_policy
+from allocator.engine.decision import Decision, run_policy
 from allocator.engine.expected import forecast
 from allocator.engine.expected_words import describe_expected
 from allocator.engine.reasons import price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime
 from allocator.options.configure import job_number
 from allocator.options.instance_building import CompiledRound
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
+from allocator.policies.base import name_of
 from allocator.policies.hard_rules import usage_cost
 from allocator.policies.mip import marginal, mip
-from allocator.policies.registry import name_of
 from allocator.solvers import registry as solvers
 
 SHOWN = 8  # options and losers listed at most

@@ -23,7 +23,7 @@ from allocator.domain.plan import (
 from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.causes import CauseSearch
-from allocator.engine.decided import Decision
+from allocator.engine.decision import Decision
 from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons
@@ -31,7 +31,7 @@ from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.leaving import seconds_left
 from allocator.options.kept.reservations import describe_reservation, find_moments
 from allocator.performance.batched import KINDS
-from allocator.performance.modes import choose_modes
+from allocator.performance.lost_time import choose_modes
 from allocator.performance.speed import believed_speeds
 from allocator.performance.table import RateTable
 from allocator.policies.base import Proposal

@@ -34,10 +34,9 @@ from allocator.executors.allocation import (
     OpenAllocation,
     build_unstarted_ending,
 )
-from allocator.executors.errors import NotNow
 from allocator.executors.ledger import Ledger, select_settings
 from allocator.io.tables.private_folders import refuse_foreign
-from allocator.loop.executor import Identity, NodeStatus, Observation, Order, Phase
+from allocator.loop.executor import Identity, NodeStatus, NotNow, Observation, Order, Phase
 from allocator.objects import Json, Record
 
 GRACE_S = 60.0

@@ -28,7 +28,7 @@ from allocator.options.option_table import list_sizes
 from allocator.performance import batched
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import MEASURED, believed_speeds

@@ -35,7 +35,7 @@ from allocator.options.option_table import OptionTable, option_table
 from allocator.options.quotas import job_rows, lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
-from allocator.performance.modes import number_rows
+from allocator.performance.lost_time import number_rows
 from allocator.performance.sizes import estimate_sizes
 from formulations.colocation.kind_prices import Terms
 from formulations.model.dominance import find_needed_options

@@ -1,7 +1,7 @@
 """The option table: every option of every job as parallel arrays.
 
 An option is a pool and a number of GPUs, with its speed, pause, value and cost. Of the ways to keep
-its workers in step it has the best (allocator/performance/modes.py). Where rates.csv has
+its workers in step it has the best (allocator/performance/lost_time.py). Where rates.csv has
 the speed of a size on more nodes than it needs, a job that is not packed has one more option for
 each such number of nodes. A running job can
 always keep what it holds as long as a rate is known. A job that may not stay on its nodes can move
@@ -23,8 +23,7 @@ from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.options.holdable_sizes import HoldableSizes
 from allocator.options.staying import Staying
 from allocator.performance.gpu_types import allowed_types
-from allocator.performance.modes import choose_modes
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices

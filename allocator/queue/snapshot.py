@@ -45,16 +45,20 @@ from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.objects import Json
 from allocator.queue import cluster_tables
-from allocator.queue.database.bulk import (
+from allocator.queue.database.rows import (
     as_columns,
+    as_rows,
     execute,
     execute_many,
     query,
     query_of,
     read_version,
+    to_cells,
+    to_sql,
+    value_of,
+    values_of,
 )
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED
-from allocator.queue.database.values import as_rows, to_cells, to_sql, value_of, values_of
 from allocator.queue.holdings import name_primaries
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, build_row

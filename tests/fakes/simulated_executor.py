@@ -29,9 +29,15 @@ from typing import Any
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors.errors import find_shared
 from allocator.executors.ledger import select_settings
-from allocator.loop.executor import ColocatedAllocation, Observation, Order, Phase, StaleOrder
+from allocator.loop.executor import (
+    ColocatedAllocation,
+    Observation,
+    Order,
+    Phase,
+    StaleOrder,
+    find_shared,
+)
 
 HOUR = 3600.0
 

@@ -15,7 +15,7 @@ from allocator.bench.workloads import GENERATORS, generate
 from allocator.cli.output import Answer, note, progress_bar, warn
 from allocator.cli.parsing import take
 from allocator.engine.decision import override_settings
-from allocator.policies.registry import policy
+from allocator.policies.base import policy
 from allocator.report.measures import duration
 from allocator.report.policies import write_policy_report
 from allocator.simulator import SimulationOptions

@@ -13,7 +13,7 @@ from allocator.cli.measure.budget_words import budget_lines
 from allocator.cli.measure.comparison import comparison
 from allocator.cli.output import Answer, Table, Values, note, progress_bar, text, warn
 from allocator.cli.parsing import take
-from allocator.policies.registry import POLICIES, policy as find_policy
+from allocator.policies.base import POLICIES, policy as find_policy
 from allocator.simulator import Simulation, SimulationOptions
 from allocator.simulator.checkpoint import CheckpointFile
 from allocator.simulator.results.files import results_json, write_simulations

@@ -14,7 +14,7 @@ from allocator.engine.advice.trials import SolveCommand
 from allocator.io import plans
 from allocator.io.performance_models import check_format, write_model
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import policy
+from allocator.policies.base import policy
 from allocator.solvers.registry import find
 
 

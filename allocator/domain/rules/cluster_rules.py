@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.findings import quote, suggest_names
-from allocator.domain.grid import ParsedTable
+from allocator.domain.grid import ParsedTable, number_names
 from allocator.domain.problem import Bools, Isolation, State
 from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import CURVE_PARAMETERS
-from allocator.domain.schema.hazards import parse_hazard
-from allocator.domain.schema.names import number_names
+from allocator.domain.schema.texts import parse_hazard
 from allocator.domain.settings import longrun_faults
 
 HEADROOM = "headroom_gpus sessions_per_hour session_s"

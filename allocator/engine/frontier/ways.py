@@ -4,8 +4,8 @@
     dollars = GPUs x price x max(pause + R / (r phi), billed) / 3600
 
 R is the remaining work, r the speed, phi the useful share that revocations and checkpoints leave
-(performance/useful.py), and A the availability of a spot pool. GPUs that are not available are not
-billed. `billed` is min_billing_s, or 0 if the job keeps what it holds. The GPUs that other jobs
+(performance/lost_time.py), and A the availability of a spot pool. GPUs that are not available are
+not billed. `billed` is min_billing_s, or 0 if the job keeps what it holds. The GPUs that other jobs
 hold are not considered.
 """
 
@@ -20,8 +20,8 @@ from allocator.domain.findings import find_nearest
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.option_table import find_blocked_jobs, option_table
+from allocator.performance.lost_time import LEAST, useful_share
 from allocator.performance.sizes import estimate_sizes
-from allocator.performance.useful import LEAST, useful_share
 from allocator.valuation.prices import added_prices, gpu_prices
 from formulations.bounds.hull import front, hull
 from formulations.objectives import interval

@@ -42,11 +42,9 @@ from allocator.options.option_table import (
     find_locked_jobs,
     is_allowed_option,
 )
-from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
-from allocator.performance.footprint import SPAN
+from allocator.performance.colocated_speed import SPAN, ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.interference import MeasuredSlowdowns
-from allocator.performance.modes import number_rows
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import number_rows, restart_s
 from allocator.valuation import build_context, option_values
 from formulations.model.sparse_rows import ragged, starts
 from formulations.objectives import interval
@@ -412,7 +410,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
     place = number_rows(pool, m.gpus[o], tenant)
     memory = np.nan_to_num(jobs.memory_gb[job], nan=-1.0)
-    # where the memory of a model was measured, that of the job does not matter (footprint.py)
+    # where the memory of a model was measured, that of the job does not matter (colocated_speed.py)
     rates, types = problem.rates, len(problem.gpu_types)
     is_measured = (rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0)
     known = ((rates.model * types + rates.gpu_type) * SPAN + rates.gpus)[is_measured]

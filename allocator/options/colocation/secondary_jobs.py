@@ -29,7 +29,7 @@ from allocator.options.colocation.several_primaries import Groups, running_group
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, is_allowed_option, no_primaries
 from allocator.performance.colocated_speed import speeds_with_several
-from allocator.performance.pauses import restart_s
+from allocator.performance.lost_time import restart_s
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
 from formulations.objectives import interval

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import read_plan as read_document
 from allocator.objects import Json, Record
-from allocator.queue.database.bulk import query
+from allocator.queue.database.rows import query
 
 KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
 _PLANS = "SELECT number, at_s, plan FROM rounds WHERE plan IS NOT NULL"
