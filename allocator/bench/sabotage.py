@@ -11,7 +11,8 @@ import numpy as np
 
 from allocator.audit import audit
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure
 
 TURNS = ("", "", "hang", "", "lie", "", "crash")

@@ -25,7 +25,8 @@ from allocator.controller.queue_cluster import QueueCluster, RoundInput
 from allocator.controller.reporting.telemetry import LONGRUN, MONTHS, Telemetry
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.loop.executor import Clock, Executor, NotNow, WrongState

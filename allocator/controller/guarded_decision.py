@@ -22,7 +22,8 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Problem, State
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.engine.results import batches, build_result, modes, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json

@@ -39,7 +39,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.results import build_result
 from allocator.loop.executor import (
     Clock,

@@ -30,7 +30,7 @@ from sqlalchemy import Connection
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.errors import UsageError
 from allocator.loop.gpu_places import find_groups
 from allocator.performance.lost_time import choose_modes, restart_s

@@ -43,7 +43,7 @@ from allocator.domain.problem import (
     Problem,
     Tenants,
 )
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable

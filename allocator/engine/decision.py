@@ -14,143 +14,45 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 
 import numpy as np
 
 from allocator.audit import Audit, audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import NO_PLACEMENTS, Bools, Floats, Ints, Problem
+from allocator.domain.problem import NO_PLACEMENTS, Bools, Ints, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, REASONS_GAP, CauseSearch, DecisionSearch, PlanSearch
+from allocator.engine.decided import Decision, tolerance
 from allocator.engine.placement.place import PlacePlan, place_plan
 from allocator.engine.results import build_result
-from allocator.errors import AllocatorError, AuditFailure, Infeasible, NoPlanInTime, UsageError
+from allocator.errors import (
+    AllocatorError,
+    AuditFailure,
+    Infeasible,
+    NoPlanInTime,
+    UsageError,
+)
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.kept.reservations import due_jobs
 from allocator.policies import base as policies
-from allocator.policies.base import AnyPolicy, Policy, Proposal, Task, relative_gap
+from allocator.policies.base import AnyPolicy, Policy, Proposal, Task
 from allocator.policies.conflict import ReservesGiveWay
 from allocator.policies.memory import Memory
-from allocator.policies.pairs import bound_over_all_pairs
 from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
 from formulations.colocation.prices import has_pair_rows
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers of the options in malloc.h of glibc
-KEPT = (1 << 31) - 1  # bytes of freed memory that the process keeps, the most that glibc can
-PR_SET_THP_DISABLE = 41  # number of the option in prctl.h of Linux
-# relative: rows are kept to this tolerance, so a bound this close equals the value
-EXACT = 1e-9
-# relative: a larger difference between two accounts of a plan is no rounding error
-ROUNDING = 1e-7
-LAST_BITS = 1e-12  # rounding error of a bound of 0
-NOTHING = 1e-9  # smaller values count as 0, as in the gap (docs/reference/rules.md, R36)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A decision that has passed the audit: the plan, its value, and its proof.
-
-    `build_s` has the wall seconds to compile the round, `solve_s` those to decide and audit it.
-    """
-
-    task: Task
-    proposal: Proposal
-    allocation: Allocation
-    witness: Audit
-    build_s: float
-    solve_s: float
-
-    @property
-    def round(self) -> CompiledRound:
-        """The compiled round of the decision."""
-        return self.task.round
-
-    @property
-    def value(self) -> float:
-        """Value of the plan, recomputed by the audit."""
-        return self.witness.objective_value
-
-    @property
-    def prices(self) -> Floats:
-        """Prices of the rows of the round's model, (m,)."""
-        return self.task.dual.prices
-
-    @property
-    def chosen(self) -> Ints:
-        """The option of the option table that each job got, (J,), -1 = nothing."""
-        return self.round.chosen(self.proposal.choice)
-
-    @cached_property
-    def proof(self) -> tuple[float, str, float]:
-        """The bound on the value of every plan, what proved it, and the relative gap.
-
-        No plan has a larger value than the bound, whichever jobs share GPUs, and whatever the
-        policy considered. The dual is computed here if the policy did not need it.
-
-        Raises
-        ------
-        AuditFailure
-            The bound is below the value.
-        """
-        bound = bound_over_all_pairs(self.task)
-        by = "lagrangian"
-        if self.proposal.bound <= bound and self.round.has_all_pairs:
-            bound = self.proposal.bound
-            by = self.proposal.bound_by
-        bound = check_bound(bound, by, self.witness, self.round.instance.value)
-        return bound, by, relative_gap(bound, self.value)
-
-
-def check_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float:
-    """Return the bound of an audited plan.
-
-    It is the plan's value where the two differ only by rounding.
-
-    Parameters
-    ----------
-    bound, by : float and str
-        The bound and the name of its source.
-    witness : Audit
-        The audit of the plan.
-    offered : (n,)
-        Values of the options of the round, because an empty plan has no scale.
-
-    Raises
-    ------
-    AuditFailure
-        The bound is below the value, so one of the two is wrong.
-    """
-    value = witness.objective_value
-    scale = float(np.abs(witness.value).sum())
-    if bound < value - tolerance(scale, witness):
-        raise AuditFailure(
-            (
-                (
-                    f"the plan has the value {value:.9g}, although {by} proved that no plan has "
-                    f"more than {bound:.9g}"
-                ),
-            )
-        )
-    # a bound that is a rounding error above 0 could give a gap of any size
-    rounding = EXACT * max(scale, float(np.abs(offered).max(initial=0.0)))
-    return value if bound - value <= rounding + LAST_BITS else float(bound)
-
-
-def tolerance(scale: float, witness: Audit) -> float:
-    """Return how much two accounts whose terms add up to `scale` in size may differ."""
-    return NOTHING + ROUNDING * scale + witness.rounding
-
-
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # most seconds for all decisions that reasons need
 GIVE_WAY = "no plan keeps {} of reservations.csv beside the other rules: this round goes without"
 LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers of the options in malloc.h of glibc
+KEPT = (1 << 31) - 1  # bytes of freed memory that the process keeps, the most that glibc can
+PR_SET_THP_DISABLE = 41  # number of the option in prctl.h of Linux
 
 
 def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> Iterator[str]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import price_to_beat
 from allocator.options.instance_building import CompiledRound

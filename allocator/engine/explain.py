@@ -25,7 +25,8 @@ from allocator.engine.advice.search import Advice, find_changes
 from allocator.engine.advice.start import StartEstimate, describe_start
 from allocator.engine.advice.summary import summary
 from allocator.engine.advice.trials import SolveCommand, Trials
-from allocator.engine.decision import Decision, run_policy
+from allocator.engine.decided import Decision
+from allocator.engine.decision import run_policy
 from allocator.engine.expected import forecast
 from allocator.engine.expected_words import describe_expected
 from allocator.engine.reasons import price_to_beat

@@ -43,7 +43,7 @@ from allocator.engine.causes import (
     find_causes,
     is_more,
 )
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound

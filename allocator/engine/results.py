@@ -23,7 +23,7 @@ from allocator.domain.plan import (
 from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.causes import CauseSearch
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.expected import forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import find_reasons

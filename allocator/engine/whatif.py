@@ -29,7 +29,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.findings import join_words
 from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.options.quotas import quota_table
 from allocator.policies.hard_rules import GPU_HOURS, RULES, Rule
 from formulations.model import linear

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 
 Decide = Callable[[Problem], Decision]

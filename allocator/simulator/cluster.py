@@ -10,7 +10,7 @@ import numpy as np
 
 from allocator.domain.problem import Finished, Floats, Ints, Problem, State, usable_gpus
 from allocator.domain.workload import Workload
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.loop.live_rental import LiveRental
 from allocator.loop.rounds import latest_tick
 from allocator.market import books

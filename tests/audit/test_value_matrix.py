@@ -28,7 +28,8 @@ from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import names
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision, decide_round, explain_decision
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, explain_decision
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round

@@ -16,7 +16,8 @@ from text_tables import cells
 
 from allocator.audit import Audit, audit
 from allocator.domain.problem import Problem
-from allocator.engine.decision import check_bound, decide
+from allocator.engine.decided import check_bound
+from allocator.engine.decision import decide
 from allocator.engine.frontier.rounds import round_frontier
 from allocator.engine.frontier.sweep import Effort
 from allocator.engine.rounds import Rounds

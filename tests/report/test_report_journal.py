@@ -19,7 +19,8 @@ from test_report import Page, check_alone
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import InvalidInput, NoPlanInTime
 from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue

@@ -11,7 +11,7 @@ from examples import seeds, series
 
 from allocator.bench.workloads import generate
 from allocator.domain.workload import Workload
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.cluster import TraceDrivenCluster
 

@@ -21,7 +21,7 @@ from allocator.domain.size_rule import sizes_by_rule, sizes_of_pods
 from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch
 from allocator.engine.advice.trials import SolveCommand, Values
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.options.kept.headroom import wanted_headroom
 from allocator.options.option_table import (
     OptionTable,

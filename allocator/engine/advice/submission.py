@@ -16,7 +16,7 @@ from allocator.domain.problem import Problem
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.expected import forecast
 from allocator.engine.expected_words import format_duration
 from allocator.engine.explain import Explanation, explain_decided

@@ -23,7 +23,8 @@ from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.change import BUDGET_OPTION
-from allocator.engine.decision import Decision, decide_round, explain_decision, override_settings
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, explain_decision, override_settings
 from allocator.errors import AllocatorError
 from allocator.policies.base import AnyPolicy
 from allocator.solvers.base import SolveLimits

@@ -14,7 +14,8 @@ from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.frontier.sweep import BudgetAnswer, Effort, Frontier, Tell
 from allocator.engine.results import build_result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError

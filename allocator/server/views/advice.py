@@ -13,7 +13,7 @@ import numpy as np
 from allocator.domain.problem import Floats
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.explain import explain
 from allocator.engine.whatif import compare, measure_work_h
 from allocator.server.views.answer import Answer, Form

@@ -17,7 +17,7 @@ import allocator
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.explain import Explanation, explain
 from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits

@@ -14,7 +14,7 @@ from places import FAULTY, ROOT
 import allocator
 from allocator.domain.changes import changed
 from allocator.engine.advice.trials import SolveCommand
-from allocator.engine.decision import Decision
+from allocator.engine.decided import Decision
 from allocator.engine.whatif import AS_IS, WITH, compare
 from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits

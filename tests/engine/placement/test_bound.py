@@ -18,7 +18,8 @@ import allocator
 from allocator import Job, Rate
 from allocator.domain.problem import Problem
 from allocator.domain.records import Placement
-from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round, override_settings
 from allocator.engine.placement.bound import bound_round
 from allocator.options.instance_building import compile_round
 from allocator.policies.base import Task

@@ -31,7 +31,8 @@ from queues import NOW, cluster
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.loop.executor import NotNow, Order
 from allocator.queue import snapshot as snapshots

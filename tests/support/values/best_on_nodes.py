@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from allocator.domain.problem import Problem
-from allocator.engine.decision import Decision, decide_round
+from allocator.engine.decided import Decision
+from allocator.engine.decision import decide_round
 from allocator.errors import Infeasible
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.free_capacity import keeps_rules
