@@ -220,6 +220,8 @@ class AuditContext:
         )
         rate[j] *= self.pace[j]
         h, g = self.pairs
+        if not len(h):
+            return rate, row
         known = self.has_gpus[h]
         speed = self.pair_ways[0] / np.concatenate(self.pair_slowdowns)
         rate[h[known]], rate[g[known]] = speed[: len(h)][known], np.inf

@@ -161,6 +161,8 @@ def _find_pair_faults(s: AuditContext) -> Iterator[str]:
         yield "primary and secondary jobs of the plan contradict each other"
     for g in s.primaries_of:
         yield from _several_faults(s, g)
+    if not len(s.pairs[0]):
+        return
     is_slowdown_known = ~np.any(np.isnan(s.pair_slowdowns), axis=0)
     needs_gb = s.pair_ways[1].reshape(2, -1).sum(axis=0)
     for n, (h, g) in enumerate(zip(*(x.tolist() for x in s.pairs), strict=True)):

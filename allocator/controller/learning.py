@@ -188,10 +188,9 @@ def learn(
     is_working = moved & (work > 0) & (at_s > since_s)
     speed = np.divide(done - work, at_s - since_s, out=np.zeros(len(names)), where=is_working)
     samples = np.flatnonzero(is_working & alone)
-    together = find_samples(before, names, others, is_working, since_s)
-    observed_s = dict(zip(names, at_s.tolist(), strict=True)) if beliefs else {}
-    was_known = dict(zip(names, known.tolist(), strict=True)) if beliefs else {}
-    colocations = find_colocations(beliefs, before, others, was_known, observed_s)
+    together = find_samples(before, names, others, is_working, since_s) if before else []
+    by_name = (dict(zip(names, x.tolist(), strict=True)) for x in (known, at_s))
+    colocations = find_colocations(beliefs, before, others, *by_name) if beliefs else {}
     # counted round by round, so that no job is stuck because a clock jumps or no controller ran
     # for a while
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)

@@ -470,7 +470,8 @@ class QueueCluster:
             stored = cluster_tables.read_meta(connection, MEMORY) if options.warm else None
         if self.pending_round or self._untold:
             self.rows.wants = None
-        built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
+        if left_alone:
+            built, problem = steadiness.make_non_preemptible(built, problem, left_alone)
         memory = guarded_decision.memory_from_json(stored)
         self.round_input = RoundInput(built, problem, memory, left_alone, books, trials)
         return problem
@@ -496,7 +497,8 @@ class QueueCluster:
             detail=_describe_round(round_input.jobs_left_alone, told),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
-        self.beliefs = compute_beliefs(problem, decision.allocation)
+        plan = decision.allocation
+        self.beliefs = compute_beliefs(problem, plan) if (plan.primary >= 0).any() else {}
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)

@@ -712,6 +712,13 @@ class Problem:
         """True for pools whose GPUs are on nodes of nodes.csv, (P,)."""
         return np.bincount(self.nodes.pool, minlength=len(self.pools)) > 0
 
+    @cached_property
+    def allowed_types(self) -> Bools:
+        """The GPU types that each job may use, (J, T)."""
+        # code -1 selects the last row: any type
+        sets = np.vstack([*self.type_sets, np.ones(len(self.gpu_types), bool)])
+        return np.asarray(sets[self.jobs.gpu_types])
+
     def gpu_share(self, job: Ints, pool: Ints) -> Floats:
         """Return the share of each GPU that jobs take in pools, (n,).
 

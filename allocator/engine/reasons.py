@@ -50,7 +50,6 @@ from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NONE
 from allocator.options.option_table import OptionTable, find_blocked_jobs
 from allocator.options.quotas import quota_table
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.policies.hard_rules import (
     BUDGET,
@@ -257,7 +256,7 @@ def _has_matching_type(round_: CompiledRound) -> Bools:
     known[RateTable.of(problem).unrated] = True
     there = np.zeros(len(problem.gpu_types), bool)
     there[problem.pools.gpu_type] = True
-    matching: Bools = np.any(allowed_types(problem) & known[problem.jobs.model] & there, axis=1)
+    matching: Bools = np.any(problem.allowed_types & known[problem.jobs.model] & there, axis=1)
     return matching
 
 

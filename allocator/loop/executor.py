@@ -179,6 +179,11 @@ class Order(OfAllocation):
     first_generation: int = 1
     nodes: tuple[NodePart, ...] = ()
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The variables with which the job starts, and which may change while it runs."""
+        return {name: self.environment[name] for name in SETTINGS if name in self.environment}
+
 
 @dataclass(frozen=True)
 class Observation(OfAllocation):

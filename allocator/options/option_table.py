@@ -22,7 +22,6 @@ from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.options.holdable_sizes import HoldableSizes
 from allocator.options.staying import Staying
-from allocator.performance.gpu_types import allowed_types
 from allocator.performance.lost_time import choose_modes, restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
@@ -157,7 +156,7 @@ def option_table(problem: Problem) -> OptionTable:
     able_to_run = ~find_blocked_jobs(problem)
     free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
-    types = allowed_types(problem)
+    types = problem.allowed_types
     shape = held_shapes(problem)
     is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
@@ -304,7 +303,7 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
         if pools.market[p] == Market.SPOT:
             most = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
         able = np.unique(job[mine])
-        able = able[allowed_types(problem)[able, pools.gpu_type[p]]]
+        able = able[problem.allowed_types[able, pools.gpu_type[p]]]
         owner, sizes = list_sizes(problem, able, p, most[able])
         may[mine] = np.isin(job[mine], owner[sizes == jobs.gpus[owner]])
     return may

@@ -9,9 +9,9 @@ import numpy as np
 
 from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
-from allocator.performance.gpu_types import slowest_rate
 from allocator.performance.lost_time import useful_share
 from allocator.performance.pipelines import due_s
+from allocator.performance.table import slowest_rate
 from allocator.valuation import exploring
 from allocator.valuation.prices import added_prices
 from formulations.model.sparse_rows import begins_run
