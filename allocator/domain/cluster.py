@@ -21,9 +21,8 @@ from allocator.domain.problem import (
     State,
     usable_gpus,
 )
-from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.rules.job_rules import secondary_of_jobs
-from allocator.domain.rules.spread_rules import find_shapes
+from allocator.domain.rules.rate_rules import curve_parameters, find_shapes
 from allocator.domain.schema.cells import ParsedColumn
 from allocator.domain.schema.colocation import held_gpus
 from allocator.domain.schema.columns import Column

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.findings import Findings, did_you_mean, quote, suggest_setting
 from allocator.domain.problem import Bools, Problem
-from allocator.domain.rules.spread_rules import count_fewest_nodes, find_largest_nodes
+from allocator.domain.rules.rate_rules import count_fewest_nodes, find_largest_nodes
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
