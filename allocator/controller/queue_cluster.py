@@ -368,7 +368,8 @@ class QueueCluster:
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         ended = observations.record(connection, token, news, retries, is_history) if news else []
-        self._refuse_unknown(connection, unknown)
+        if unknown:
+            self._refuse_unknown(connection, unknown)
         return _Recorded(ended, unknown)
 
     def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:

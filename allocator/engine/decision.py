@@ -294,7 +294,9 @@ def run_policy(
         raise TypeError(f'policy "{name}" has to return a Proposal, and returned {proposal!r}')
     task = proposal.task or task
     choice = task.round.with_kept_gpus(proposal.choice)
-    task, proposal = place(task, dataclasses.replace(proposal, choice=choice))
+    proposal = dataclasses.replace(proposal, choice=choice)
+    if round_.problem.has_nodes.any():
+        task, proposal = place(task, proposal)
     if proposal.placed is None or not proposal.placed.unmet.any():
         return task, proposal
     less = round_.with_less_guaranteed(proposal.placed.unmet)

@@ -45,7 +45,6 @@ from allocator.engine.causes import (
 )
 from allocator.engine.decided import Decision
 from allocator.engine.placement.fragments import Fragments, name_shape
-from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NONE
 from allocator.options.option_table import OptionTable, find_blocked_jobs
@@ -317,7 +316,7 @@ def _write_sentences(
     value, price = offered.tolist(), needed.tolist()
     # the option that each job gets without its cause, and the dollars per hour that the plan leaves
     gets = np.arange(len(jobs)), found.pool, found.gpus
-    missed = option_at(m, *gets) if "quota" in codes else best
+    missed = m.at(*gets) if "quota" in codes else best
     left = max(0.0, problem.budget_per_hour - np.append(m.cost, 0.0)[chosen].sum())
 
     @cache

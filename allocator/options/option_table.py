@@ -108,6 +108,25 @@ class OptionTable:
         """Return the jobs on whose GPUs the job of option o would run."""
         return [h for h in self.primaries[o]["job"].tolist() if h >= 0]
 
+    def at(self, job: Ints, pool: Ints, gpus: Ints) -> Ints:
+        """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none.
+
+        It is what the job holds, or else the packed shape.
+        """
+        own = (
+            np.flatnonzero((self.primary < 0) & ((self.nodes == 0) | self.keep))
+            if len(job)
+            else job
+        )
+        if not len(own):
+            return np.full(len(job), -1)
+        pools = int(max(self.pool.max(), pool.max(initial=0))) + 1
+        span = int(max(self.gpus.max(), gpus.max(initial=0))) + 1
+        key = (self.job[own] * pools + self.pool[own]) * span + self.gpus[own]
+        wanted = (job * pools + pool) * span + gpus
+        k = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        return np.where(key[k] == wanted, own[k], -1)
+
     def __len__(self) -> int:
         return len(self.job)
 
@@ -155,7 +174,7 @@ def option_table(problem: Problem) -> OptionTable:
     settled = staying.stays | staying.homeless
     able_to_run = ~find_blocked_jobs(problem)
     free = able_to_run & ~find_locked_jobs(problem)
-    holdable = HoldableSizes(problem)
+    holdable = HoldableSizes(problem) if len(problem.nodes) else None
     types = problem.allowed_types
     shape = held_shapes(problem)
     is_known = ~(staying.assumed | staying.homeless)
@@ -171,7 +190,8 @@ def option_table(problem: Problem) -> OptionTable:
         other = settled_gpus[owner] != gpus
         if table.has_shapes:  # whether a job of unknown nodes would change its shape is not known
             other |= (shape[owner] != nodes) & is_known[owner]
-        other &= holdable.find(p, owner, gpus, nodes, shaped)
+        if holdable and problem.has_nodes[p]:
+            other &= holdable.find(p, owner, gpus, nodes, shaped)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
     held = np.flatnonzero(stays & able_to_run)
     held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]

@@ -401,7 +401,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
     use &= (pools.memory_gb[m.pool] > 0) & (pools.sharing[m.pool] != Isolation.NONE)
     use &= can_pair(problem, m.job, m.pool)
-    # of several shapes of one size, a pair uses the one that `option_at` finds
+    # of several shapes of one size, a pair uses the one that `OptionTable.at` finds
     use &= (m.nodes == 0) | m.keep
     use[1:] &= (np.diff(m.job) != 0) | (np.diff(m.pool) != 0) | (np.diff(m.gpus) != 0)
     o = np.flatnonzero(use)
