@@ -113,11 +113,9 @@ class OptionTable:
 
         It is what the job holds, or else the packed shape.
         """
-        own = (
-            np.flatnonzero((self.primary < 0) & ((self.nodes == 0) | self.keep))
-            if len(job)
-            else job
-        )
+        if not len(job):
+            return job
+        own = np.flatnonzero((self.primary < 0) & ((self.nodes == 0) | self.keep))
         if not len(own):
             return np.full(len(job), -1)
         pools = int(max(self.pool.max(), pool.max(initial=0))) + 1
