@@ -100,10 +100,12 @@ def find_reasons(
     problem = round_.problem
     m = round_.option_table
     better = is_better(round_, chosen)
-    price = usage_cost(round_, decision.prices)
     wants = _has_option(m, better, len(chosen)) | (chosen < 0)
     if whose is not None:
         wants &= whose
+    if not wants.any():
+        return [None] * len(chosen), [None] * len(chosen)
+    price = usage_cost(round_, decision.prices)
     flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - price)
     blocked = _best_options(m.job, np.where(fitting, m.value, -np.inf), len(chosen))
     if fragments is None:
