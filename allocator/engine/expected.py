@@ -102,7 +102,21 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
-    ends = on[np.isfinite(run[on])]
+    if len(on) < len(jobs):
+        _schedule_waiting(plan, position, option, start, run)
+    note = _explain_silence(plan, option, run, trusts_assumed)
+    silent = np.array([text != "" for text in note], bool)
+    start[silent] = run[silent] = np.nan
+    return _with_ranges(plan, position, option, start, run, note)
+
+
+def _schedule_waiting(
+    plan: Decision, position: Ints, option: Ints, start: Floats, run: Floats
+) -> None:
+    """Write what is expected of the jobs that got nothing, as GPUs of others become free."""
+    round_, jobs = plan.round, plan.round.problem.jobs
+    m = round_.option_table
+    ends = np.flatnonzero(np.isfinite(run))
     order = _waiting_order(plan)
     for kept in (False, True):
         waiting, first = _candidates(plan, order)
@@ -131,10 +145,6 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
     taken = taken[able]
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
-    note = _explain_silence(plan, option, run, trusts_assumed)
-    silent = np.array([text != "" for text in note], bool)
-    start[silent] = run[silent] = np.nan
-    return _with_ranges(plan, position, option, start, run, note)
 
 
 def _with_ranges(
