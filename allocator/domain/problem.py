@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
 from allocator.domain.schema.texts import picked, pool_hazard
 from allocator.objects import Record
-from formulations.compression import computing_share
+from formulations.training_step import computing_share
 from formulations.transient.revocations import Hazard
 from formulations.transient.synchronisation import Mode
 

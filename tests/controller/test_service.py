@@ -19,7 +19,7 @@ from queues import BACKENDS, NOW
 from allocator.bench.sabotage import Sabotage
 from allocator.controller.options import Stability
 from allocator.controller.reporting.expected import NEW
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.controller.reporting.status import status
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide_round

@@ -10,10 +10,9 @@ from pathlib import Path
 from allocator import AllocatorError, UsageError
 from allocator.cli.output import Answer, Values, note, warn
 from allocator.cli.parsing import find_given
-from allocator.clusters.adapter import ObserveRequest
+from allocator.clusters.adapter import ObserveRequest, get_cluster
 from allocator.clusters.folder import read_details, read_planned_jobs, write_observation
 from allocator.clusters.kubernetes.api import read_role
-from allocator.clusters.registry import get_cluster
 from allocator.clusters.slurm.settings import read_plugin, write_sbatch
 from allocator.clusters.statements import JOB_FIELDS
 from allocator.io.plans import write_files

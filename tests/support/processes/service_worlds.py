@@ -30,7 +30,7 @@ from queues import NOW, cluster
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.journal import replay
 from allocator.engine.decided import Decision
 from allocator.engine.decision import decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
