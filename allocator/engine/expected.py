@@ -92,10 +92,7 @@ def forecast(plan: Decision, trusts_assumed: bool = False) -> Forecast:
 
     Nothing is said of a job whose speed is assumed, unless `trusts_assumed`.
     """
-    round_ = plan.round
-    m = plan.round.option_table
-    jobs = round_.problem.jobs
-    option = plan.chosen
+    m, jobs, option = plan.round.option_table, plan.round.problem.jobs, plan.chosen
     run, start = np.full((2, len(jobs)), np.nan)
     position = np.zeros(len(jobs), np.int64)
     on = np.flatnonzero(plan.allocation.pool >= 0)
@@ -114,8 +111,7 @@ def _schedule_waiting(
     plan: Decision, position: Ints, option: Ints, start: Floats, run: Floats
 ) -> None:
     """Write what is expected of the jobs that got nothing, as GPUs of others become free."""
-    round_, jobs = plan.round, plan.round.problem.jobs
-    m = round_.option_table
+    round_, m, jobs = plan.round, plan.round.option_table, plan.round.problem.jobs
     ends = np.flatnonzero(np.isfinite(run))
     order = _waiting_order(plan)
     for kept in (False, True):
@@ -141,8 +137,7 @@ def _schedule_waiting(
     begin = np.where(earlier, promised, begin)
     taken = np.append(waiting, -1)[which]
     able = np.isfinite(begin)
-    who = order[able]
-    taken = taken[able]
+    who, taken = order[able], taken[able]
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
 
