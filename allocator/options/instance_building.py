@@ -482,7 +482,7 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         tenants=tenants.tenant,
         zones=problem.pools.zones,
         rules=(
-            *headroom_rows(problem, mandatory, full),
+            *(headroom_rows(problem, mandatory, full) if len(problem.interactive) else ()),
             *reservation_rows(problem, mandatory, full),
             *leaving_rows(problem, full),
             *job_rows(problem, full),
