@@ -31,7 +31,6 @@ from allocator.io.plans import dumps as to_strict_json, read_fields, write_docum
 from allocator.objects import Json
 from allocator.queue import round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.snapshot import SQUEEZE
 from allocator.solvers.base import SolveLimits
 
 MARK = b"columns1"
@@ -50,7 +49,9 @@ def pack_plan(plan: Plan) -> bytes:
             name: None if name in numbers else list(values) for name, values in columns.items()
         },
     }
-    head = zlib.compress(to_strict_json(document).encode("utf-8", "surrogatepass"), SQUEEZE)
+    head = zlib.compress(
+        to_strict_json(document).encode("utf-8", "surrogatepass"), snapshots.SQUEEZE
+    )
     doubles = [np.array(columns[name], dtype="<f8").tobytes() for name in numbers]
     return b"".join((MARK, len(head).to_bytes(4, "little"), head, *doubles))
 
