@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator/bench, tokens": 31_916,
     "allocator/cli, tokens": 43_721,
     "allocator/clusters, tokens": 40_836,
-    "allocator/controller, tokens": 29_005,
+    "allocator/controller, tokens": 28_999,
     "allocator/domain, tokens": 35_710,
     "allocator/engine, tokens": 46_666,
     "allocator/executors, tokens": 28_140,
